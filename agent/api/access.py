@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may call what: levels by uid and group.
+
+Owns: the rule. Root may everything; members of `api.operateGroup` may read and operate; members of `api.readGroup`
+may read. A group that does not exist admits nobody.
+Never: looks at what a caller says about itself, only at what the kernel says (peer.py).
+"""
+
+import grp
+from dataclasses import dataclass
+
+from agent.api.errors import ApiError, not_permitted
+from agent.api.peer import Peer
+from agent.wire.kepd.v1 import access_pb2
+
+__all__ = ["AccessRule", "find_gid"]
+
+LEVEL_NAMES: dict[int, str] = {
+    access_pb2.LEVEL_READ: "read",
+    access_pb2.LEVEL_OPERATE: "operate",
+    access_pb2.LEVEL_ADMIN: "admin",
+}
+
+
+def find_gid(group: str) -> int | None:
+    """The gid of a group given by name or number; None if there is none."""
+    if group.isdecimal():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid if group else None
+    except KeyError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """The rule with its groups resolved."""
+
+    read_gid: int | None
+    operate_gid: int | None
+    read_group: str = ""
+
+    def check(self, method: str, level: int, peer: Peer | None) -> ApiError | None:
+        """The refusal, or None if the peer may call a method of that level."""
+        needed = LEVEL_NAMES.get(level, "admin")
+        if peer is None:
+            return not_permitted(method, needed, "an unknown process", "connect through the API socket")
+        if peer.uid == 0:
+            return None
+        groups = peer.groups | {peer.gid}
+        operates = self.operate_gid is not None and self.operate_gid in groups
+        reads = operates or (self.read_gid is not None and self.read_gid in groups)
+        if (level == access_pb2.LEVEL_READ and reads) or (level == access_pb2.LEVEL_OPERATE and operates):
+            return None
+        remedy = f"join group {self.read_group}" if needed == "read" and self.read_group else "call it as root"
+        return not_permitted(method, needed, str(peer), remedy)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the API: a gRPC code, a reason that programs can rely on, and a sentence for people.
+
+Owns: the reasons (documented in docs/reference.md) and how an error travels in `google.rpc.Status`.
+Never: carries a secret or a traceback.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+__all__ = ["ApiError", "Reason"]
+
+DOMAIN = "kepd.dev"
+
+
+class Reason(StrEnum):
+    """Why a call failed. Values never change their meaning."""
+
+    BAD_CONFIGURATION = "BAD_CONFIGURATION"
+    BAD_FILTER = "BAD_FILTER"
+    BAD_PAGE_TOKEN = "BAD_PAGE_TOKEN"  # noqa: S105  # a reason, not a secret
+    INTERNAL = "INTERNAL"
+    MALFORMED_REQUEST = "MALFORMED_REQUEST"
+    NEEDS_RESTART = "NEEDS_RESTART"
+    NOT_PERMITTED = "NOT_PERMITTED"
+    NO_SUCH_PLANE = "NO_SUCH_PLANE"
+    PLANE_DISABLED = "PLANE_DISABLED"
+    WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
+
+
+class ApiError(Exception):
+    """An answer other than OK."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: Reason,
+        text: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[tuple[str, str]] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+        self.text = text
+        self.metadata = dict(metadata or {})
+        self.violations = tuple(violations)
+        self.retry_after_s = retry_after_s
+
+    def status(self) -> status_pb2.Status:
+        """The error as it travels."""
+        status = status_pb2.Status(code=self.code, message=self.text)
+        info = error_details_pb2.ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)
+        status.details.add().Pack(info)
+        if self.violations:
+            fields = [
+                error_details_pb2.BadRequest.FieldViolation(field=field, description=text)
+                for field, text in self.violations
+            ]
+            status.details.add().Pack(error_details_pb2.BadRequest(field_violations=fields))
+        if self.retry_after_s is not None:
+            delay = Duration()
+            delay.FromMilliseconds(int(self.retry_after_s * 1000))
+            status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        return status
+
+
+def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
+    """The caller may not do this."""
+    return ApiError(
+        code_pb2.PERMISSION_DENIED,
+        Reason.NOT_PERMITTED,
+        f"{method} needs level {needed}; {who} does not have it; {remedy}",
+        metadata={"method": method, "level": needed},
+    )
+
+
+def invalid(reason: Reason, text: str, violations: Sequence[tuple[str, str]] = ()) -> ApiError:
+    """The request is wrong and will stay wrong."""
+    return ApiError(code_pb2.INVALID_ARGUMENT, reason, text, violations=violations)

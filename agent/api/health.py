@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grpc.health.v1 over the board: one service name per part, the empty name for the daemon itself.
+
+Owns: the translation. A name that is no part is NOT_FOUND for a check and SERVICE_UNKNOWN for a watch, as the
+protocol wants it.
+"""
+
+from collections.abc import AsyncIterator
+
+from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2
+
+from agent.api.errors import ApiError, Reason
+from agent.api.service import Call
+from agent.api.watching import followed
+from agent.model.component import Board
+
+__all__ = ["HealthService"]
+
+SERVING: int = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING: int = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN: int = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+WHOLE_DAEMON = ""
+
+
+class HealthService:
+    """grpc.health.v1.Health."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    async def check(self, request: health_pb2.HealthCheckRequest, _call: Call) -> health_pb2.HealthCheckResponse:
+        """The state now."""
+        status = self._status(request.service)
+        if status is None:
+            names = ", ".join(line.name for line in self._board.lines())
+            raise ApiError(
+                code_pb2.NOT_FOUND, Reason.NO_SUCH_PLANE, f'"{request.service}" is no part of kepd; parts are {names}'
+            )
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def list(self, _request: health_pb2.HealthListRequest, _call: Call) -> health_pb2.HealthListResponse:
+        """All states."""
+        names = (WHOLE_DAEMON, *(line.name for line in self._board.lines()))
+        statuses = {name: health_pb2.HealthCheckResponse(status=self._status(name)) for name in names}
+        return health_pb2.HealthListResponse(statuses=statuses)
+
+    async def watch(
+        self, request: health_pb2.HealthCheckRequest, _call: Call
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """The state now and after each change."""
+        last: int | None = None
+        async for _change in followed(self._board.feed):
+            status = self._status(request.service)
+            if status is None:
+                status = SERVICE_UNKNOWN
+            if status != last:
+                last = status
+                yield health_pb2.HealthCheckResponse(status=status)
+
+    def _status(self, service: str) -> int | None:
+        if service == WHOLE_DAEMON:
+            return SERVING
+        for line in self._board.lines():
+            if line.name == service:
+                return SERVING if line.is_ready else NOT_SERVING
+        return None

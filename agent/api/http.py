@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP for machines: /metrics, /livez, /readyz.
+
+Owns: a GET-only server of a few dozen lines; a web framework would cost more memory than the rest of the idle daemon.
+One request per connection, small bounds on everything a client sends.
+Never: serves anything that changes state.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from agent.model.component import Component, Report
+
+__all__ = ["Handler", "Headers", "HttpServer", "Page", "Query", "health_page", "open_listener"]
+
+HEAD_BYTES = 8192
+REQUEST_LIMIT_S = 5.0
+MAX_CONNECTIONS = 64
+PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Query = Mapping[str, Sequence[str]]
+Headers = Mapping[str, str]
+Handler = Callable[[Query, Headers], Page]
+
+
+def open_listener(address: str) -> socket.socket:
+    """A listening TCP socket at host:port. Raises OSError with the address in it."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+        listener.listen(64)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"api.httpAddress {address} cannot be listened on: {error.strerror}") from error
+    return listener
+
+
+class HttpServer:
+    """Serves the pages it is given."""
+
+    def __init__(self, address: str, pages: Mapping[str, Handler]) -> None:
+        self._address = address
+        self._pages = pages
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def run(self, report: Report) -> None:
+        """Serve until cancelled."""
+        server = await asyncio.start_server(self._serve, sock=open_listener(self._address), limit=HEAD_BYTES)
+        report.ready(self._address)
+        try:
+            await server.serve_forever()
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError):
+            async with self._room, asyncio.timeout(REQUEST_LIMIT_S):
+                page = await self._answer(reader)
+                phrase = PHRASES.get(page.status, "Service Unavailable")
+                head = (
+                    f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
+                    f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+                )
+                writer.write(head.encode() + page.body)
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> Page:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return Page(400, b"not an HTTP request of at most 8 KiB\n")
+        first, *lines = head.split("\r\n")
+        method, _, rest = first.partition(" ")
+        target = rest.partition(" ")[0]
+        if method not in ("GET", "HEAD"):
+            return Page(405, b"only GET is served here; kepctl does everything else\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        try:
+            parts = urlsplit(target)
+        except ValueError:
+            return Page(400, b"not a URL\n")
+        handler = self._pages.get(parts.path)
+        if handler is None:
+            return Page(404, f"pages: {' '.join(self._pages)}\n".encode())
+        page = handler(parse_qs(parts.query, keep_blank_values=True), headers)
+        return page if method == "GET" else Page(page.status, b"", page.content_type)
+
+
+def health_page(query: Query, checks: Sequence[Component], ok: Callable[[Component], bool]) -> Page:
+    """`ok` or 503 with the names of what is not; `?verbose` lists everything, `?exclude=` leaves some out."""
+    excluded = set(query.get("exclude", ()))
+    counted = [check for check in checks if check.name not in excluded]
+    bad = [check for check in counted if not ok(check)]
+    lines = [f"[-] {check.name}: {check.message or check.state}" for check in bad]
+    if "verbose" in query:
+        lines = [f"[{'+' if ok(check) else '-'}] {check.name}: {check.message or check.state}" for check in counted]
+    lines.append("not ok" if bad else "ok")
+    return Page(503 if bad else 200, ("\n".join(lines) + "\n").encode())

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: plain numbers kept where they arise, turned into OpenMetrics only when somebody scrapes.
+
+Owns: counters and histograms of the daemon itself (calls to CRI, calls to the API, the loop, the process) and the
+page. Planes add sources, which are asked at scrape time.
+Never: takes a lock or allocates per observation; labels come from bounded sets only.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
+
+from agent.api.http import Headers, Page, Query
+from agent.model.component import Component
+
+__all__ = ["Histogram", "Metrics"]
+
+CALL_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Histogram:
+    """Counts per bucket and label values."""
+
+    def __init__(self, buckets: Sequence[float]) -> None:
+        self.buckets = tuple(buckets)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, labels: tuple[str, ...], value: float) -> None:
+        """One observation."""
+        counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+        counts[bisect_left(self.buckets, value)] += 1
+        self._sums[labels] = self._sums.get(labels, 0.0) + value
+
+    def family(self, name: str, help_text: str, labels: Sequence[str]) -> Metric:
+        """For a scrape."""
+        family = HistogramMetricFamily(name, help_text, labels=labels)
+        bounds = [*(str(bound) for bound in self.buckets), "+Inf"]
+        for values, counts in self._counts.items():
+            total = 0
+            rows = []
+            for bound, count in zip(bounds, counts, strict=True):
+                total += count
+                rows.append((bound, total))
+            family.add_metric(list(values), rows, sum_value=self._sums[values])
+        return family
+
+
+class Metrics:
+    """The daemon's own numbers, and the sources of others."""
+
+    def __init__(self, version: str, components: Callable[[], Iterable[Component]]) -> None:
+        self._version = version
+        self._components = components
+        self._cri = Histogram(CALL_BUCKETS_S)
+        self._api_calls: Counter[tuple[str, str]] = Counter()
+        self.loop_lag_s = 0.0
+        self.config_reloaded_at_s = 0.0
+        self._gc_began_s = 0.0
+        self._gc_pauses = Histogram((0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0))
+        self.sources: list[Callable[[], Iterable[Metric]]] = [self._daemon, self._process]
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry."""
+        for source in self.sources:
+            yield from source()
+
+    def cri_called(self, method: str, code: str, duration_s: float) -> None:
+        """A call to the container runtime ended."""
+        self._cri.observe((method, code), duration_s)
+
+    def api_called(self, method: str, code: str) -> None:
+        """A call to our API ended."""
+        self._api_calls[method, code] += 1
+
+    def watch_collector(self, monotonic_s: Callable[[], float]) -> None:
+        """Measure the pauses of Python's garbage collector from now on."""
+
+        def note(phase: str, _info: Mapping[str, int]) -> None:
+            if phase == "start":
+                self._gc_began_s = monotonic_s()
+            else:
+                self._gc_pauses.observe((), monotonic_s() - self._gc_began_s)
+
+        gc.callbacks.append(note)
+
+    def page(self, _query: Query, headers: Headers) -> Page:
+        """The page, in the format the scraper asks for."""
+        encode, content_type = choose_encoder(headers.get("accept", ""))
+        return Page(200, encode(self._registry), content_type)
+
+    def _daemon(self) -> Iterable[Metric]:
+        build = GaugeMetricFamily("kepd_build_info", "Which kepd this is.", labels=["version"])
+        build.add_metric([self._version], 1)
+        yield build
+        reloaded = "kepd_config_last_reload_success_timestamp_seconds"
+        yield GaugeMetricFamily(reloaded, "When configuration was last taken over.", value=self.config_reloaded_at_s)
+        ready = GaugeMetricFamily("kepd_plane_ready", "Whether a plane does all it shall do.", labels=["plane"])
+        restarts = CounterMetricFamily("kepd_plane_restarts", "Restarts of a plane after a failure.", labels=["plane"])
+        for line in self._components():
+            if line.is_plane:
+                ready.add_metric([line.name], float(line.is_ready))
+                restarts.add_metric([line.name], line.restarts)
+        yield ready
+        yield restarts
+        yield GaugeMetricFamily("kepd_loop_lag_seconds", "How late the event loop last was.", value=self.loop_lag_s)
+        calls = CounterMetricFamily("kepd_api_requests", "Calls to the local API.", labels=["method", "code"])
+        for (method, code), count in self._api_calls.items():
+            calls.add_metric([method, code], count)
+        yield calls
+        yield self._cri.family("kepd_cri_request_duration_seconds", "Calls to the runtime.", ["method", "code"])
+        yield self._gc_pauses.family("kepd_gc_pause_seconds", "Pauses of the garbage collector.", [])
+
+    def _process(self) -> Iterable[Metric]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        resident = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGE_BYTES
+        descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # names are not needed, only how many
+        yield CounterMetricFamily("process_cpu_seconds", "CPU time used.", value=usage.ru_utime + usage.ru_stime)
+        yield GaugeMetricFamily("process_resident_memory_bytes", "Memory in use.", value=resident)
+        yield GaugeMetricFamily("process_open_fds", "Open file descriptors.", value=descriptors)
+        yield GaugeMetricFamily("kepd_tasks", "Tasks of the event loop.", value=len(asyncio.all_tasks()))

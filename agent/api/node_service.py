@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NodeService: node, planes, configuration. Converts and delegates."""
+
+import json
+
+from google.rpc import code_pb2
+
+from agent.api.errors import ApiError, Reason, invalid
+from agent.api.paging import page
+from agent.api.ports import ConfigurationView, NodeView
+from agent.api.service import Call
+from agent.api.timestamps import timestamp
+from agent.config.check import Checked
+from agent.config.diff import Change, ReloadPlan, value_at
+from agent.config.document import PLANES, Configuration
+from agent.config.keys import all_keys
+from agent.config.reference import json_like
+from agent.model.component import Component, State
+from agent.model.finding import suggestion
+from agent.wire.kepd.v1 import list_pb2, node_pb2
+
+__all__ = ["NodeService"]
+
+STATES = {
+    State.OFF: node_pb2.PLANE_STATE_OFF,
+    State.ABSENT: node_pb2.PLANE_STATE_ABSENT,
+    State.STARTING: node_pb2.PLANE_STATE_STARTING,
+    State.READY: node_pb2.PLANE_STATE_READY,
+    State.DEGRADED: node_pb2.PLANE_STATE_DEGRADED,
+    State.FAILED: node_pb2.PLANE_STATE_FAILED,
+}
+MOST_VERBOSE = 9
+
+
+class NodeService:
+    """kepd.v1.NodeService."""
+
+    def __init__(self, node: NodeView, configuration: ConfigurationView) -> None:
+        self._node = node
+        self._configuration = configuration
+
+    async def get_node(self, _request: node_pb2.GetNodeRequest, _call: Call) -> node_pb2.GetNodeResponse:
+        """This node."""
+        return node_pb2.GetNodeResponse(node=self._node.node())
+
+    async def list_planes(self, request: node_pb2.ListPlanesRequest, _call: Call) -> node_pb2.ListPlanesResponse:
+        """Every plane with its state."""
+        planes = [_plane(line) for line in self._node.components() if line.is_plane]
+        items, token = page(planes, request.options, lambda plane: plane.name, node_pb2.Plane)
+        return node_pb2.ListPlanesResponse(planes=items, meta=list_pb2.ListMeta(next_page_token=token))
+
+    async def get_config(self, _request: node_pb2.GetConfigRequest, _call: Call) -> node_pb2.GetConfigResponse:
+        """Every key with its value and where it comes from."""
+        checked = self._configuration.current()
+        values = []
+        for path, entry in all_keys(Configuration).items():
+            value = value_at(checked.configuration, entry) if checked.configuration else None
+            values.append(
+                node_pb2.ConfigValue(
+                    path=path,
+                    value=json.dumps(json_like(entry.key.kind.show(value))),
+                    origin=checked.origins[path],
+                    needs_restart=entry.key.needs_restart,
+                )
+            )
+        return node_pb2.GetConfigResponse(values=values)
+
+    async def set_config(self, request: node_pb2.SetConfigRequest, _call: Call) -> node_pb2.SetConfigResponse:
+        """All of the values, or none."""
+        outcome = self._configuration.set_values(dict(request.values), dry_run=request.dry_run)
+        plan = _plan_or_refusal(outcome)
+        if plan.waiting_for_restart:
+            names = ", ".join(change.path for change in plan.waiting_for_restart)
+            raise ApiError(
+                code_pb2.FAILED_PRECONDITION,
+                Reason.NEEDS_RESTART,
+                f"{names}: only a new process reads this; put it into the configuration file and restart kepd",
+            )
+        return node_pb2.SetConfigResponse(applied=[_change(change) for change in plan.applied])
+
+    async def reload_config(self, _request: node_pb2.ReloadConfigRequest, _call: Call) -> node_pb2.ReloadConfigResponse:
+        """Read all sources again."""
+        plan = _plan_or_refusal(self._configuration.reload())
+        return node_pb2.ReloadConfigResponse(
+            applied=[_change(change) for change in plan.applied],
+            waiting_for_restart=[_change(change) for change in plan.waiting_for_restart],
+        )
+
+    async def set_verbosity(self, request: node_pb2.SetVerbosityRequest, _call: Call) -> node_pb2.SetVerbosityResponse:
+        """How much is logged from now on, until the next reload or restart."""
+        for name, level in [("verbosity", request.verbosity), *request.planes.items()]:
+            if level > MOST_VERBOSE:
+                raise invalid(Reason.BAD_CONFIGURATION, f"{name}: {level} is not a level from 0 to {MOST_VERBOSE}")
+        known = (*PLANES, "api", "daemon")
+        for name in request.planes:
+            if name not in known:
+                raise invalid(Reason.NO_SUCH_PLANE, f'"{name}" is no plane{suggestion(name, known)}')
+        verbosity = request.verbosity if request.HasField("verbosity") else None
+        self._node.set_verbosity(verbosity, dict(request.planes))
+        return node_pb2.SetVerbosityResponse()
+
+
+def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:
+    if isinstance(outcome, ReloadPlan):
+        return outcome
+    findings = [str(finding) for finding in outcome.findings]
+    raise invalid(
+        Reason.BAD_CONFIGURATION,
+        f"nothing was changed: {'; '.join(findings)}",
+        [(finding.path, str(finding)) for finding in outcome.findings],
+    )
+
+
+def _change(change: Change) -> node_pb2.ConfigChange:
+    return node_pb2.ConfigChange(
+        path=change.path,
+        old_value=json.dumps(json_like(change.old)),
+        new_value=json.dumps(json_like(change.new)),
+    )
+
+
+def _plane(line: Component) -> node_pb2.Plane:
+    return node_pb2.Plane(
+        name=line.name,
+        state=STATES[line.state],
+        message=line.message,
+        since=timestamp(line.since_s),
+        restarts=line.restarts,
+        restart_at=timestamp(line.restart_at_s),
+    )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls: a relay in front of the gRPC server that reads the peer's credentials from the kernel.
+
+gRPC's server for Python does not show them. So the relay accepts on the public socket, asks the kernel who connected
+(SO_PEERCRED, SO_PEERGROUPS), and passes the bytes on over a connection whose own end has a random abstract name. The
+server sees that name as its peer and looks up whose connection it is.
+
+Owns: the public socket's connections and the table of names. Its tasks live in the group that `run` opens.
+Never: reads what it passes on, nor trusts anything the peer says about itself.
+"""
+
+import asyncio
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Peer", "PeerRelay", "peer_of"]
+
+SO_PEERGROUPS = 59
+CHUNK_BYTES = 64 << 10
+MAX_CONNECTIONS = 256
+CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end, as the kernel knew it when it connected."""
+
+    pid: int
+    uid: int
+    gid: int
+    groups: frozenset[int] = frozenset()
+
+    @property
+    def command(self) -> str:
+        """Name of the program, for logs; it may have ended meanwhile."""
+        with suppress(OSError):
+            return Path(f"/proc/{self.pid}/comm").read_text("utf-8", "replace").strip()
+        return "?"
+
+    def __str__(self) -> str:
+        return f"uid {self.uid} (pid {self.pid}, {self.command})"
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The credentials of a connected unix socket."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, gid = CREDENTIALS.unpack(raw)
+    try:
+        listed = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
+    except OSError:
+        listed = b""
+    groups = struct.unpack(f"{len(listed) // 4}I", listed[: len(listed) // 4 * 4])
+    return Peer(pid, uid, gid, frozenset({gid, *groups}))
+
+
+class PeerRelay:
+    """Passes connections from a listening socket on to a private one. `peers` maps names to who is behind them."""
+
+    def __init__(self, listener: socket.socket, upstream_path: str) -> None:
+        self._listener = listener
+        self._upstream_path = upstream_path
+        self._peers: dict[str, Peer] = {}
+
+    @property
+    def peers(self) -> Mapping[str, Peer]:
+        """Open connections by the peer name that gRPC reports."""
+        return self._peers
+
+    async def run(self) -> None:
+        """Accept until cancelled; open connections end with it."""
+        loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        room = asyncio.Semaphore(MAX_CONNECTIONS)
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                await room.acquire()
+                connection, _ = await loop.sock_accept(self._listener)
+                task = connections.create_task(self._relay(connection), name="api-connection")
+                task.add_done_callback(lambda _task: room.release())
+
+    async def _relay(self, connection: socket.socket) -> None:
+        name = f"kepd-{secrets.token_hex(16)}"
+        upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.setblocking(False)
+            upstream.setblocking(False)
+            self._peers[f"unix-abstract:{name}"] = peer_of(connection)
+            upstream.bind(f"\0{name}")
+            await asyncio.get_running_loop().sock_connect(upstream, self._upstream_path)
+            await _copy_both_ways(connection, upstream)
+        except OSError:
+            return
+        finally:
+            self._peers.pop(f"unix-abstract:{name}", None)
+            connection.close()
+            upstream.close()
+
+
+async def _copy_both_ways(left: socket.socket, right: socket.socket) -> None:
+    async with asyncio.TaskGroup() as directions:
+        directions.create_task(_copy(left, right), name="api-in")
+        directions.create_task(_copy(right, left), name="api-out")
+
+
+async def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Until the source ends; then the target hears that no more comes, and the other direction goes on."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        while chunk := await loop.sock_recv(source, CHUNK_BYTES):
+            await loop.sock_sendall(target, chunk)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

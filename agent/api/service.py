@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services by descriptor: which rpc runs which Python method, at which level, and what becomes of its errors.
+
+Owns: the method table of the gRPC server. Bytes are decoded here, after the caller was checked, so that garbage is an
+INVALID_ARGUMENT and never a traceback. An rpc `GetNode` is served by the method `get_node` of its implementation.
+Never: knows what a method does.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import code_pb2
+
+from agent.api.access import LEVEL_NAMES, AccessRule
+from agent.api.errors import ApiError, Reason, invalid
+from agent.api.peer import Peer
+from agent.wire.kepd.v1 import access_pb2
+
+__all__ = ["Call", "MethodTable"]
+
+log = structlog.get_logger(plane="api")
+
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an implementation may know about a call besides its request."""
+
+    method: str
+    peer: Peer | None
+
+
+class Context(Protocol):
+    """The part of gRPC's context that is used."""
+
+    def peer(self) -> str: ...
+
+    def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None: ...
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
+
+
+UnaryMethod = Callable[[Message, Call], Awaitable[Message]]
+StreamMethod = Callable[[Message, Call], AsyncIterator[Message]]
+Observer = Callable[[str, str], None]
+
+
+class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships no types
+    """All methods of all services. `peers` and the access rule are looked up per call, so that they may change."""
+
+    def __init__(
+        self, rule: Callable[[], AccessRule], peers: Callable[[], Mapping[str, Peer]], observe: Observer
+    ) -> None:
+        self._rule = rule
+        self._peers = peers
+        self._observe = observe
+        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """gRPC asks: who serves this path?"""
+        return self._handlers.get(handler_call_details.method)
+
+    def add(self, service: ServiceDescriptor, implementation: object) -> None:
+        """Serve all rpcs of a service of ours."""
+        for method in service.methods:
+            served = getattr(implementation, _snake(method.name))
+            level = level_of(method)
+            path = f"/{service.full_name}/{method.name}"
+            if method.server_streaming:
+                self._handlers[path] = grpc.unary_stream_rpc_method_handler(self._stream(path, level, method, served))
+            else:
+                self._handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(path, level, method, served))
+
+    def add_foreign(self, path: str, handler: grpc.RpcMethodHandler) -> None:
+        """Serve a ready-made bidirectional stream (reflection) to whoever may read."""
+        self._handlers[path] = handler._replace(stream_stream=self._admitted(path, handler.stream_stream))
+
+    def _unary(
+        self, path: str, level: int, method: MethodDescriptor, served: UnaryMethod
+    ) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        request_class = GetMessageClass(method.input_type)
+
+        async def handle(raw: bytes, context: Context) -> bytes:
+            try:
+                call = self._admit(path, level, context)
+                answer = await served(_decode(request_class, raw), call)
+                self._observe(path, "OK")
+                return answer.SerializeToString()
+            except ApiError as error:
+                await self._refuse(path, error, context)
+            except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
+                await self._refuse(path, self._bug(path, error), context)
+            return b""
+
+        return handle
+
+    def _stream(
+        self, path: str, level: int, method: MethodDescriptor, served: StreamMethod
+    ) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+        request_class = GetMessageClass(method.input_type)
+
+        async def handle(raw: bytes, context: Context) -> AsyncIterator[bytes]:
+            try:
+                call = self._admit(path, level, context)
+                async for answer in served(_decode(request_class, raw), call):
+                    yield answer.SerializeToString()
+                self._observe(path, "OK")
+            except ApiError as error:
+                await self._refuse(path, error, context)
+            except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
+                await self._refuse(path, self._bug(path, error), context)
+
+        return handle
+
+    def _admitted(
+        self, path: str, inner: Callable[[object, Context], AsyncIterator[Message]]
+    ) -> Callable[[object, Context], AsyncIterator[Message]]:
+        async def handle(request: object, context: Context) -> AsyncIterator[Message]:
+            try:
+                self._admit(path, access_pb2.LEVEL_READ, context)
+            except ApiError as error:
+                await self._refuse(path, error, context)
+                return
+            async for answer in inner(request, context):
+                yield answer
+
+        return handle
+
+    def _admit(self, path: str, level: int, context: Context) -> Call:
+        peer = self._peers().get(context.peer())
+        refusal = self._rule().check(path, level, peer)
+        if refusal is not None:
+            raise refusal
+        if level != access_pb2.LEVEL_READ and peer is not None:
+            log.info(
+                "api_call_admitted",
+                method=path,
+                level_name=LEVEL_NAMES.get(level, "admin"),
+                uid=peer.uid,
+                pid=peer.pid,
+                comm=peer.command,
+            )
+        return Call(path, peer)
+
+    async def _refuse(self, path: str, error: ApiError, context: Context) -> None:
+        code = CODES.get(error.code, grpc.StatusCode.UNKNOWN)
+        self._observe(path, code.name)
+        context.set_trailing_metadata(((DETAILS_KEY, error.status().SerializeToString()),))
+        await context.abort(code, error.text)
+
+    @staticmethod
+    def _bug(path: str, error: Exception) -> ApiError:
+        log.error("api_call_failed", method=path, error=repr(error), exc_info=error)
+        return ApiError(code_pb2.INTERNAL, Reason.INTERNAL, f"{path} failed; the daemon's log has the cause")
+
+
+def level_of(method: MethodDescriptor) -> int:
+    """The level that stands beside the rpc in its .proto file. Services of others (health) tell nothing secret."""
+    if not method.containing_service.full_name.startswith("kepd."):
+        return access_pb2.LEVEL_READ
+    level: int = method.GetOptions().Extensions[access_pb2.level]  # type: ignore[index]  # generated without types
+    return level
+
+
+def _decode(request_class: type[Message], raw: bytes) -> Message:
+    try:
+        return request_class.FromString(raw)
+    except DecodeError as error:
+        name = request_class.DESCRIPTOR.full_name
+        raise invalid(Reason.MALFORMED_REQUEST, f"{len(raw)} bytes that are no {name}") from error
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unix sockets at a path: taking a stale one over, refusing a live one, rights before anybody can connect.
+
+Owns: the claim on a path. Never: removes a socket that somebody listens on, or anything that is no socket.
+"""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from agent.api.peer import peer_of
+
+__all__ = ["PathTaken", "listen_at", "make_directory"]
+
+BACKLOG = 128
+PROBE_LIMIT_S = 1.0
+LONGEST_PATH_BYTES = 107
+
+
+class PathTaken(Exception):
+    """The path cannot be listened on; the text says who or what is there."""
+
+
+def make_directory(path: Path, mode: int, gid: int = -1) -> None:
+    """A directory for sockets with exactly these rights; its parents as the system makes them."""
+    path.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == path.stat().st_uid:
+        path.chmod(mode)
+        if gid >= 0:
+            os.chown(path, -1, gid)
+
+
+def listen_at(path: Path, mode: int, gid: int = -1) -> socket.socket:
+    """A listening socket at the path. A dead one that lies there is replaced."""
+    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise PathTaken(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a unix socket path may have")
+    _clear(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        previous = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(previous)
+        if gid >= 0:
+            os.chown(path, -1, gid)
+        path.chmod(mode)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PathTaken(f"{path} cannot be listened on: {error.strerror}") from error
+    return listener
+
+
+def _clear(path: Path) -> None:
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PathTaken(f"{path} cannot be looked at: {error.strerror}") from error
+    if not stat.S_ISSOCK(kind):
+        raise PathTaken(f"{path} exists and is no socket; move it away or choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.settimeout(PROBE_LIMIT_S)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise PathTaken(f"{path} is a socket that does not answer: {error}; is its process stopped?") from error
+        raise PathTaken(f"{path} is in use by {peer_of(probe)}; stop that process or choose another path")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls from kepctl to the daemon.
+
+Owns: the channel, and what a failed call becomes: one line that says what would help, and an exit code.
+Never: renders.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
+
+__all__ = ["Client", "connected", "failure"]
+
+Answer = TypeVar("Answer", bound=Message)
+MAX_MESSAGE_BYTES = 16 << 20
+DETAILS_KEY = "grpc-status-details-bin"
+
+EXIT_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: USAGE,
+    grpc.StatusCode.NOT_FOUND: NOT_FOUND,
+    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
+    grpc.StatusCode.PERMISSION_DENIED: NOT_PERMITTED,
+    grpc.StatusCode.FAILED_PRECONDITION: CONFLICT,
+    grpc.StatusCode.ABORTED: CONFLICT,
+    grpc.StatusCode.ALREADY_EXISTS: CONFLICT,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE,
+}
+
+
+class Client:
+    """A connection to one daemon."""
+
+    def __init__(self, channel: grpc.Channel, path: str, timeout_s: float) -> None:
+        self.channel = channel
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        """One call, such as `kepd.v1.NodeService/GetNode`."""
+        invoke = self.channel.unary_unary(
+            f"/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        try:
+            result: Answer = invoke(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise failure(error, self._path) from error
+        return result
+
+    def follow(self, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
+        """A stream, until either side ends it."""
+        invoke = self.channel.unary_stream(
+            f"/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        try:
+            yield from invoke(request)
+        except grpc.RpcError as error:
+            raise failure(error, self._path) from error
+
+
+@contextmanager
+def connected(session: Session) -> Iterator[Client]:
+    """A client of the first socket that exists."""
+    path = session.sockets()[0]
+    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
+    with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
+        yield Client(channel, path, session.timeout_s)
+
+
+def failure(error: grpc.RpcError, path: str) -> CommandFailed:
+    """A failed call in words."""
+    code = error.code()
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return CommandFailed(unreachable(path), UNREACHABLE)
+    violations = _violations(error)
+    text = error.details() or code.name.lower()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        text = "no answer in time; --timeout allows more"
+    if len(violations) > 1:
+        text = "\n".join([text.partition(": ")[0], *(f"  {violation}" for violation in violations)])
+    return CommandFailed(text, EXIT_CODES.get(code, FAILURE))
+
+
+def _violations(error: grpc.RpcError) -> list[str]:
+    """What is wrong with single fields, from the status details."""
+    details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")
+    wrong = error_details_pb2.BadRequest()
+    for packed in status_pb2.Status.FromString(details).details:
+        if packed.Unpack(wrong):
+            return [violation.description for violation in wrong.field_violations]
+    return []
+
+
+def unreachable(path: str) -> str:
+    """Why nobody answers at a socket, as far as this process can see."""
+    try:
+        entry = Path(path).stat()
+    except FileNotFoundError:
+        return f"no daemon at {path}: there is no such socket; start kepd, or name its socket with --endpoint"
+    except PermissionError:
+        return f"{path} is in a directory this user may not enter; join the group of that directory, or use root"
+    if not stat.S_ISSOCK(entry.st_mode):
+        return f"{path} is no socket; name the socket of kepd with --endpoint"
+    if not os.access(path, os.R_OK | os.W_OK):
+        mode = stat.filemode(entry.st_mode)
+        return f"{path} ({mode}, gid {entry.st_gid}) does not admit this user; join that group, or use root"
+    return f"{path} exists but nobody answers there; is kepd running?"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl status` and `kepctl health`."""
+
+import click
+from grpc_health.v1 import health_pb2
+
+from agent.cli.client import connected
+from agent.cli.commands.get import list_planes
+from agent.cli.options import output_option
+from agent.cli.render import print_listing, print_message
+from agent.cli.session import CommandFailed, Session
+from agent.wire.kepd.v1 import node_pb2
+
+__all__ = ["health", "status"]
+
+
+@click.command()
+@output_option("table", "json", "yaml")
+@click.pass_obj
+def status(session: Session, output: str) -> None:
+    """The node and its planes at a glance."""
+    with connected(session) as daemon:
+        answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+        planes = list_planes(daemon)
+    if output != "table":
+        print_message(answer.node, output)
+        return
+    node = answer.node
+    runtime = f"{node.runtime.name} {node.runtime.version}" if node.runtime.is_connected else node.runtime.message
+    click.echo(f"node     {node.name}  (Linux {node.kernel_version}, cgroup v{node.cgroup_version})")
+    click.echo(f"kepd     {node.kepd_version}  pid {node.pid}")
+    click.echo(f"runtime  {runtime}  {node.runtime.endpoint}")
+    click.echo()
+    print_listing(planes, "table", session)
+
+
+@click.command()
+@output_option("table", "json", "yaml")
+@click.pass_obj
+def health(session: Session, output: str) -> None:
+    """Is every part of the daemon well? Exit code 1 if not."""
+    with connected(session) as daemon:
+        answer = daemon.call(
+            "grpc.health.v1.Health/List", health_pb2.HealthListRequest(), health_pb2.HealthListResponse
+        )
+    if output == "table":
+        for name, state in sorted(answer.statuses.items()):
+            word = "ok" if state.status == health_pb2.HealthCheckResponse.SERVING else "NOT OK"
+            click.echo(f"{word:8}{name or 'kepd'}")
+    else:
+        print_message(answer, output)
+    bad = [name for name, state in answer.statuses.items() if state.status != health_pb2.HealthCheckResponse.SERVING]
+    if bad:
+        raise CommandFailed(f"not well: {', '.join(sorted(bad))}; kepctl status says why")

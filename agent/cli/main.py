@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl`: ask and steer the daemon of this node.
+
+Owns: the list of commands and where each lives. A command's module, gRPC and rich are imported when it runs, which
+keeps `kepctl version` within its 120 ms.
+Never: renders (render.py) or talks (client.py).
+"""
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from types import MappingProxyType
+
+import click
+
+from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
+
+__all__ = ["main"]
+
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "api": ("api", "Call any method of the API with JSON."),
+    "completion": ("completion", "Print the completion script of a shell."),
+    "config": ("config", "Look at, change, reload or check the configuration."),
+    "get": ("get", "List objects."),
+    "health": ("node", "Is every part of the daemon well?"),
+    "status": ("node", "The node and its planes at a glance."),
+    "version": ("version", "Versions of client and daemon."),
+})  # fmt: skip
+ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "node": ("get", "nodes"),
+    "pods": ("get", "pods"),
+    "ps": ("get", "containers"),
+})  # fmt: skip
+
+
+COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
+COMMON_ALONE = frozenset({"--debug"})
+
+
+class LazyCommands(click.Group):
+    """Commands by name, loaded when they run; the summary needs no import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module = importlib.import_module(f"agent.cli.commands.{place[0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in ALIASES:
+            args = [*ALIASES[args[0]], *args[1:]]
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
+            hint = f'; did you mean "{close[0]}"?' if close else "; see kepctl --help"
+            raise click.UsageError(f'no command "{args[0]}"{hint}', ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--endpoint", metavar="SOCKET", help="API socket [$KEPD_ENDPOINT, else /run/kepd/kepd.sock].")
+@click.option("--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Longest wait in seconds.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours.")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.pass_context
+def cli(ctx: click.Context, endpoint: str | None, timeout_s: float, color: str, *, debug: bool) -> None:
+    """Ask and steer the kepd of this node."""
+    from agent.cli.session import Session
+
+    ctx.obj = Session(endpoint=endpoint, timeout_s=timeout_s, color=color, debug=debug)
+
+
+def hoisted(arguments: Sequence[str]) -> list[str]:
+    """Common flags may stand anywhere before `--`; click wants them first."""
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name = word.partition("=")[0]
+        if word == "--":
+            rest += [word, *words]
+        elif name in COMMON_WITH_VALUE:
+            front += [word] if "=" in word else [word, *([value] if (value := next(words, None)) is not None else [])]
+        elif name in COMMON_ALONE:
+            front.append(word)
+        else:
+            rest.append(word)
+    return front + rest
+
+
+def main() -> None:
+    """Entry point: every way to fail has its exit code and one line on standard error."""
+    from agent.cli.session import CommandFailed
+
+    try:
+        status = cli.main(hoisted(sys.argv[1:]), "kepctl", standalone_mode=False)
+    except CommandFailed as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"kepctl: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(USAGE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(FAILURE)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place where kepctl prints: tables, JSON, YAML, names.
+
+Owns: formats, colours, and the rule that output which is no terminal has no colour and is never cut.
+Never: knows what it prints. rich is imported only when a table goes to a terminal.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import click
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from agent.cli.session import Session
+from agent.cli.table import Column, Listing
+
+__all__ = ["FORMATS", "age", "print_data", "print_listing"]
+
+FORMATS = ("table", "wide", "json", "yaml", "name")
+Item = TypeVar("Item", bound=Message)
+STATE_STYLES = {
+    "ready": "green", "running": "green", "succeeded": "green", "failed": "red", "degraded": "yellow",
+    "pending": "yellow", "starting": "yellow", "absent": "dim", "off": "dim", "waiting": "yellow",
+}  # fmt: skip
+
+
+def print_listing(listing: Listing[Item], output: str, session: Session) -> None:
+    """A list in the format asked for."""
+    if output in ("json", "yaml"):
+        print_data({"kind": listing.kind, "items": [_plain(item) for item in listing.items]}, output)
+        return
+    if output == "name":
+        for item in listing.items:
+            click.echo(listing.name(item))
+        return
+    columns = [column for column in listing.columns if output == "wide" or not column.wide]
+    if not listing.items:
+        click.echo(listing.empty or "nothing to show", err=True)
+        return
+    _print_table(columns, listing.items, session)
+    for note in listing.notes:
+        click.echo(note, err=True)
+
+
+def print_data(data: object, output: str) -> None:
+    """A document."""
+    if output == "yaml":
+        import yaml
+
+        click.echo(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_message(message: Message, output: str) -> None:
+    """One message of the API."""
+    print_data(_plain(message), output)
+
+
+def _plain(message: Message) -> object:
+    return MessageToDict(message, preserving_proto_field_name=False)
+
+
+def _wants_color(session: Session) -> bool:
+    if session.color != "auto":
+        return session.color == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _print_table(columns: Sequence[Column[Item]], items: Sequence[Item], session: Session) -> None:
+    rows = [[column.cell(item) for column in columns] for item in items]
+    if not sys.stdout.isatty() and session.color != "always":
+        _print_plain([column.title for column in columns], rows)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(column.title, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell.lower(), "")) for cell in row))
+    no_color = not _wants_color(session)
+    Console(no_color=no_color, force_terminal=session.color == "always" or None, highlight=False).print(table)
+
+
+def _print_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def age(stamp: Timestamp) -> str:
+    """How long ago, as kubectl writes it."""
+    if not stamp.seconds:
+        return ""
+    seconds = max(0, int(datetime.now(UTC).timestamp() - stamp.seconds))
+    for limit, unit, length in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // length}{unit}"
+    return f"{seconds // 86400}d"

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of kepctl: what its common flags said, and how it fails.
+
+Owns: finding the daemon's socket. Imports nothing heavy.
+"""
+
+import os
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from agent.model.exit_codes import FAILURE
+
+__all__ = ["CommandFailed", "Session"]
+
+DEFAULT_SOCKET = "/run/kepd/kepd.sock"
+OTHER_SOCKETS = "/run/kepd-*/kepd.sock"
+
+
+class CommandFailed(Exception):
+    """A command cannot do what was asked. The text says why and what would help."""
+
+    def __init__(self, text: str, exit_code: int = FAILURE) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The common flags."""
+
+    endpoint: str | None = None
+    timeout_s: float = 10.0
+    color: str = "auto"
+    debug: bool = False
+
+    def sockets(self) -> list[str]:
+        """Where a daemon may listen, most wanted first."""
+        given = self.endpoint or os.environ.get("KEPD_ENDPOINT")
+        if given:
+            return [given.removeprefix("unix://")]
+        others = sorted(glob(OTHER_SOCKETS))  # noqa: PTH207  # pathlib costs more to say the same
+        return [path for path in (DEFAULT_SOCKET, *others) if Path(path).exists()] or [DEFAULT_SOCKET]

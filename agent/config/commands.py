@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepd config`: the configuration without a daemon. kepctl offers `config check` from here too.
+
+Owns: what is printed. Never: needs root, a runtime or a network.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agent.model.exit_codes import BAD_CONFIGURATION
+
+if TYPE_CHECKING:
+    from agent.config.check import Checked
+
+__all__ = ["config_commands", "configuration_flags"]
+
+
+def configuration_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags that decide about configuration; shared by all commands that read it."""
+    options = (
+        click.option(
+            "--config", "file", type=click.Path(path_type=Path), help="Configuration file [/etc/kepd/config.yaml]."
+        ),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one key; may be repeated."),
+        click.option("--planes", metavar="A,B", help="Run these planes and no others."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group("config")
+def config_commands() -> None:
+    """Check and show the configuration."""
+
+
+def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "Checked":
+    """The configuration a daemon with these flags would run with; ends the program if there is none."""
+    from agent.config.sources import Sources, host_facts, load
+
+    sources = Sources(file=file, environment=os.environ, settings=settings, planes=planes)
+    outcome = load(sources, host_facts(os.environ))
+    for finding in outcome.findings:
+        click.echo(str(finding), err=True)
+    if outcome.configuration is None:
+        sys.exit(BAD_CONFIGURATION)
+    return outcome
+
+
+@config_commands.command()
+@configuration_flags
+def check(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
+    """Say everything that is wrong, or nothing."""
+    checked(file, settings, planes)
+    click.echo("configuration is good")
+
+
+@config_commands.command()
+@configuration_flags
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+def show(file: Path | None, settings: tuple[str, ...], planes: str | None, *, origin: bool) -> None:
+    """The configuration in force."""
+    from agent.config.reference import as_document, as_yaml, with_origins
+
+    outcome = checked(file, settings, planes)
+    if outcome.configuration is not None:
+        text = with_origins(outcome) if origin else as_yaml(as_document(outcome.configuration))
+        click.echo(text, nl=False)
+
+
+@config_commands.command()
+def defaults() -> None:
+    """The document with every key at its default."""
+    from agent.config.document import Configuration
+    from agent.config.reference import as_document, as_yaml
+
+    click.echo(as_yaml(as_document(Configuration())), nl=False)
+
+
+@config_commands.command()
+@configuration_flags
+def diff(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
+    """Keys that are not at their default."""
+    from agent.config.reference import differences
+
+    outcome = checked(file, settings, planes)
+    if outcome.configuration is not None:
+        for path, default, value in differences(outcome):
+            click.echo(f"{path}: {json.dumps(default)} -> {json.dumps(value)}  ({outcome.origins[path]})")
+
+
+@config_commands.command()
+def schema() -> None:
+    """JSON schema of the document, for editors."""
+    from agent.config.reference import as_schema
+
+    click.echo(json.dumps(as_schema(), indent=2))
+
+
+@config_commands.command("import")
+@click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def import_other(source: Path) -> None:
+    """Turn a configuration file of a kubelet or a kube-proxy into ours; what has no counterpart is said."""
+    from agent.config.importing import import_document
+    from agent.config.reference import as_yaml
+    from agent.config.strict_yaml import UnreadableYaml
+
+    try:
+        document, left_out = import_document(source.read_bytes(), str(source))
+    except UnreadableYaml as error:
+        click.echo(str(error), err=True)
+        sys.exit(BAD_CONFIGURATION)
+    for finding in left_out:
+        click.echo(str(finding), err=True)
+    click.echo(as_yaml(document), nl=False)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reload changes.
+
+Owns: comparing two configurations key by key and splitting the differences into those a running process takes over and
+those that wait for a restart.
+Never: applies anything. A reload is all or nothing: it happens only with a configuration that checked without findings.
+"""
+
+from dataclasses import dataclass
+
+from agent.config.check import build
+from agent.config.document import Configuration
+from agent.config.keys import KeyEntry, all_keys
+from agent.model.finding import shown
+
+__all__ = ["Change", "ReloadPlan", "plan_reload", "value_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key with its old and new value."""
+
+    path: str
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        return f"{self.path}: {shown(self.old)} -> {shown(self.new)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    """`configuration` is what runs after the reload: the new one, but with old values where a restart is needed."""
+
+    configuration: Configuration
+    applied: tuple[Change, ...]
+    waiting_for_restart: tuple[Change, ...]
+
+    def __str__(self) -> str:
+        return f"applied={len(self.applied)} waiting_for_restart={len(self.waiting_for_restart)}"
+
+
+def value_at(configuration: Configuration, entry: KeyEntry) -> object:
+    """The value of a key."""
+    value: object = configuration
+    for name in entry.fields:
+        value = getattr(value, name)
+    return value
+
+
+def plan_reload(running: Configuration, wanted: Configuration) -> ReloadPlan:
+    """Compare what runs with what the sources now say."""
+    applied: list[Change] = []
+    waiting: list[Change] = []
+    values: dict[tuple[str, ...], object] = {}
+    for path, entry in all_keys(Configuration).items():
+        old, new = value_at(running, entry), value_at(wanted, entry)
+        values[entry.fields] = old if entry.key.needs_restart else new
+        if old == new:
+            continue
+        show = entry.key.kind.show
+        change = Change(path, show(old), show(new))
+        if entry.key.needs_restart:
+            waiting.append(change)
+        else:
+            applied.append(change)
+    return ReloadPlan(build(values), tuple(applied), tuple(waiting))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults that depend on the host: names, directories, sockets, where Services come from.
+
+Owns: filling the keys that document.py leaves empty, from facts that the caller collected.
+Never: looks at the host itself, changes a value somebody set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent.config.document import PLANES, Configuration
+
+__all__ = ["HostFacts", "enabled_planes", "fill_defaults"]
+
+DEFAULT_STATE_DIRECTORY = "/var/lib/kepd"
+DEFAULT_RUN_DIRECTORY = "/run/kepd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What the defaults depend on."""
+
+    host_name: str
+    state_directory: str = ""
+    run_directory: str = ""
+    is_in_cluster: bool = False
+
+    @classmethod
+    def from_environment(cls, host_name: str, environment: Mapping[str, str], *, is_in_cluster: bool) -> "HostFacts":
+        """The facts as a service manager gives them; it may name several directories, the first is ours."""
+        return cls(
+            host_name=host_name.lower(),
+            state_directory=environment.get("STATE_DIRECTORY", "").partition(":")[0],
+            run_directory=environment.get("RUNTIME_DIRECTORY", "").partition(":")[0],
+            is_in_cluster=is_in_cluster,
+        )
+
+
+def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configuration:
+    """The configuration with every derived default in place."""
+    node = configuration.node
+    state = node.state_directory or facts.state_directory or DEFAULT_STATE_DIRECTORY
+    run = node.run_directory or facts.run_directory or DEFAULT_RUN_DIRECTORY
+    in_cluster = bool(configuration.kubernetes.kubeconfig) or facts.is_in_cluster
+    proxy = configuration.proxy
+    return replace(
+        configuration,
+        node=replace(node, name=node.name or facts.host_name, state_directory=state, run_directory=run),
+        runtime=replace(
+            configuration.runtime,
+            image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint,
+        ),
+        api=replace(configuration.api, socket=configuration.api.socket or f"{run}/kepd.sock"),
+        pods=replace(configuration.pods, directory=configuration.pods.directory or f"{state}/pods"),
+        proxy=replace(
+            proxy, socket=proxy.socket or f"{run}/cri/cri.sock", link=proxy.link or f"{run}/cri/kubelet.sock"
+        ),
+        services=replace(
+            configuration.services,
+            source=configuration.services.source or ("kubernetes" if in_cluster else "manifests"),
+        ),
+    )
+
+
+def enabled_planes(configuration: Configuration) -> tuple[str, ...]:
+    """The planes that shall run, in the order of the document."""
+    switches = {
+        "images": configuration.images.enabled,
+        "pods": configuration.pods.enabled,
+        "proxy": configuration.proxy.enabled,
+        "services": configuration.services.enabled,
+    }
+    return tuple(plane for plane in PLANES if switches[plane])

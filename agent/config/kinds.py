@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of value a configuration key can have: how each is read, shown and described.
+
+Owns: one `Kind` per shape (duration, size, address, ...). `read` turns a scalar, list or dict into the value the
+program uses and raises `Wrong` with what would be right; `show` is its inverse for people; `schema` is JSON schema.
+Never: knows keys, files or defaults.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.model.finding import shown, suggestion
+
+__all__ = [
+    "ADDRESS",
+    "BOOL",
+    "CIDR",
+    "CPU",
+    "DNS_NAME",
+    "DURATION",
+    "ENDPOINT",
+    "IP",
+    "PATH",
+    "SIZE",
+    "TEXT",
+    "Kind",
+    "Wrong",
+    "choice",
+    "either",
+    "integer",
+    "list_of",
+    "map_of",
+    "number",
+    "record_of",
+]
+
+JsonSchema = dict[str, object]
+
+
+class Wrong(ValueError):
+    """A value is not what its key takes. The text says what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One shape of value."""
+
+    name: str
+    read: Callable[[object], object]
+    schema: JsonSchema = field(default_factory=dict)
+    show: Callable[[object], object] = lambda value: value
+
+
+def _must(condition: object, value: object, right: str) -> None:
+    if not condition:
+        raise Wrong(f"{shown(value)} is not {right}")
+
+
+def _read_bool(value: object) -> bool:
+    _must(isinstance(value, bool), value, "true or false")
+    return bool(value)
+
+
+def _read_text(value: object) -> str:
+    _must(isinstance(value, str), value, "text")
+    text = str(value)
+    _must("\0" not in text and "\n" not in text, value, "one line of text")
+    return text
+
+
+BOOL = Kind("bool", _read_bool, {"type": "boolean"})
+
+
+def _read_path(value: object) -> str:
+    text = _read_text(value)
+    _must(text == "" or text.startswith("/"), value, "an absolute path")
+    return text
+
+
+PATH = Kind("path", _read_path, {"type": "string"})
+TEXT = Kind("text", _read_text, {"type": "string"})
+
+
+def _bounded(name: str, low: float, high: float | None) -> JsonSchema:
+    return {"type": name, "minimum": low} if high is None else {"type": name, "minimum": low, "maximum": high}
+
+
+def integer(low: int, high: int | None = None) -> Kind:
+    """A whole number within bounds."""
+    span = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
+
+    def read(value: object) -> int:
+        _must(isinstance(value, int) and not isinstance(value, bool), value, span)
+        if isinstance(value, int):
+            _must(value >= low and (high is None or value <= high), value, span)
+            return value
+        raise AssertionError
+
+    return Kind(span.removeprefix("a "), read, _bounded("integer", low, high))
+
+
+def number(low: float, high: float | None = None) -> Kind:
+    """A number within bounds."""
+    span = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Wrong(f"{shown(value)} is not {span}")
+        _must(low <= value <= (high if high is not None else float("inf")) and value != float("inf"), value, span)
+        return float(value)
+
+    return Kind(span.removeprefix("a "), read, _bounded("number", low, high))
+
+
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION_PATTERN = re.compile(r"-?(?:\d{1,9}(?:\.\d{1,6})?(?:ms|s|m|h|d))+\Z")
+
+
+def duration(low_s: float = 0.0, high_s: float | None = None) -> Kind:
+    """A span of time with its unit, read into seconds."""
+
+    def read(value: object) -> float:
+        right = 'a duration with a unit, such as "10s" or "1m30s"'
+        _must(isinstance(value, str) and DURATION_PATTERN.match(value), value, right)
+        text = str(value)
+        parts = re.findall(r"([\d.]+)(ms|s|m|h|d)", text)
+        seconds = sum(float(amount) * UNITS_S[unit] for amount, unit in parts)
+        seconds = -seconds if text.startswith("-") else seconds
+        _must(seconds >= low_s, value, f"at least {show_duration(low_s)}")
+        _must(high_s is None or seconds <= high_s, value, f"at most {show_duration(high_s)}")
+        return seconds
+
+    return Kind("duration", read, {"type": "string", "pattern": r"^-?([0-9.]+(ms|s|m|h|d))+$"}, show_duration)
+
+
+def show_duration(value: object) -> str:
+    """Seconds as the shortest text with units."""
+    seconds = float(value) if isinstance(value, int | float) else 0.0
+    if seconds < 0:
+        return "-" + show_duration(-seconds)
+    if seconds == 0 or seconds % 1:
+        return "0s" if seconds == 0 else f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+    parts = []
+    for unit, length in (("h", 3600), ("m", 60), ("s", 1)):
+        amount, seconds = divmod(seconds, length)
+        if amount:
+            parts.append(f"{amount:.0f}{unit}")
+    return "".join(parts)
+
+
+DURATION = duration()
+
+SIZE_PATTERN = re.compile(r"(\d{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")
+SIZE_FACTORS = {
+    "": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+}  # fmt: skip
+
+
+def _read_size(value: object) -> int:
+    match = SIZE_PATTERN.match(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if match is None:
+        raise Wrong(f'{shown(value)} is not a size such as "10Mi" or "2Gi"')
+    return int(match[1]) * SIZE_FACTORS[match[2] or ""]
+
+
+def _show_size(value: object) -> str:
+    size = value if isinstance(value, int) else 0
+    for unit in ("Ti", "Gi", "Mi", "Ki"):
+        if size and size % SIZE_FACTORS[unit] == 0:
+            return f"{size // SIZE_FACTORS[unit]}{unit}"
+    return str(size)
+
+
+SIZE = Kind("size", _read_size, {"type": ["string", "integer"]}, _show_size)
+
+
+def _matching(name: str, pattern: str, right: str) -> Kind:
+    compiled = re.compile(pattern + r"\Z")
+
+    def read(value: object) -> str:
+        _must(isinstance(value, str) and compiled.match(value), value, right)
+        return str(value)
+
+    return Kind(name, read, {"type": "string", "pattern": f"^{pattern}$"})
+
+
+DNS_NAME = _matching(
+    "DNS name",
+    r"(?=.{0,253}\Z)(?:|[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*)",
+    "a DNS name in lower case, such as node-1.example",
+)
+CPU = _matching("CPU quantity", r"\d{1,9}(?:\.\d{1,3}|m)?", 'a number of CPUs, such as "4" or "500m"')
+
+
+def _read_endpoint(value: object) -> str:
+    text = _read_text(value)
+    right = "a unix socket, such as unix:///run/containerd/containerd.sock"
+    _must(text == "" or re.match(r"unix:///[^\s]+\Z", text) or re.match(r"/[^\s]+\Z", text), value, right)
+    text = text.removeprefix("unix://")
+    _must(len(text.encode()) <= 107, value, "within the 107 bytes a unix socket path may have")
+    return f"unix://{text}" if text else ""
+
+
+ENDPOINT = Kind("unix endpoint", _read_endpoint, {"type": "string"})
+
+
+def _read_address(value: object) -> str:
+    text = _read_text(value)
+    if not text:
+        return ""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    right = 'host:port with an IP address, such as "127.0.0.1:10241", or empty for off'
+    _must(colon and port.isdecimal() and 0 <= int(port[:6]) <= 65535, value, right)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError as error:
+        raise Wrong(f"{shown(value)} is not {right}") from error
+    return text
+
+
+ADDRESS = Kind("host:port", _read_address, {"type": "string"})
+
+
+def _parsed(name: str, parse: Callable[[str], object], right: str) -> Kind:
+    def read(value: object) -> str:
+        try:
+            return str(parse(_read_text(value)))
+        except ValueError as error:
+            raise Wrong(f"{shown(value)} is not {right}") from error
+
+    return Kind(name, read, {"type": "string"})
+
+
+IP = _parsed("IP", ipaddress.ip_address, "an IP address")
+CIDR = _parsed("CIDR", ipaddress.ip_network, "a network such as 10.0.0.0/8, with no host bits set")
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            hint = suggestion(value, words) if isinstance(value, str) else ""
+            raise Wrong(f"{shown(value)} is not one of {', '.join(words)}{hint}")
+        return value
+
+    return Kind(" or ".join(words), read, {"enum": list(words)})
+
+
+def either(word: str, kind: Kind) -> Kind:
+    """A fixed word, or else a value of the kind."""
+
+    def read(value: object) -> object:
+        if value == word:
+            return word
+        try:
+            return kind.read(value)
+        except Wrong as error:
+            raise Wrong(f'{error}, and not "{word}"') from error
+
+    def show(value: object) -> object:
+        return word if value == word else kind.show(value)
+
+    return Kind(f"{kind.name} or {word}", read, {"anyOf": [{"const": word}, kind.schema]}, show)
+
+
+def list_of(kind: Kind, plural: str) -> Kind:
+    """A list; it is read into a tuple."""
+
+    def read(value: object) -> tuple[object, ...]:
+        _must(isinstance(value, list), value, f"a list of {plural}")
+        items: list[object] = value if isinstance(value, list) else []
+        return tuple(_inner(kind, item, f"item {index}") for index, item in enumerate(items))
+
+    def show(value: object) -> list[object]:
+        return [kind.show(item) for item in value] if isinstance(value, tuple | list) else []
+
+    return Kind(f"list of {plural}", read, {"type": "array", "items": kind.schema}, show)
+
+
+def map_of(kind: Kind, name: str) -> Kind:
+    """A map from words to values of the kind."""
+
+    def read(value: object) -> dict[str, object]:
+        _must(isinstance(value, dict), value, f"a map {name}")
+        entries: dict[str, object] = value if isinstance(value, dict) else {}
+        return {key: _inner(kind, item, key) for key, item in entries.items()}
+
+    def show(value: object) -> dict[str, object]:
+        return {key: kind.show(item) for key, item in value.items()} if isinstance(value, dict) else {}
+
+    return Kind(f"map {name}", read, {"type": "object", "additionalProperties": kind.schema}, show)
+
+
+def record_of(**fields: Kind) -> Kind:
+    """A small map with fixed keys, all of them required; it is read into a tuple of pairs."""
+    right = "a map of " + " and ".join(fields)
+
+    def read(value: object) -> tuple[tuple[str, object], ...]:
+        _must(isinstance(value, dict), value, right)
+        entries: dict[str, object] = value if isinstance(value, dict) else {}
+        for key in entries:
+            _must(key in fields, key, f"a key of {right}{suggestion(key, fields)}")
+        for key in fields:
+            _must(key in entries, value, f"{right}; {key} is missing")
+        return tuple((key, _inner(kind, entries[key], key)) for key, kind in fields.items())
+
+    def show(value: object) -> dict[str, object]:
+        return {key: fields[key].show(item) for key, item in value} if isinstance(value, tuple) else {}
+
+    properties = {key: kind.schema for key, kind in fields.items()}
+    schema: JsonSchema = {
+        "type": "object", "properties": properties, "required": list(fields), "additionalProperties": False,
+    }  # fmt: skip
+    return Kind(right.removeprefix("a "), read, schema, show)
+
+
+def _inner(kind: Kind, value: object, place: str) -> object:
+    try:
+        return kind.read(value)
+    except Wrong as error:
+        raise Wrong(f"{place}: {error}") from error

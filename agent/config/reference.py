@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration made readable: as a document, as JSON schema, as a table for the docs.
+
+Owns: the renderings, all of them made from the one list of keys.
+Never: changes or checks values.
+"""
+
+import json
+from collections.abc import Mapping
+
+import yaml
+
+from agent.config.check import DEFAULT_ORIGIN, Checked
+from agent.config.diff import value_at
+from agent.config.document import API_VERSION, KIND, Configuration
+from agent.config.keys import all_keys
+
+__all__ = ["as_document", "as_schema", "as_table", "as_yaml", "differences", "json_like", "with_origins"]
+
+
+def as_document(configuration: Configuration, *, only: frozenset[str] | None = None) -> dict[str, object]:
+    """The document that would give this configuration; `only` limits it to some keys."""
+    document: dict[str, object] = {"apiVersion": API_VERSION, "kind": KIND}
+    for path, entry in all_keys(Configuration).items():
+        if only is not None and path not in only:
+            continue
+        *sections, name = path.split(".")
+        holder = document
+        for section in sections:
+            inner = holder.setdefault(section, {})
+            holder = inner if isinstance(inner, dict) else {}
+        holder[name] = json_like(entry.key.kind.show(value_at(configuration, entry)))
+    return document
+
+
+def json_like(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: json_like(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [json_like(item) for item in value]
+    return value
+
+
+def as_yaml(document: object) -> str:
+    """A document as YAML that our own loader reads back."""
+    return yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def differences(checked: Checked) -> list[tuple[str, object, object]]:
+    """Keys that some source sets to something else than the default: path, default, value."""
+    rows: list[tuple[str, object, object]] = []
+    for path, entry in all_keys(Configuration).items():
+        if checked.configuration is None or checked.origins[path] == DEFAULT_ORIGIN:
+            continue
+        value = value_at(checked.configuration, entry)
+        if value != entry.default:
+            show = entry.key.kind.show
+            rows.append((path, json_like(show(entry.default)), json_like(show(value))))
+    return rows
+
+
+def with_origins(checked: Checked) -> str:
+    """One line per key: value and where it comes from."""
+    if checked.configuration is None:
+        return ""
+    lines = []
+    for path, entry in all_keys(Configuration).items():
+        value = json.dumps(json_like(entry.key.kind.show(value_at(checked.configuration, entry))), ensure_ascii=False)
+        lines.append(f"{path}: {value}  # {checked.origins[path]}\n")
+    return "".join(lines)
+
+
+def as_schema() -> dict[str, object]:
+    """JSON schema of the document, for editors."""
+    root: dict[str, object] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": KIND,
+        "type": "object",
+        "required": ["apiVersion", "kind"],
+        "additionalProperties": False,
+        "properties": {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}},
+    }
+    for path, entry in all_keys(Configuration).items():
+        *sections, name = path.split(".")
+        holder = root
+        for section in sections:
+            holder = _properties(holder).setdefault(
+                section, {"type": "object", "additionalProperties": False, "properties": {}}
+            )
+        text = f"{entry.key.doc} Needs a restart." if entry.key.needs_restart else entry.key.doc
+        default = json_like(entry.key.kind.show(entry.default))
+        _properties(holder)[name] = {**entry.key.kind.schema, "description": text, "default": default}
+    return root
+
+
+def _properties(schema: dict[str, object]) -> dict[str, dict[str, object]]:
+    inner = schema["properties"]
+    return inner if isinstance(inner, dict) else {}
+
+
+def as_table() -> str:
+    """Markdown table of all keys."""
+    lines = ["| key | value | default | reload | meaning |", "|---|---|---|---|---|"]
+    for path, entry in all_keys(Configuration).items():
+        default = entry.key.derived or f"`{json_like(entry.key.kind.show(entry.default))!s}`"
+        kind = entry.key.kind.name.replace("|", "\\|")
+        reload_word = "restart" if entry.key.needs_restart else "yes"
+        lines.append(f"| `{path}` | {kind} | {default} | {reload_word} | {entry.key.doc} |")
+    return "\n".join(lines) + "\n"

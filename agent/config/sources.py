@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where configuration comes from: file, drop-ins, environment, flags, in rising order of precedence.
+
+Owns: reading those places and turning each into a layer whose values remember their origin.
+Never: decides what a value may be (check.py) or lets one bad source hide the complaints about another.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.config.check import Checked, Layer, check_layers, flatten
+from agent.config.document import PLANES, Configuration
+from agent.config.effective import HostFacts, fill_defaults
+from agent.config.keys import KeyEntry, all_keys
+from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
+from agent.model.finding import Finding, shown, suggestion
+
+__all__ = ["DEFAULT_FILE", "Flag", "Sources", "host_facts", "load"]
+
+DEFAULT_FILE = Path("/etc/kepd/config.yaml")
+SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag of its own name for one key, such as `-v`; its text is read as that of `--set`."""
+
+    name: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything a process was given. A `file` of None means the default file, which may be absent."""
+
+    file: Path | None = None
+    environment: Mapping[str, str]
+    settings: Sequence[str] = ()
+    flags: Sequence[Flag] = ()
+    planes: str | None = None
+    api_values: Mapping[str, str] = field(default_factory=dict)
+
+
+def host_facts(environment: Mapping[str, str]) -> HostFacts:
+    """The facts of this host that defaults depend on."""
+    in_cluster = SERVICE_ACCOUNT_TOKEN.exists() and "KUBERNETES_SERVICE_HOST" in environment
+    return HostFacts.from_environment(socket.gethostname(), environment, is_in_cluster=in_cluster)
+
+
+def load(sources: Sources, facts: HostFacts) -> Checked:
+    """Read all sources and check them together; defaults that depend on the host are filled in."""
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    main = sources.file or DEFAULT_FILE
+    if sources.file is not None or main.exists():
+        _read_file(main, layers, findings)
+    for path in _drop_ins(main.parent / "config.d", findings):
+        _read_file(path, layers, findings)
+    layers.append(_environment_layer(sources.environment, findings))
+    layers.append(_flag_layer(sources, findings))
+    layers.append(_api_layer(sources.api_values, findings))
+    checked = check_layers(layers, findings)
+    if checked.configuration is None:
+        return checked
+    return Checked(fill_defaults(checked.configuration, facts), (), checked.origins)
+
+
+def _drop_ins(folder: Path, findings: list[Finding]) -> list[Path]:
+    try:
+        names = [path for path in folder.iterdir() if path.suffix == ".yaml" and not path.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        findings.append(Finding(str(folder), "", f"cannot be read: {error.strerror}"))
+        return []
+    return sorted(names, key=lambda path: os.fsencode(path.name))
+
+
+def _read_file(path: Path, layers: list[Layer], findings: list[Finding]) -> None:
+    try:
+        documents, duplicates = parse_documents(path.read_bytes(), str(path))
+    except OSError as error:
+        findings.append(Finding(str(path), "", f"cannot be read: {error.strerror}"))
+        return
+    except UnreadableYaml as error:
+        findings.append(error.finding)
+        return
+    findings += duplicates
+    if len(documents) > 1:
+        findings.append(Finding(documents[1].where, "", "a second document; one file holds one"))
+    for document in documents[:1]:
+        layer, wrong = flatten(document, str(path))
+        layers.append(layer)
+        findings += wrong
+
+
+def _environment_layer(environment: Mapping[str, str], findings: list[Finding]) -> Layer:
+    by_name = {entry.environment_name: entry for entry in all_keys(Configuration).values()}
+    values: dict[str, Tree] = {}
+    for name in sorted(environment):
+        if not name.startswith("KEPD_") or "__" not in name:
+            continue
+        entry = by_name.get(name)
+        if entry is None:
+            findings.append(Finding(f"environment {name}", "", f"unknown variable{suggestion(name, by_name)}"))
+        else:
+            _put(entry, environment[name], f"environment {name}", values, findings)
+    return Layer(values)
+
+
+def _flag_layer(sources: Sources, findings: list[Finding]) -> Layer:
+    values: dict[str, Tree] = {}
+    if sources.planes is not None:
+        _put_planes(sources.planes, values, findings)
+    for flag in sources.flags:
+        _put_named(flag.path, flag.text, f"flag {flag.name}", values, findings)
+    for setting in sources.settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            findings.append(Finding(f"flag --set {path}", "", "is not key=value"))
+        else:
+            _put_named(path, text, f"flag --set {path}", values, findings)
+    return Layer(values)
+
+
+def _api_layer(api_values: Mapping[str, str], findings: list[Finding]) -> Layer:
+    values: dict[str, Tree] = {}
+    for path, text in api_values.items():
+        _put_named(path, text, "api", values, findings)
+    return Layer(values)
+
+
+def _put_named(path: str, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:
+    entry = all_keys(Configuration).get(path)
+    if entry is None:
+        findings.append(Finding(where, path, f"unknown key{suggestion(path, all_keys(Configuration))}"))
+    else:
+        _put(entry, text, where, values, findings)
+
+
+def _put_planes(text: str, values: dict[str, Tree], findings: list[Finding]) -> None:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in PLANES:
+            hint = suggestion(name, PLANES) or f"; planes are {', '.join(PLANES)}"
+            findings.append(Finding("flag --planes", "", f"{shown(name)} is no plane{hint}"))
+    for plane in PLANES:
+        values[f"{plane}.enabled"] = Tree("scalar", "flag --planes", plane in names)
+
+
+def _put(entry: KeyEntry, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:
+    """Text from outside YAML: taken as it is where the key holds text, else read as YAML (of which JSON is a part)."""
+    if entry.key.kind.schema.get("type") == "string":
+        values[entry.path] = Tree("scalar", where, text)
+        return
+    try:
+        documents, duplicates = parse_documents(text, where)
+    except UnreadableYaml as error:
+        findings.append(Finding(where, entry.path, error.finding.text))
+        return
+    findings += duplicates
+    tree = documents[0] if documents else Tree("scalar", where)
+    tree.where = where
+    values[entry.path] = tree

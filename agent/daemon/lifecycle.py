@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's life as a service manager sees it: ready, status, watchdog, and how late the event loop is.
+
+Owns: when READY is sent (every part has settled: ready, or degraded and said so), the status line, and the sign of
+life, which is given only while the loop turns and no part is past its own deadline.
+Never: restarts anything; that is tree.py's.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from agent.model.component import Board, Report, State
+
+__all__ = ["Lifecycle"]
+
+log = structlog.get_logger(plane="daemon")
+
+TURN_S = 1.0
+LATE_S = 0.05
+
+
+class Manager(Protocol):
+    """The service manager."""
+
+    @property
+    def watchdog_s(self) -> float | None: ...
+
+    def ready(self, status: str) -> None: ...
+
+    def status(self, status: str) -> None: ...
+
+    def alive(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now_s(self) -> float: ...
+
+    async def sleep(self, duration_s: float) -> None: ...
+
+
+class Lifecycle:
+    """Looks at the board once a second; that second is also the ruler for the loop."""
+
+    def __init__(self, board: Board, manager: Manager, clock: Clock, note_lag: Callable[[float], None]) -> None:
+        self._board = board
+        self._manager = manager
+        self._clock = clock
+        self._note_lag = note_lag
+        self._told = ""
+        self._is_ready = False
+        self._last_sign_s = clock.now_s()
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled."""
+        report.ready()
+        turn_s = TURN_S if self._manager.watchdog_s is None else min(TURN_S, self._manager.watchdog_s / 4)
+        while True:
+            self.look()
+            before_s = self._clock.now_s()
+            await self._clock.sleep(turn_s if self._is_ready else min(turn_s, 0.05))
+            lag_s = self._clock.now_s() - before_s - turn_s if self._is_ready else 0.0
+            self._note_lag(max(0.0, lag_s))
+            if lag_s > LATE_S:
+                log.info("event_loop_late", lag_s=round(lag_s, 3), v=3)
+
+    def look(self) -> None:
+        """Tell the manager what has changed."""
+        summary = self._board.summary()
+        if not self._is_ready and all(line.has_settled for line in self._board.lines()):
+            self._is_ready = True
+            self._told = summary
+            self._manager.ready(summary)
+            log.info("daemon_ready", status=summary, v=0)
+        elif self._is_ready and summary != self._told:
+            self._told = summary
+            self._manager.status(summary)
+        self._give_sign()
+
+    def overdue(self) -> list[str]:
+        """Parts that are past the deadline they gave themselves."""
+        now_s = self._clock.now_s()
+        return [
+            line.name
+            for line in self._board.lines()
+            if line.busy_until_s is not None and line.busy_until_s < now_s and line.state is not State.FAILED
+        ]
+
+    def _give_sign(self) -> None:
+        watchdog_s = self._manager.watchdog_s
+        if watchdog_s is None or self._clock.now_s() - self._last_sign_s < watchdog_s / 2 - TURN_S / 2:
+            return
+        overdue = self.overdue()
+        if overdue:
+            log.error("watchdog_withheld", overdue=overdue)
+            return
+        self._last_sign_s = self._clock.now_s()
+        self._manager.alive()

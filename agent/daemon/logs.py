@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs: static event names with fields, klog's levels, one line per event.
+
+Owns: the processor chain, the levels (which change at run time) and the collapsing of repeated failures.
+Never: formats a message from data; what varies goes into fields. An event carries its level as `v`; warnings and
+errors are always shown.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+import structlog
+
+__all__ = ["Levels", "configure_logs"]
+
+EventFields = MutableMapping[str, object]
+Processor = Callable[[object, str, EventFields], EventFields]
+
+DEFAULT_LEVEL = {"debug": 4, "info": 2, "warning": 0, "error": 0, "critical": 0}
+REMEMBERED_FAILURES = 1000
+FORGET_AFTER_S = 600.0
+
+
+class Levels:
+    """How much is logged, per plane. Changed by configuration and by the API while the process runs."""
+
+    def __init__(self, verbosity: int = 2, planes: Mapping[str, int] | None = None) -> None:
+        self.verbosity = verbosity
+        self.planes: Mapping[str, int] = dict(planes or {})
+
+    def of(self, plane: str) -> int:
+        """The level in force for a plane."""
+        return self.planes.get(plane, self.verbosity)
+
+    def filter(self, _logger: object, method: str, fields: EventFields) -> EventFields:
+        """Processor: drop what is above the level."""
+        level = fields.pop("v", DEFAULT_LEVEL.get(method, 2))
+        plane = str(fields.setdefault("plane", "daemon"))
+        if isinstance(level, int) and level > self.of(plane):
+            raise structlog.DropEvent
+        fields["level"] = method
+        return fields
+
+
+class RepeatCollapse:
+    """Processor: of a failure that repeats unchanged, show occurrence 1, 2, 4, 8, … with the count so far."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._seen: OrderedDict[tuple[object, ...], tuple[int, float]] = OrderedDict()
+
+    def __call__(self, _logger: object, method: str, fields: EventFields) -> EventFields:
+        if method not in ("warning", "error"):
+            return fields
+        key = tuple((name, str(value)) for name, value in fields.items() if not isinstance(value, float))
+        now_s = self._monotonic_s()
+        count, last_s = self._seen.get(key, (0, now_s))
+        count = 1 if now_s - last_s > FORGET_AFTER_S else count + 1
+        self._seen[key] = (count, now_s)
+        self._seen.move_to_end(key)
+        if len(self._seen) > REMEMBERED_FAILURES:
+            self._seen.popitem(last=False)
+        if count & (count - 1):
+            raise structlog.DropEvent
+        if count > 1:
+            fields["repeated"] = count
+        return fields
+
+
+def add_timestamp(_logger: object, _method: str, fields: EventFields) -> EventFields:
+    """Processor: RFC 3339 in UTC with milliseconds, as the first field."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    return {"time": now, "level": fields.pop("level", ""), "plane": fields.pop("plane", ""), **fields}
+
+
+def configure_logs(
+    levels: Levels, log_format: str, monotonic_s: Callable[[], float], out: TextIO | None = None
+) -> None:
+    """Set structlog up for the process. `auto` is console on a terminal, else logfmt."""
+    out = out or sys.stderr
+    if log_format == "auto":
+        log_format = "console" if out.isatty() else "logfmt"
+    renderer: object
+    if log_format == "json":
+        renderer = structlog.processors.JSONRenderer()
+    elif log_format == "console":
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=out.isatty(), timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+        )
+    else:
+        renderer = structlog.processors.LogfmtRenderer(
+            key_order=["time", "level", "plane", "event"], bool_as_flag=False
+        )
+    structlog.configure(
+        processors=[
+            levels.filter,
+            RepeatCollapse(monotonic_s),
+            structlog.processors.format_exc_info,
+            add_timestamp,
+            renderer,
+        ],
+        wrapper_class=structlog.BoundLogger,
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )

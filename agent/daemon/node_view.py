@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about this node, for the API."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agent import __version__
+from agent.api.timestamps import timestamp
+from agent.daemon.configuration import RunningConfiguration
+from agent.daemon.logs import Levels
+from agent.daemon.runtime_watch import RuntimeWatch
+from agent.model.component import Board, Component
+from agent.wire.kepd.v1 import node_pb2
+
+__all__ = ["NodeFacts"]
+
+
+class NodeFacts:
+    """What NodeService asks."""
+
+    def __init__(
+        self, configuration: RunningConfiguration, board: Board, watch: RuntimeWatch, levels: Levels, started_s: float
+    ) -> None:
+        self._configuration = configuration
+        self._board = board
+        self._watch = watch
+        self._levels = levels
+        self._started_s = started_s
+
+    def node(self) -> node_pb2.Node:
+        """The node as a message."""
+        node = self._configuration.configuration.node
+        facts = self._watch.facts
+        return node_pb2.Node(
+            name=node.name,
+            addresses=node.addresses,
+            labels=dict(node.labels),
+            kepd_version=__version__,
+            started_at=timestamp(self._started_s),
+            pid=os.getpid(),
+            runtime=node_pb2.Runtime(
+                endpoint=facts.endpoint,
+                name=facts.name,
+                version=facts.version,
+                is_connected=facts.is_connected,
+                event_source=facts.event_source,
+                message=facts.message,
+            ),
+            kernel_version=platform.release(),
+            cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
+        )
+
+    def components(self) -> Sequence[Component]:
+        """Lines of the board."""
+        return self._board.lines()
+
+    def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:
+        """Until the next reload."""
+        if verbosity is not None:
+            self._levels.verbosity = verbosity
+        self._levels.planes = dict(planes)

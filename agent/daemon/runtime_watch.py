@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the container runtime answers, and what it is.
+
+Owns: the line `runtime` on the board and the facts about the runtime that others show. Looks often while the runtime
+is away, seldom while it is there, and at once when somebody lost a stream.
+Never: fails. A node without a runtime is a state, not an error.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from agent.model.component import Report
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["RuntimeFacts", "RuntimeWatch"]
+
+log = structlog.get_logger(plane="daemon")
+
+CALL_LIMIT_S = 3.0
+PAUSE_AWAY_S = 0.5
+PAUSE_THERE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """What is known about the runtime now."""
+
+    endpoint: str
+    name: str = ""
+    version: str = ""
+    is_connected: bool = False
+    message: str = "not tried yet"
+    event_source: str = ""
+
+
+class Runtime(Protocol):
+    """What the watch asks."""
+
+    async def version(self, deadline_s: float | None = None) -> pb.VersionResponse: ...
+
+    async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus: ...
+
+
+class RuntimeWatch:
+    """Keeps `facts`. `connected` is set while the runtime answers."""
+
+    def __init__(self, runtime: Runtime, endpoint: str) -> None:
+        self.facts = RuntimeFacts(endpoint)
+        self.connected = asyncio.Event()
+        self._runtime = runtime
+        self._hurry = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Somebody has reason to think that things have changed."""
+        self._hurry.set()
+
+    def note_event_source(self, source: str) -> None:
+        """Where events come from, for those who ask."""
+        self.facts = replace(self.facts, event_source=source)
+
+    async def run(self, report: Report) -> None:
+        """Look for ever."""
+        while True:
+            await self._look(report)
+            pause_s = PAUSE_THERE_S if self.connected.is_set() else PAUSE_AWAY_S
+            try:
+                await asyncio.wait_for(self._hurry.wait(), pause_s)
+            except TimeoutError:
+                continue
+            self._hurry.clear()
+
+    async def _look(self, report: Report) -> None:
+        try:
+            version = await self._runtime.version(deadline_s=CALL_LIMIT_S)
+            status = await self._runtime.status(deadline_s=CALL_LIMIT_S)
+        except RuntimeCallFailed as error:
+            self._lost(report, f"does not answer: {error.details}")
+            return
+        unready = [condition for condition in status.conditions if not condition.status]
+        found = replace(
+            self.facts, name=version.runtime_name, version=version.runtime_version, is_connected=True, message=""
+        )
+        if not self.connected.is_set():
+            log.info("runtime_connected", endpoint=found.endpoint, runtime=found.name, version=found.version, v=0)
+        self.facts = found
+        self.connected.set()
+        blocking = [condition for condition in unready if condition.type in ("RuntimeReady", "NetworkReady")]
+        if blocking:
+            report.degraded("; ".join(f"{one.type}: {one.message or one.reason}" for one in blocking))
+        else:
+            report.ready(f"{found.name} {found.version}")
+
+    def _lost(self, report: Report, message: str) -> None:
+        if self.facts.is_connected or self.facts.message != message:
+            log.warning("runtime_lost", endpoint=self.facts.endpoint, error=message)
+        self.facts = replace(self.facts, is_connected=False, message=message)
+        self.connected.clear()
+        report.degraded(f"{self.facts.endpoint} {message}")

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where everything meets: drivers, planes, API. The only module that knows them all.
+
+Owns: which units the tree gets, in which order, and what each is made of. Units end in reverse order, so the API,
+which comes last, finishes its calls while the planes still run.
+Never: decides anything at run time.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from grpc_health.v1 import health_pb2
+
+from agent import __version__
+from agent.api.access import AccessRule, find_gid
+from agent.api.health import HealthService
+from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
+from agent.api.metrics import Metrics
+from agent.api.node_service import NodeService
+from agent.api.pod_service import PodService
+from agent.api.server import ApiServer
+from agent.api.socket_path import listen_at, make_directory
+from agent.config.diff import ReloadPlan
+from agent.config.document import PLANES, Configuration
+from agent.config.effective import enabled_planes
+from agent.daemon.configuration import RunningConfiguration
+from agent.daemon.instance import instance_id
+from agent.daemon.lifecycle import Lifecycle
+from agent.daemon.logs import Levels
+from agent.daemon.node_view import NodeFacts
+from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.runtime_events import RuntimeEvents
+from agent.daemon.runtime_watch import RuntimeWatch
+from agent.daemon.tree import Unit
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.containerd.driver import Containerd
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.systemd.driver import ServiceManager, activated_socket
+from agent.model.component import Board, Report, State
+from agent.wire.kepd.v1 import node_pb2, pod_pb2
+
+__all__ = ["Daemon", "wire"]
+
+log = structlog.get_logger(plane="daemon")
+
+RUN_DIRECTORY_MODE = 0o750
+SOCKET_MODE = 0o660
+STATE_DIRECTORY_MODE = 0o700
+
+
+@dataclass(slots=True)
+class Daemon:
+    """What wiring made. `manager` is told about the end by whoever ends it."""
+
+    units: list[Unit]
+    configuration: RunningConfiguration
+    manager: ServiceManager
+    clock: SystemClock
+    cri: CriRuntime
+    containerd: Containerd
+    board: Board
+    resources: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def longest_stop_s(self) -> float:
+        """How long an end may take."""
+        return sum(unit.stop_s for unit in self.units)
+
+    async def close(self) -> None:
+        """After all units have ended."""
+        await self.cri.close()
+        await self.containerd.close()
+        self.resources.close()
+
+
+class _Parts:
+    """What several units share; lives for one call of `wire`."""
+
+    def __init__(self, running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> None:
+        configuration = running.configuration
+        self.running = running
+        self.configuration = configuration
+        self.levels = levels
+        self.environment = environment
+        self.clock = SystemClock()
+        self.board = Board(time.time)
+        self.metrics = Metrics(__version__, self.board.lines)
+        self.metrics.watch_collector(time.monotonic)
+        self.metrics.config_reloaded_at_s = time.time()
+        runtime = configuration.runtime
+        self.cri = CriRuntime(
+            runtime.endpoint,
+            runtime.image_endpoint,
+            request_timeout_s=runtime.request_timeout,
+            observe=self.metrics.cri_called,
+        )
+        self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self.metrics.cri_called)
+        self.watch = RuntimeWatch(self.cri, runtime.endpoint)
+        self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
+        self.manager = ServiceManager(environment)
+        self.resources = ExitStack()
+
+    def unit(self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False) -> Unit:
+        """A unit with its line on the board."""
+        return Unit(name, run, self.board.add(name, State.STARTING, "starting", is_plane=is_plane))
+
+
+def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> Daemon:
+    """Make everything. Raises PathTaken or OSError where this node cannot run us at all."""
+    parts = _Parts(running, levels, environment)
+    configuration = parts.configuration
+    read_gid = find_gid(configuration.api.read_group)
+    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, -1 if read_gid is None else read_gid)
+    make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
+    units = [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
+    pods_view, planes = _planes(parts)
+    units += planes
+    lifecycle = Lifecycle(parts.board, parts.manager, parts.clock, _lag_noter(parts.metrics))
+    units.append(parts.unit("lifecycle", lifecycle.run))
+    if configuration.api.http_address:
+        units.append(parts.unit("http", _http(parts, lifecycle).run))
+    units.append(_api(parts, pods_view, read_gid))
+    _follow_reloads(parts)
+    return Daemon(units, running, parts.manager, parts.clock, parts.cri, parts.containerd, parts.board, parts.resources)
+
+
+def _lag_noter(metrics: Metrics) -> Callable[[float], None]:
+    def note(lag_s: float) -> None:
+        metrics.loop_lag_s = lag_s
+
+    return note
+
+
+def _planes(parts: _Parts) -> tuple[PodService, list[Unit]]:
+    """The planes this build has; the others get a line that says so."""
+    enabled = enabled_planes(parts.configuration)
+    units: list[Unit] = []
+    pods = PodService(None)
+    for plane in PLANES:
+        if plane not in enabled:
+            parts.board.add(plane, State.OFF, "switched off", is_plane=True)
+        elif plane == "pods":
+            pods, unit = _pods(parts)
+            units.append(unit)
+        else:
+            parts.board.add(plane, State.ABSENT, f"this version has no {plane} plane", is_plane=True)
+            log.info("plane_absent", absent=plane, v=1)
+    return pods, units
+
+
+def _pods(parts: _Parts) -> tuple[PodService, Unit]:
+    from agent.drivers.manifests.driver import ManifestDirectory
+    from agent.pods.runner import PodRunner, PodSettings
+
+    configuration = parts.configuration
+    settings = PodSettings(
+        node=configuration.node.name,
+        instance=instance_id(Path(configuration.node.state_directory)),
+        name_suffix=configuration.pods.name_suffix,
+        log_directory=Path(configuration.pods.log_directory),
+        cgroup_root=configuration.pods.cgroup_root,
+    )
+    manifests = ManifestDirectory(
+        Path(configuration.manifests.directory), configuration.manifests.rescan, configuration.manifests.debounce
+    )
+    runner = PodRunner(parts.cri, parts.cri, manifests, parts.events, settings, clock=parts.clock)
+
+    async def run(report: Report) -> None:
+        with held_plane_lock("pods", configuration.runtime.endpoint):
+            await runner.run(report)
+
+    return PodService(runner), parts.unit("pods", run, is_plane=True)
+
+
+def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:
+    def livez(query: Query, _headers: Headers) -> Page:
+        overdue = lifecycle.overdue()
+        return health_page(query, parts.board.lines(), lambda line: line.name not in overdue)
+
+    def readyz(query: Query, _headers: Headers) -> Page:
+        return health_page(query, parts.board.lines(), lambda line: line.is_ready)
+
+    pages: dict[str, Handler] = {"/metrics": parts.metrics.page, "/livez": livez, "/readyz": readyz}
+    return HttpServer(parts.configuration.api.http_address, pages)
+
+
+def _api(parts: _Parts, pods: PodService, read_gid: int | None) -> Unit:
+    configuration = parts.configuration
+    listener = activated_socket(parts.environment, "api")
+    if listener is None:
+        gid = -1 if read_gid is None else read_gid
+        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, gid)
+        parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
+    parts.resources.callback(listener.close)
+    facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
+    services = {
+        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running),
+        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: pods,
+        health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
+    }
+    server = ApiServer(
+        services,
+        listener,
+        Path(configuration.node.run_directory) / "private",
+        lambda: _access_rule(parts.running.configuration),
+        parts.metrics.api_called,
+    )
+    unit = parts.unit("api", server.run)
+    return Unit(unit.name, unit.run, unit.report, stop_s=server.stop_grace_s + 2.0)
+
+
+def _access_rule(configuration: Configuration) -> AccessRule:
+    api = configuration.api
+    return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group)
+
+
+def _follow_reloads(parts: _Parts) -> None:
+    def take_over(configuration: Configuration, _plan: ReloadPlan) -> None:
+        parts.levels.verbosity = configuration.telemetry.verbosity
+        parts.levels.planes = dict(configuration.telemetry.vmodule)
+        parts.cri.request_timeout_s = configuration.runtime.request_timeout
+        parts.metrics.config_reloaded_at_s = time.time()
+
+    parts.running.listeners.append(take_over)

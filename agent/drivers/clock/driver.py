@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock: monotonic time for decisions, wall time for people, and waiting.
+
+Owns: the only reads of time outside the event loop itself. Planes get a clock handed in, so that tests run hours in
+milliseconds.
+"""
+
+import asyncio
+import time
+
+__all__ = ["SystemClock"]
+
+
+class SystemClock:
+    """Time as the kernel has it."""
+
+    def now_s(self) -> float:
+        """Monotonic seconds; only differences mean anything."""
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        """Seconds since 1970, for timestamps that leave the process."""
+        return time.time()
+
+    async def sleep(self, duration_s: float) -> None:
+        """Wait."""
+        await asyncio.sleep(duration_s)

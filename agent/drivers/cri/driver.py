@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The container runtime by CRI, over gRPC.
+
+Owns: one channel per endpoint, a deadline for every call, and counts of what was called and how it ended.
+Never: retries, caches or decides. Its lifetime is the process's: wiring opens it and closes it last.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+import grpc
+
+from agent.drivers.cri import methods
+from agent.drivers.cri.methods import Answer, Method, Request
+from agent.drivers.grpc_channel import open_channel, translated
+from agent.model.runtime_error import NotFound
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["CriRuntime"]
+
+EVENT_KINDS = {
+    pb.CONTAINER_CREATED_EVENT: EventKind.CREATED,
+    pb.CONTAINER_STARTED_EVENT: EventKind.STARTED,
+    pb.CONTAINER_STOPPED_EVENT: EventKind.STOPPED,
+    pb.CONTAINER_DELETED_EVENT: EventKind.DELETED,
+}
+
+Observer = Callable[[str, str, float], None]
+
+
+class CriRuntime:
+    """CRI's runtime and image services. `observe` hears (method, code, seconds) of every call."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        image_endpoint: str = "",
+        *,
+        request_timeout_s: float = 120.0,
+        observe: Observer | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.request_timeout_s = request_timeout_s
+        self._runtime = open_channel(endpoint)
+        self._image = self._runtime if image_endpoint in ("", endpoint) else open_channel(image_endpoint)
+        self._observe = observe or (lambda _method, _code, _seconds: None)
+
+    async def close(self) -> None:
+        """End both channels; calls in flight are cancelled."""
+        await self._runtime.close()
+        if self._image is not self._runtime:
+            await self._image.close()
+
+    async def call(
+        self,
+        method: Method[Request, Answer],
+        request: Request,
+        *,
+        deadline_s: float | None = None,
+        bounded: bool = True,
+    ) -> Answer:
+        """One call. Unless `bounded` is off, it ends after `deadline_s` or the method's own limit."""
+        channel = self._image if method.path.startswith(methods.IMAGE) else self._runtime
+        limit_s = deadline_s if deadline_s is not None else self.request_timeout_s * method.deadline_factor
+        invoke = channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.answer.FromString,
+        )
+        began_s = time.monotonic()
+        code = "OK"
+        try:
+            answer: Answer = await invoke(request, timeout=limit_s if bounded else None)
+        except grpc.aio.AioRpcError as error:
+            code = error.code().name
+            raise translated(method.name, error) from error
+        except BaseException:
+            code = "CANCELLED"
+            raise
+        finally:
+            self._observe(method.name, code, time.monotonic() - began_s)
+        return answer
+
+    async def version(self, deadline_s: float | None = None) -> pb.VersionResponse:
+        """Who answers."""
+        return await self.call(methods.VERSION, pb.VersionRequest(), deadline_s=deadline_s)
+
+    async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus:
+        """Whether runtime and network are ready."""
+        return (await self.call(methods.STATUS, pb.StatusRequest(), deadline_s=deadline_s)).status
+
+    async def list_sandboxes(self) -> list[pb.PodSandbox]:
+        """All sandboxes, in any state."""
+        return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
+
+    async def list_containers(self) -> list[pb.Container]:
+        """All containers, in any state."""
+        return list((await self.call(methods.LIST_CONTAINERS, pb.ListContainersRequest())).containers)
+
+    async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
+        """One sandbox in detail."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        return (await self.call(methods.POD_SANDBOX_STATUS, request)).status
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus:
+        """One container in detail."""
+        return (await self.call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=container_id))).status
+
+    async def run_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> str:
+        """Make and start a sandbox; answers its id."""
+        request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
+        return (await self.call(methods.RUN_POD_SANDBOX, request)).pod_sandbox_id
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Kill what runs in it and take its network away. Stopping twice is fine."""
+        await self.call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        """Forget it, with its containers. One that is gone already is fine."""
+        await self.call(methods.REMOVE_POD_SANDBOX, pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id))
+
+    async def create_container(
+        self, sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
+    ) -> str:
+        """Make a container; answers its id."""
+        request = pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config)
+        return (await self.call(methods.CREATE_CONTAINER, request)).container_id
+
+    async def start_container(self, container_id: str) -> None:
+        """Start a created container; one that ran before cannot be started again."""
+        await self.call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=container_id))
+
+    async def stop_container(self, container_id: str, grace_s: int) -> None:
+        """Signal it, wait for the grace period, kill it. One that is gone already is fine."""
+        request = pb.StopContainerRequest(container_id=container_id, timeout=grace_s)
+        # containerd 1.6 answers NOT_FOUND where later ones answer OK to stopping what is gone.
+        with suppress(NotFound):
+            await self.call(methods.STOP_CONTAINER, request, deadline_s=grace_s + self.request_timeout_s)
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget it. One that is gone already is fine."""
+        await self.call(methods.REMOVE_CONTAINER, pb.RemoveContainerRequest(container_id=container_id))
+
+    async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
+        """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error."""
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
+        return await self.call(methods.EXEC_SYNC, request, deadline_s=timeout_s + self.request_timeout_s)
+
+    async def image_status(self, image: str) -> pb.Image | None:
+        """The image of that name or digest, if it is present."""
+        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=image))
+        answer = await self.call(methods.IMAGE_STATUS, request)
+        return answer.image if answer.HasField("image") and answer.image.id else None
+
+    async def list_images(self) -> list[pb.Image]:
+        """All images."""
+        return list((await self.call(methods.LIST_IMAGES, pb.ListImagesRequest())).images)
+
+    async def pull_image(
+        self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
+    ) -> str:
+        """Pull; answers the image's id. Without a deadline: progress tells a slow pull from a dead one."""
+        request = pb.PullImageRequest(image=pb.ImageSpec(image=image), auth=auth, sandbox_config=sandbox_config)
+        return (await self.call(methods.PULL_IMAGE, request, bounded=False)).image_ref
+
+    async def remove_image(self, image: str) -> None:
+        """Remove an image with all its names. One that is gone already is fine."""
+        await self.call(methods.REMOVE_IMAGE, pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+
+    async def events(self) -> AsyncIterator[RuntimeEvent]:
+        """The runtime's own event stream, until it breaks. Raises NotImplementedByRuntime where it has none."""
+        stream = self._runtime.unary_stream(
+            methods.RUNTIME + "GetContainerEvents",
+            request_serializer=pb.GetEventsRequest.SerializeToString,
+            response_deserializer=pb.ContainerEventResponse.FromString,
+        )
+        try:
+            async for event in stream(pb.GetEventsRequest()):
+                yield _event(event)
+        except grpc.aio.AioRpcError as error:
+            raise translated("GetContainerEvents", error) from error
+
+
+def _event(event: pb.ContainerEventResponse) -> RuntimeEvent:
+    exit_codes = {status.id: status.exit_code for status in event.containers_statuses}
+    stopped = event.container_event_type == pb.CONTAINER_STOPPED_EVENT
+    return RuntimeEvent(
+        kind=EVENT_KINDS.get(event.container_event_type, EventKind.LOST),
+        container_id=event.container_id,
+        sandbox_id=event.pod_sandbox_status.id,
+        exit_code=exit_codes.get(event.container_id) if stopped else None,
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of CRI as typed values: path, request, answer, and how long each may take.
+
+Owns: the table. The compiler checks that a request fits its method; tests check the table against the descriptors.
+Source of the deadlines: what a kubelet sets, pod-lifecycle rules CLK-02.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["Method"]
+
+Request = TypeVar("Request", bound=Message)
+Answer = TypeVar("Answer", bound=Message)
+
+RUNTIME = "/runtime.v1.RuntimeService/"
+IMAGE = "/runtime.v1.ImageService/"
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Answer]):
+    """One unary method. `deadline_factor` multiplies the configured request timeout."""
+
+    path: str
+    request: type[Request]
+    answer: type[Answer]
+    deadline_factor: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The bare name, for messages and metrics."""
+        return self.path.rpartition("/")[2]
+
+
+VERSION = Method(RUNTIME + "Version", pb.VersionRequest, pb.VersionResponse)
+STATUS = Method(RUNTIME + "Status", pb.StatusRequest, pb.StatusResponse)
+RUN_POD_SANDBOX = Method(RUNTIME + "RunPodSandbox", pb.RunPodSandboxRequest, pb.RunPodSandboxResponse, 2.0)
+STOP_POD_SANDBOX = Method(RUNTIME + "StopPodSandbox", pb.StopPodSandboxRequest, pb.StopPodSandboxResponse)
+REMOVE_POD_SANDBOX = Method(RUNTIME + "RemovePodSandbox", pb.RemovePodSandboxRequest, pb.RemovePodSandboxResponse)
+POD_SANDBOX_STATUS = Method(RUNTIME + "PodSandboxStatus", pb.PodSandboxStatusRequest, pb.PodSandboxStatusResponse)
+LIST_POD_SANDBOX = Method(RUNTIME + "ListPodSandbox", pb.ListPodSandboxRequest, pb.ListPodSandboxResponse)
+CREATE_CONTAINER = Method(RUNTIME + "CreateContainer", pb.CreateContainerRequest, pb.CreateContainerResponse)
+START_CONTAINER = Method(RUNTIME + "StartContainer", pb.StartContainerRequest, pb.StartContainerResponse)
+STOP_CONTAINER = Method(RUNTIME + "StopContainer", pb.StopContainerRequest, pb.StopContainerResponse)
+REMOVE_CONTAINER = Method(RUNTIME + "RemoveContainer", pb.RemoveContainerRequest, pb.RemoveContainerResponse)
+LIST_CONTAINERS = Method(RUNTIME + "ListContainers", pb.ListContainersRequest, pb.ListContainersResponse)
+CONTAINER_STATUS = Method(RUNTIME + "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse)
+EXEC_SYNC = Method(RUNTIME + "ExecSync", pb.ExecSyncRequest, pb.ExecSyncResponse)
+LIST_IMAGES = Method(IMAGE + "ListImages", pb.ListImagesRequest, pb.ListImagesResponse)
+IMAGE_STATUS = Method(IMAGE + "ImageStatus", pb.ImageStatusRequest, pb.ImageStatusResponse)
+PULL_IMAGE = Method(IMAGE + "PullImage", pb.PullImageRequest, pb.PullImageResponse)
+REMOVE_IMAGE = Method(IMAGE + "RemoveImage", pb.RemoveImageRequest, pb.RemoveImageResponse)
+
+ALL = tuple(value for value in list(globals().values()) if isinstance(value, Method))

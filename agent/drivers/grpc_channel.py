@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gRPC channels to local daemons, and their failures in the words of agent.model.
+
+Owns: the channel options that a container runtime needs (message and metadata sizes, quick reconnects) and the one
+translation from gRPC status codes to exceptions.
+Never: retries. A call fails fast; who called decides what then.
+"""
+
+import grpc
+
+from agent.model.runtime_error import (
+    AlreadyExists,
+    DeadlineExceeded,
+    NotFound,
+    NotImplementedByRuntime,
+    RuntimeCallFailed,
+    Unavailable,
+)
+
+__all__ = ["MAX_MESSAGE_BYTES", "open_channel", "translated"]
+
+MAX_MESSAGE_BYTES = 16 << 20
+MAX_METADATA_BYTES = 1 << 20
+
+# After an outage the defaults of gRPC wait up to two minutes; a runtime that came back must be seen within seconds.
+RECONNECT_MS = {"initial": 100, "min": 100, "max": 2000}
+
+FAILURES: dict[grpc.StatusCode, type[RuntimeCallFailed]] = {
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.UNIMPLEMENTED: NotImplementedByRuntime,
+}
+
+
+def open_channel(endpoint: str) -> grpc.aio.Channel:
+    """A channel to a unix socket; it connects by itself when somebody listens there."""
+    return grpc.aio.insecure_channel(
+        endpoint,
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS["initial"]),
+            ("grpc.min_reconnect_backoff_ms", RECONNECT_MS["min"]),
+            ("grpc.max_reconnect_backoff_ms", RECONNECT_MS["max"]),
+            ("grpc.default_authority", "localhost"),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )
+
+
+def translated(method: str, error: grpc.aio.AioRpcError) -> RuntimeCallFailed:
+    """The exception of agent.model that says the same."""
+    kind = FAILURES.get(error.code(), RuntimeCallFailed)
+    details = error.details() or error.code().name.lower()
+    if kind is Unavailable and "connect failed" in details:
+        # gRPC says everything three times; the last part is what the kernel said.
+        details = details.rpartition("error: ")[2]
+    return kind(method, details, error.code().name)

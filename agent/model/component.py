@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the parts of the daemon, as everybody sees it: readiness, metrics, API and the service manager.
+
+Owns: the states, and `Board`, the one place where they are kept. A part reports through its `Report`; nobody else
+changes its line.
+Never: starts or stops anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.model.feed import Feed
+
+__all__ = ["Board", "Component", "Report", "State"]
+
+
+class State(StrEnum):
+    """starting → ready ⇄ degraded; failed → starting. off and absent never change."""
+
+    OFF = "off"
+    ABSENT = "absent"
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+
+
+SETTLED = frozenset({State.OFF, State.ABSENT, State.READY, State.DEGRADED})
+FINE = frozenset({State.OFF, State.ABSENT, State.READY})
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One line of the board. `busy_until_s` is the moment by which its present work promised to be over."""
+
+    name: str
+    is_plane: bool
+    state: State
+    message: str = ""
+    since_s: float = 0.0
+    restarts: int = 0
+    restart_at_s: float | None = None
+    busy_until_s: float | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is missing."""
+        return self.state in FINE
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether its first attempt to become ready is over, one way or the other."""
+        return self.state in SETTLED or self.restarts > 0
+
+
+class Board:
+    """All lines. `feed` tells the changes of states and messages."""
+
+    def __init__(self, wall_s: Callable[[], float]) -> None:
+        self._wall_s = wall_s
+        self._lines: dict[str, Component] = {}
+        self.feed: Feed[Component] = Feed()
+
+    def add(self, name: str, state: State, message: str = "", *, is_plane: bool = False) -> "Report":
+        """A new line, and the handle that changes it."""
+        self.update(name, Component(name, is_plane, state, message, self._wall_s()))
+        return Report(self, name)
+
+    def lines(self) -> tuple[Component, ...]:
+        """The board in the order of adding."""
+        return tuple(self._lines.values())
+
+    def unready(self) -> tuple[Component, ...]:
+        """What keeps the node from being ready."""
+        return tuple(line for line in self._lines.values() if not line.is_ready)
+
+    def summary(self) -> str:
+        """One line for people."""
+        unready = self.unready()
+        if not unready:
+            running = [line.name for line in self._lines.values() if line.is_plane and line.state is State.READY]
+            return f"ready; planes: {', '.join(running) or 'none'}"
+        return "; ".join(f"{line.name}: {line.message or line.state}" for line in unready)
+
+    def update(self, name: str, line: Component) -> None:
+        """For `Report` only."""
+        before = self._lines.get(name, line)
+        if before.state != line.state:
+            line = replace(line, since_s=self._wall_s())
+        self._lines[name] = line
+        self.feed.put(name, replace(line, busy_until_s=None))
+
+    def line(self, name: str) -> Component:
+        """One line."""
+        return self._lines[name]
+
+
+class Report:
+    """The handle of one part on its own line."""
+
+    def __init__(self, board: Board, name: str) -> None:
+        self._board = board
+        self._name = name
+
+    def starting(self) -> None:
+        """It runs, its first sync is not over."""
+        self._set(State.STARTING, "starting")
+
+    def ready(self, message: str = "") -> None:
+        """It does all it shall do."""
+        self._set(State.READY, message)
+
+    def degraded(self, message: str) -> None:
+        """It runs with something missing; the message says what and what would heal it."""
+        self._set(State.DEGRADED, message)
+
+    def failed(self, message: str, restart_at_s: float) -> None:
+        """It ended with an error and will be started again."""
+        line = self._board.line(self._name)
+        self._board.update(
+            self._name,
+            replace(
+                line,
+                state=State.FAILED,
+                message=message,
+                restarts=line.restarts + 1,
+                restart_at_s=restart_at_s,
+                busy_until_s=None,
+            ),
+        )
+
+    def busy_until(self, deadline_s: float | None) -> None:
+        """A promise for the watchdog: the present step is over by then (monotonic). None = at rest."""
+        self._board.update(self._name, replace(self._board.line(self._name), busy_until_s=deadline_s))
+
+    def _set(self, state: State, message: str) -> None:
+        line = self._board.line(self._name)
+        self._board.update(self._name, replace(line, state=state, message=message, restart_at_s=None))

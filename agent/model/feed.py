@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The present objects of one kind, and their changes for whoever follows.
+
+Owns: objects by key, a version that grows with every change, one bounded queue per follower.
+Never: waits for a follower; one that does not keep up is cut off with `Overtaken` and has to begin again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+__all__ = ["Change", "ChangeKind", "Feed", "Overtaken"]
+
+Item = TypeVar("Item")
+MOST_BUFFERED = 1000
+
+
+class ChangeKind(StrEnum):
+    """What happened to an object. A bookmark has none: everything up to its version has been told."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    BOOKMARK = "bookmark"
+
+
+class Overtaken(Exception):
+    """A follower left more than `MOST_BUFFERED` changes unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[Item]):
+    """One step."""
+
+    kind: ChangeKind
+    item: Item | None
+    version: int
+
+
+class Feed(Generic[Item]):
+    """Changed by its plane alone; read by all."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Item] = {}
+        self._version = 1
+        self._followers: set[asyncio.Queue[Change[Item]]] = set()
+
+    @property
+    def items(self) -> Mapping[str, Item]:
+        """What there is now."""
+        return self._items
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._version
+
+    def put(self, key: str, item: Item) -> None:
+        """An object is new or has changed; one that equals the last is no change."""
+        before = self._items.get(key)
+        if before != item:
+            self._items[key] = item
+            self._publish(ChangeKind.ADDED if before is None else ChangeKind.MODIFIED, item)
+
+    def remove(self, key: str) -> None:
+        """An object is gone."""
+        item = self._items.pop(key, None)
+        if item is not None:
+            self._publish(ChangeKind.DELETED, item)
+
+    async def follow(self) -> AsyncIterator[Change[Item]]:
+        """Everything there is, a bookmark, then changes."""
+        queue: asyncio.Queue[Change[Item]] = asyncio.Queue(MOST_BUFFERED)
+        initial = [Change(ChangeKind.ADDED, item, self._version) for item in self._items.values()]
+        bookmark: Change[Item] = Change(ChangeKind.BOOKMARK, None, self._version)
+        self._followers.add(queue)
+        try:
+            for change in (*initial, bookmark):
+                yield change
+            while queue in self._followers:
+                yield await queue.get()
+            raise Overtaken
+        finally:
+            self._followers.discard(queue)
+
+    def _publish(self, kind: ChangeKind, item: Item) -> None:
+        self._version += 1
+        change = Change(kind, item, self._version)
+        for queue in list(self._followers):
+            if queue.full():
+                self._followers.discard(queue)
+            else:
+                queue.put_nowait(change)

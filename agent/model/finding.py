@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thing that is wrong with something a user wrote.
+
+Owns: the shape every complaint about configuration and manifests has, so that all of them read alike:
+`where: path: what is wrong; what would be right`.
+Never: raises or logs. Checks collect findings and whoever asked decides what follows from them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+__all__ = ["Finding", "shown", "suggestion"]
+
+LONGEST_VALUE_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """A complaint with its place. `where` is `file:line`, an environment variable or a flag."""
+
+    where: str
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.path, self.text) if part)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?` for a slip of the pen, else nothing."""
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+
+
+def shown(value: object) -> str:
+    """A value as a message may carry it: one line, printable, short."""
+    text = repr(value) if isinstance(value, str) else str(value)
+    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 1] + "…"

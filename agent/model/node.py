@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node as scheduling and hints see it: labels, readiness, CPU, taints; and the requirements pods put on nodes.
+
+Owns: the value types only.
+Never: says what a taint or a term means for a pod; `agent.topology.placement` does.
+Source of behaviour: core/v1 NodeSpec and NodeStatus, the fields that TOP-6 to TOP-8 and TOP-72 to TOP-74 read.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from agent.model.quantity import Quantity
+from agent.model.selector import Requirement
+
+__all__ = [
+    "HOSTNAME_LABEL",
+    "UNSCHEDULABLE_TAINT",
+    "ZONE_LABEL",
+    "Node",
+    "NodeTerm",
+    "ReadyStatus",
+    "Taint",
+    "Toleration",
+]
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+ReadyStatus = Literal["True", "False", "Unknown"]
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """Keeps pods away that do not tolerate it."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    """What a pod puts up with. An empty key or effect stands for any."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeTerm(msgspec.Struct, frozen=True, gc=False):
+    """One alternative of a required node affinity."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """`ready` is the status of the first condition of type Ready, None without one; `cpu` is what is allocatable."""
+
+    name: str
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    ready: ReadyStatus | None = None
+    cpu: Quantity | None = None
+    taints: tuple[Taint, ...] = ()
+    is_unschedulable: bool = False
+
+    @property
+    def zone(self) -> str:
+        """The zone label; missing and empty are the same."""
+        return self.labels.get(ZONE_LABEL, "")

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""News from the container runtime, the same whether CRI, containerd or a comparison of lists brought it.
+
+Owns: the value. Never: says what follows from it; a plane that gets one looks at the runtime's state again.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["EventKind", "RuntimeEvent"]
+
+
+class EventKind(StrEnum):
+    """What happened. LOST means that events may have been missed: look at everything once."""
+
+    CREATED = "created"
+    STARTED = "started"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeEvent:
+    """One change of one container or sandbox. `sandbox_id` is empty where the source does not know it."""
+
+    kind: EventKind
+    container_id: str = ""
+    sandbox_id: str = ""
+    exit_code: int | None = None
