@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
@@ -96,6 +95,8 @@ def failure(error: grpc.RpcError, path: str) -> CommandFailed:
 
 def _violations(error: grpc.RpcError) -> list[str]:
     """What is wrong with single fields, from the status details."""
+    from google.rpc import error_details_pb2, status_pb2
+
     details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")
     wrong = error_details_pb2.BadRequest()
     for packed in status_pb2.Status.FromString(details).details:

@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "get": ("get", "List objects."),
     "health": ("node", "Is every part of the daemon well?"),
     "status": ("node", "The node and its planes at a glance."),
-    "version": ("version", "Versions of client and daemon."),
+    "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "node": ("get", "nodes"),

@@ -93,6 +93,8 @@ def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> C
     origins = dict.fromkeys(keys, DEFAULT_ORIGIN)
     for layer in layers:
         for path, tree in layer.values.items():
+            if tree.scalar == "" and keys[path].key.derived:
+                continue  # empty means: as the host has it
             value = _read(keys[path], tree, found)
             if value is _UNREADABLE:
                 continue

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.model.finding import shown, suggestion
+from agent.model.finding import printable, shown, suggestion
 
 __all__ = [
     "ADDRESS",
@@ -152,7 +152,7 @@ def show_duration(value: object) -> str:
 
 DURATION = duration()
 
-SIZE_PATTERN = re.compile(r"(\d{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")
+SIZE_PATTERN = re.compile(r"(\d{1,18})(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")
 SIZE_FACTORS = {
     "": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
 }  # fmt: skip
@@ -322,4 +322,4 @@ def _inner(kind: Kind, value: object, place: str) -> object:
     try:
         return kind.read(value)
     except Wrong as error:
-        raise Wrong(f"{place}: {error}") from error
+        raise Wrong(f"{printable(place)}: {error}") from error

@@ -42,6 +42,7 @@ def main() -> None:
 @click.option("--log-format", help="auto, json, logfmt or console [auto].")
 @click.option("--metrics-compat", metavar="FAMILY,…", help="Metrics that also appear under the names of kube-proxy.")
 def run(
+    *,
     file: Path | None,
     settings: tuple[str, ...],
     planes: str | None,

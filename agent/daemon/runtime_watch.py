@@ -21,7 +21,7 @@ __all__ = ["RuntimeFacts", "RuntimeWatch"]
 log = structlog.get_logger(plane="daemon")
 
 CALL_LIMIT_S = 3.0
-PAUSE_AWAY_S = 0.5
+PAUSE_AWAY_S = 1.0
 PAUSE_THERE_S = 10.0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-__all__ = ["Finding", "shown", "suggestion"]
+__all__ = ["Finding", "printable", "shown", "suggestion"]
 
 LONGEST_VALUE_SHOWN = 80
 
@@ -24,7 +24,7 @@ class Finding:
     text: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.where, self.path, self.text) if part)
+        return printable(": ".join(part for part in (self.where, self.path, self.text) if part))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -34,8 +34,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
+def printable(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would act on."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def shown(value: object) -> str:
     """A value as a message may carry it: one line, printable, short."""
     text = repr(value) if isinstance(value, str) else str(value)
-    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    text = printable(text)
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 1] + "…"

@@ -114,8 +114,9 @@ class CriRuntime:
         return (await self.call(methods.RUN_POD_SANDBOX, request)).pod_sandbox_id
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Kill what runs in it and take its network away. Stopping twice is fine."""
-        await self.call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
+        """Kill what runs in it and take its network away. Stopping twice, or what is gone, is fine."""
+        with suppress(NotFound):
+            await self.call(methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         """Forget it, with its containers. One that is gone already is fine."""

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from agent.config.importing import import_document
+from agent.config.strict_yaml import UnreadableYaml
+
+
+def test_a_kubelet_configuration_is_taken_over_as_far_as_it_means_the_same() -> None:
+    text = (
+        b"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxParallelImagePulls: 5\n"
+        b"staticPodPath: /etc/kubernetes/manifests\nserializeImagePulls: false\nauthentication: {anonymous: {enabled: true}}\n"
+    )
+    document, left_out = import_document(text, "k")
+
+    assert document["images"] == {"maxParallelPulls": 5}
+    assert document["manifests"] == {"directory": "/etc/kubernetes/manifests"}
+    assert [finding.path for finding in left_out] == ["authentication.anonymous.enabled"]
+
+
+def test_a_kube_proxy_configuration_too() -> None:
+    text = (
+        b"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n"
+        b"clusterCIDR: 10.0.0.0/8,fd00::/8\nconntrack: {maxPerCore: 1000, min: null}\n"
+    )
+    document, _ = import_document(text, "p")
+
+    assert document["services"] == {
+        "backend": "iptables",
+        "detectLocal": {"clusterCIDRs": ["10.0.0.0/8", "fd00::/8"]},
+        "conntrack": {"maxPerCore": 1000},
+    }
+
+
+@pytest.mark.parametrize("text", [b"", b"a: b", b"apiVersion: v1\nkind: Pod\n", b"[]"])
+def test_other_documents_are_refused(text: bytes) -> None:
+    with pytest.raises(UnreadableYaml):
+        import_document(text, "x")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.config.check import Checked
+from agent.config.document import Configuration
+from agent.config.effective import HostFacts
+from agent.config.reference import as_document, as_yaml
+from agent.config.sources import Flag, Sources, load
+
+FACTS = HostFacts(host_name="node-1")
+HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+
+
+def loaded(tmp_path: Path, text: str | bytes, **given: object) -> Checked:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else (HEAD + text).encode())
+    return load(Sources(file=path, environment={}, **given), FACTS)  # type: ignore[arg-type]
+
+
+def complaints(checked: Checked, tmp_path: Path) -> list[str]:
+    return [str(finding).replace(f"{tmp_path}/", "") for finding in checked.findings]
+
+
+def test_without_any_source_everything_has_a_default_that_works() -> None:
+    checked = load(Sources(file=None, environment={}), FACTS)
+
+    assert checked.configuration is not None
+    assert checked.configuration.node.name == "node-1"
+    assert checked.configuration.api.socket == "/run/kepd/kepd.sock"
+    assert checked.configuration.services.source == "manifests"
+    assert set(checked.origins.values()) == {"default"}
+
+
+def test_flag_beats_environment_beats_drop_in_beats_file(tmp_path: Path) -> None:
+    """CFG-01: and every value remembers where it comes from."""
+    drop_ins = tmp_path / "config.d"
+    drop_ins.mkdir()
+    (drop_ins / "20-b.yaml").write_text(HEAD + "images: {maxParallelPulls: 3}\npods: {relist: 20s}\n")
+    (drop_ins / "10-a.yaml").write_text(HEAD + "images: {maxParallelPulls: 2}\npods: {relist: 10s}\n")
+    (drop_ins / "notes.txt").write_text("not configuration")
+    checked = loaded(tmp_path, "images: {maxParallelPulls: 1}\napi: {readGroup: ops}\npods: {relist: 5s}\n")
+    path = tmp_path / "config.yaml"
+    everything = Sources(
+        file=path,
+        environment={"KEPD_IMAGES__MAX_PARALLEL_PULLS": "4", "KEPD_TELEMETRY__VERBOSITY": "3", "KEPD_ENDPOINT": "/x"},
+        settings=["images.maxParallelPulls=5"],
+        flags=[Flag("-v", "telemetry.verbosity", "6")],
+    )
+    most = load(everything, FACTS)
+
+    assert checked.configuration is not None
+    assert most.configuration is not None
+    assert checked.configuration.images.max_parallel_pulls == 3
+    assert checked.configuration.pods.relist == 20.0
+    assert most.configuration.images.max_parallel_pulls == 5
+    assert most.configuration.telemetry.verbosity == 6
+    assert most.origins["images.maxParallelPulls"] == "flag --set images.maxParallelPulls"
+    assert most.origins["api.readGroup"] == f"{path}:4"
+    assert most.origins["pods.relist"] == f"{drop_ins}/20-b.yaml:4"
+    assert most.origins["telemetry.verbosity"] == "flag -v"
+
+
+def test_maps_merge_and_lists_replace(tmp_path: Path) -> None:
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "x.yaml").write_text(HEAD + "node: {labels: {b: '2'}, addresses: [10.0.0.2]}\n")
+    checked = loaded(tmp_path, "node: {labels: {a: '1'}, addresses: [10.0.0.1]}\n")
+
+    assert checked.configuration is not None
+    assert checked.configuration.node.labels == {"a": "1", "b": "2"}
+    assert checked.configuration.node.addresses == ("10.0.0.2",)
+
+
+def test_all_complaints_come_at_once_with_line_path_and_suggestion(tmp_path: Path) -> None:
+    """CFG-02, CFG-04: nobody should have to fix one error to see the next."""
+    text = (
+        "images:\n  maxParalelPulls: 5\n  enabled: no\npods: 3\nimagess: {}\n"
+        "services: {backend: ipvs, hints: {overloadThreshold: 2}}\nruntime: {requestTimeout: 10}\nnode: {name: }\n"
+    )
+    checked = loaded(
+        tmp_path, text, settings=["proxy.enabeld=true", "noequals"], planes="pods,imags", api_values={"x": "1"}
+    )
+
+    assert complaints(checked, tmp_path) == [
+        'config.yaml:4: images.maxParalelPulls: unknown key; did you mean "maxParallelPulls"?',
+        "config.yaml:6: pods: 3 is not a map of keys",
+        'config.yaml:7: imagess: unknown section; did you mean "images"?',
+        "flag --planes: 'imags' is no plane; did you mean \"images\"?",
+        'flag --set proxy.enabeld: proxy.enabeld: unknown key; did you mean "proxy.enabled"?',
+        "flag --set noequals: is not key=value",
+        "api: x: unknown key",
+        "config.yaml:5: images.enabled: 'no' is not true or false",
+        "config.yaml:8: services.backend: 'ipvs' is not one of nftables, iptables",
+        "config.yaml:8: services.hints.overloadThreshold: 2 is not a number from 0 to 1",
+        'config.yaml:9: runtime.requestTimeout: 10 is not a duration with a unit, such as "10s" or "1m30s"',
+        "config.yaml:10: node.name: has no value; give one, or leave the key out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("kind: KepdConfiguration\n", "apiVersion: missing"),
+        ("apiVersion: config.kepd.dev/v2\nkind: KepdConfiguration\n", "'config.kepd.dev/v2' is not"),
+        ("- a\n- b\n", "is not a KepdConfiguration document"),
+        (HEAD + "---\n" + HEAD, "a second document"),
+        (HEAD + "node: {name: a}\nnode: {name: b}\n", "stands here again"),
+        (HEAD + "<<: {a: b}\n", "unknown section"),
+    ],
+)
+def test_documents_of_the_wrong_outline_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    checked = loaded(tmp_path, text.encode())
+
+    assert checked.configuration is None
+    assert complaint in "\n".join(complaints(checked, tmp_path))
+
+
+def test_a_file_that_was_named_must_be_readable(tmp_path: Path) -> None:
+    checked = load(Sources(file=tmp_path / "none.yaml", environment={}), FACTS)
+
+    assert complaints(checked, tmp_path) == ["none.yaml: cannot be read: No such file or directory"]
+
+
+def test_an_unknown_variable_is_an_error_with_a_suggestion() -> None:
+    checked = load(Sources(environment={"KEPD_IMAGES__MAX_PARALEL_PULLS": "4"}), FACTS)
+
+    assert 'did you mean "KEPD_IMAGES__MAX_PARALLEL_PULLS"?' in str(checked.findings[0])
+
+
+def test_lists_and_maps_in_the_environment_are_json() -> None:
+    environment = {"KEPD_NODE__ADDRESSES": '["10.0.0.1"]', "KEPD_NODE__LABELS": '{"a": "b"}', "KEPD_NODE__NAME": "7"}
+    checked = load(Sources(environment=environment), FACTS)
+
+    assert checked.configuration is not None
+    assert checked.configuration.node.addresses == ("10.0.0.1",)
+    assert checked.configuration.node.labels == {"a": "b"}
+    assert checked.configuration.node.name == "7"
+
+
+def test_directories_come_from_the_service_manager(tmp_path: Path) -> None:
+    """SYS-07: paths are never hard-coded."""
+    environment = {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y", "RUNTIME_DIRECTORY": "/run/x"}
+    facts = HostFacts.from_environment("Node-1", environment, is_in_cluster=True)
+    checked = load(Sources(environment={}), facts)
+
+    assert checked.configuration is not None
+    assert checked.configuration.node.state_directory == "/var/lib/x"
+    assert checked.configuration.api.socket == "/run/x/kepd.sock"
+    assert checked.configuration.node.name == "node-1"
+    assert checked.configuration.services.source == "kubernetes"
+
+
+def test_the_shown_document_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
+    checked = loaded(tmp_path, "node: {labels: {a: b}}\npods: {shutdown: {groups: [{priority: 1, period: 10s}]}}\n")
+    assert checked.configuration is not None
+    again = loaded(tmp_path, as_yaml(as_document(checked.configuration)).encode())
+
+    assert checked.configuration == again.configuration
+
+
+def test_the_defaults_read_back_as_the_defaults(tmp_path: Path) -> None:
+    again = loaded(tmp_path, as_yaml(as_document(Configuration())).encode())
+
+    assert load(Sources(environment={}), FACTS).configuration == again.configuration
+
+
+yamlish = st.text(alphabet=st.sampled_from(" \n-:{}[]&*!|>'\"%@`#,?abknodeimages0129.~\t"), max_size=200)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=st.binary(max_size=300) | yamlish.map(str.encode) | yamlish.map(lambda text: (HEAD + text).encode()))
+def test_no_bytes_make_the_loader_fail_or_hang(tmp_path: Path, text: bytes) -> None:
+    """Must hold of the foundation: never a traceback, never a hang."""
+    began_s = time.monotonic()
+    checked = loaded(tmp_path, text)
+
+    assert (checked.configuration is None) == bool(checked.findings)
+    assert all("\n" not in str(finding) for finding in checked.findings)
+    assert time.monotonic() - began_s < 2.0

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+
+
+def read(text: str | bytes) -> object:
+    documents, duplicates = parse_documents(text, "f")
+    assert duplicates == []
+    return plain(documents[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no", "no"),
+        ("017", "017"),
+        ("12:30:45", "12:30:45"),
+        ("2026-01-01", "2026-01-01"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        (".inf", ".inf"),
+        ("yes", "yes"),
+        ("True", "True"),
+        ("true", True),
+        ("42", 42),
+        ("-1.5e3", -1500.0),
+        ("'42'", "42"),
+        ("null", None),
+        ("~", None),
+    ],
+)
+def test_scalars_are_those_of_json(text: str, expected: object) -> None:
+    """CFG-03: what YAML 1.1 would turn into something else stays text."""
+    assert {"a": expected} == read(f"a: {text}")
+
+
+def test_a_key_that_stands_twice_is_an_error_with_both_lines() -> None:
+    """CFG-03: the usual loader keeps the last one silently."""
+    _, duplicates = parse_documents("a: 1\nb: 2\na: 3\n", "f")
+
+    assert ["f:3: key 'a' stands here again; it is first at f:1"] == [str(finding) for finding in duplicates]
+
+
+def test_aliases_are_followed_within_bounds() -> None:
+    assert {"a": [1], "b": [1]} == read("a: &x [1]\nb: *x\n")
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (BOMB, "values once its aliases are expanded"),
+        ("[" * 100_000, "nested deeper than 64 levels"),
+        ("a: &a [*a]", "refers to nothing complete above it"),
+        ("a: *nothing", "undefined alias"),
+        (b"\xff\xfe\x00", "not YAML"),
+        ("a: b: c", "not YAML"),
+        ("\x00", "not YAML"),
+        ("{[1]: 2}", "a key must be a plain word"),
+        ("a: !!python/name:os.system x", "is not supported"),
+        ("a: &x [" + "y," * 4_300_000 + "]", "bytes; at most"),
+    ],
+)
+def test_texts_that_break_a_bound_are_refused_in_one_line(text: str | bytes, complaint: str) -> None:
+    """CFG-03: size, depth and aliases are capped before anything is expanded."""
+    with pytest.raises(UnreadableYaml) as refused:
+        parse_documents(text, "f")
+
+    if complaint != "undefined alias":
+        assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith("f")
+
+
+def test_several_documents_and_empty_ones() -> None:
+    documents, _ = parse_documents("---\na: 1\n---\n---\nb: 2\n", "f")
+
+    assert [{"a": 1}, {"b": 2}] == [plain(document) for document in documents]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test may use: who may run what, and the lab."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fixtures import lab, throttle
+
+__all__ = ["lab", "throttle"]
+
+
+def pytest_configure() -> None:
+    """Say that there is no loop outside tests, or asyncio makes one that nobody closes."""
+    asyncio.set_event_loop(None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on real containers need root; tests on a real API server need one. The report says what was left out."""
+    for item in items:
+        if "node" in item.keywords and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root: real containers and network namespaces"))
+        if "kube" in item.keywords and not os.environ.get("KUBECONFIG"):
+            item.add_marker(pytest.mark.skip(reason="needs an API server: set KUBECONFIG"))
+
+
+@pytest.fixture
+def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose path is short enough for unix sockets."""
+    path = tmp_path_factory.mktemp("k")
+    assert len(str(path)) < 80
+    return path
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
