@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the cases of hints.json against agent.topology and compares what comes out.
+
+Owns: the translation between the JSON of the vectors and the value types, for all seven kinds.
+Never: computes anything that a case expects. `upstreamVaries` marks cases for the reader; with `upstreamPerZone` the
+expected outcome has to be among those upstream was seen to choose.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from agent.model.node import Node
+from agent.model.quantity import parse_quantity
+from agent.topology.assign_document import assign_document
+from agent.topology.capacity import read_capacity, read_zone_quantities
+from agent.topology.distribution import distribute_hints
+from agent.topology.hints import Assignment, assign_hints, is_overloaded
+from agent.topology.mode import choose_mode
+from agent.topology.record import HintEvent, HintRecord, after_drop, after_sync, needs_sync
+from agent.topology.routing import choose_endpoints
+from agent.topology.slices import Endpoint, Hints, Slice, SliceLists
+from agent.topology.zones import plan_zones
+
+KINDS = frozenset({"assign", "overload", "steps", "distribution", "mode", "proxy", "plan"})
+
+RELATIVE_TOLERANCE = 1e-9
+
+
+def check(kind: str, given: dict, expect: dict) -> None:
+    """Raises AssertionError with one line per difference."""
+    possible = expect.get("upstreamPerZone")
+    wanted = {name: value for name, value in expect.items() if name not in ("upstreamVaries", "upstreamPerZone")}
+    actual = RUNNERS[kind](given)
+    differences = list(compare(wanted, actual, "expect"))
+
+    assert not differences, "\n".join(differences)
+    assert possible is None or actual["perZone"] in possible, f"{actual['perZone']} is none of {possible}"
+
+
+def compare(expected: object, actual: object, path: str) -> Iterable[str]:
+    """Differences between two JSON values; floats may differ by rounding, everything else must be the same."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted({*expected, *actual}, key=str):
+            if key not in actual or key not in expected:
+                side = "missing" if key not in actual else "unexpected"
+                yield f"{path}.{key}: {side}: {(expected | actual)[key]!r}"
+            else:
+                yield from compare(expected[key], actual[key], f"{path}.{key}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for position, (left, right) in enumerate(zip(expected, actual, strict=True)):
+            yield from compare(left, right, f"{path}[{position}]")
+    elif isinstance(actual, float) and isinstance(expected, (int, float)) and not isinstance(expected, bool):
+        if abs(expected - actual) > RELATIVE_TOLERANCE * max(abs(expected), abs(actual)):
+            yield f"{path}: expected {expected!r}, got {actual!r}"
+    elif type(expected) is not type(actual) or expected != actual:
+        yield f"{path}: expected {expected!r}, got {actual!r}"
+
+
+def _nodes(given: list[dict]) -> list[Node]:
+    return [
+        Node(
+            name=node["name"],
+            labels=node["labels"],
+            ready=node["ready"],
+            cpu=None if node["cpu"] is None else parse_quantity(node["cpu"]),
+        )
+        for node in given
+    ]
+
+
+def _endpoint(given: dict) -> Endpoint:
+    hints = None
+    if given.get("hints") is not None or given.get("nodeHints") is not None:
+        hints = Hints(tuple(given.get("hints") or ()), tuple(given.get("nodeHints") or ()))
+    return Endpoint(
+        addresses=(given["addr"],), zone=given["zone"], node=given.get("node"), ready=given["ready"], hints=hints
+    )
+
+
+def _lists(given: dict) -> SliceLists:
+    def read(name: str) -> tuple[Slice, ...]:
+        return tuple(Slice(piece["name"], tuple(map(_endpoint, piece["endpoints"]))) for piece in given.get(name) or ())
+
+    return SliceLists(read("toCreate"), read("toUpdate"), read("unchanged"))
+
+
+def _event(event: HintEvent | None) -> dict | None:
+    return None if event is None else {"type": event.type, "reason": event.reason}
+
+
+def _zone_hints(lists: SliceLists) -> dict:
+    return {
+        endpoint.address: None if endpoint.hints is None else list(endpoint.hints.zones)
+        for piece in lists.all
+        for endpoint in piece.endpoints
+    }
+
+
+def _sync_result(assignment: Assignment, event: HintEvent | None) -> dict:
+    return {
+        "active": assignment.is_active,
+        "reason": assignment.refusal,
+        "event": _event(event),
+        "kept": [piece.name for piece in assignment.slices.unchanged],
+        "rewritten": [piece.name for piece in assignment.slices.to_update],
+        "hints": _zone_hints(assignment.slices),
+        "perZone": assignment.per_zone,
+    }
+
+
+def _assign(given: dict) -> dict:
+    capacity = read_capacity(_nodes(given["nodes"])).capacity
+    document = assign_document(given["addressType"], assign_hints(_lists(given), capacity), capacity)
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
+def _overload(given: dict) -> dict:
+    return {"overloaded": is_overloaded(given["perZone"], read_capacity(_nodes(given["nodes"])).capacity)}
+
+
+def _steps(given: dict) -> dict:
+    capacity = None
+    records: dict[str, HintRecord] = {}
+    results: list[dict] = []
+    for step in given["ops"]:
+        if step["op"] == "nodes":
+            capacity = read_capacity(_nodes(step["nodes"])).capacity
+            results.append({})
+        elif step["op"] == "overloaded":
+            results.append({"services": sorted(name for name in records if needs_sync(records[name], capacity))})
+        else:
+            record = records.get(step["service"], HintRecord())
+            if step["op"] == "drop":
+                records[step["service"]], event = after_drop(record, step["addressType"])
+                results.append({"event": _event(event)})
+            else:
+                assignment = assign_hints(_lists(step), capacity)
+                records[step["service"]], event = after_sync(record, step["addressType"], assignment)
+                results.append(_sync_result(assignment, event))
+    return {"results": results}
+
+
+def _distribution(given: dict) -> dict:
+    after = distribute_hints(_lists(given), given["trafficDistribution"])
+    return {
+        "rewritten": [piece.name for piece in after.to_update],
+        "kept": [piece.name for piece in after.unchanged],
+        "hints": {
+            endpoint.address: None
+            if endpoint.hints is None
+            else {"zones": list(endpoint.hints.zones), "nodes": list(endpoint.hints.nodes)}
+            for piece in after.all
+            for endpoint in piece.endpoints
+        },
+    }
+
+
+def _mode(given: dict) -> dict:
+    return {"mode": choose_mode(given["annotations"] or {}, given["trafficDistribution"]).mode}
+
+
+def _proxy(given: dict) -> dict:
+    endpoints = [
+        Endpoint(
+            addresses=(endpoint["addr"],),
+            ready=endpoint["ready"],
+            serving=endpoint["serving"],
+            terminating=endpoint["terminating"],
+            hints=Hints(tuple(endpoint["zoneHints"] or ()), tuple(endpoint["nodeHints"] or ())),
+        )
+        for endpoint in given["endpoints"]
+    ]
+    route = choose_endpoints(endpoints, given["nodeName"], given["zone"])
+    return {"endpoints": [endpoint.address for endpoint in route.endpoints]}
+
+
+def _plan(given: dict) -> dict:
+    zones = {zone: parse_quantity(cpu) for zone, cpu in given["zones"].items()}
+    plan = plan_zones(read_zone_quantities(zones), given["from"], given["to"], placement=sorted(zones))
+    return {
+        "rows": [
+            {
+                "n": row.n,
+                "active": row.refusal is None,
+                "reason": row.refusal,
+                "min": row.least,
+                "minTotal": row.least_total,
+                "placed": row.placed,
+                "perZone": row.per_zone,
+                "donated": row.donated,
+            }
+            for row in plan.rows
+        ],
+        "alwaysFrom": plan.always_from,
+    }
+
+
+RUNNERS = {
+    "assign": _assign,
+    "overload": _overload,
+    "steps": _steps,
+    "distribution": _distribution,
+    "mode": _mode,
+    "proxy": _proxy,
+    "plan": _plan,
+}
