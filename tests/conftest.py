@@ -13,6 +13,12 @@ from tests.lab.fixtures import lab, throttle
 __all__ = ["lab", "throttle"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--vectors DIR` runs recorded cases from another directory."""
+    here = Path(__file__).parent / "vectors"
+    parser.addoption("--vectors", type=Path, default=here, metavar="DIR", help="directory with vector files")
+
+
 def pytest_configure() -> None:
     """Say that there is no loop outside tests, or asyncio makes one that nobody closes."""
     asyncio.set_event_loop(None)

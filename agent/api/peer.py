@@ -21,6 +21,8 @@ from pathlib import Path
 __all__ = ["Peer", "PeerRelay", "peer_of"]
 
 SO_PEERGROUPS = 59
+# The most that Python passes; a user in more groups than fit here is known by its first group alone.
+GROUP_BYTES = 1024
 CHUNK_BYTES = 64 << 10
 MAX_CONNECTIONS = 256
 CREDENTIALS = struct.Struct("3i")
@@ -51,7 +53,7 @@ def peer_of(connection: socket.socket) -> Peer:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, gid = CREDENTIALS.unpack(raw)
     try:
-        listed = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
+        listed = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUP_BYTES)
     except OSError:
         listed = b""
     groups = struct.unpack(f"{len(listed) // 4}I", listed[: len(listed) // 4 * 4])

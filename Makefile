@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Short names for the scripts; nothing here that the scripts cannot do without make.
+.PHONY: run test lint format proto bench docs locks clean
+BIN := .venv/bin
+
+run:
+	scripts/run
+
+test:
+	scripts/test
+
+lint:
+	scripts/prepare
+	scripts/lint
+
+format:
+	$(BIN)/ruff format -q .
+	$(BIN)/ruff check --fix -q .
+
+proto:
+	$(BIN)/python scripts/stubs.py
+
+bench:
+	scripts/prepare
+	$(BIN)/python -m bench
+
+docs:
+	$(BIN)/python scripts/docs.py
+
+locks:
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o scripts/locks/runtime.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o scripts/locks/dev.lock -c scripts/locks/runtime.lock
+
+clean:
+	rm -rf .venv agent/wire dist build

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write docs/reference.md from the code, and check the links of all pages.
+
+`--check` writes nothing and fails if the page is not what the code says, or if a link leads nowhere.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from agent.api.access import LEVEL_NAMES
+from agent.api.errors import Reason
+from agent.api.service import level_of
+from agent.config.document import Configuration
+from agent.config.keys import all_keys
+from agent.config.reference import as_table
+from agent.model import exit_codes
+from agent.wire.kepd.v1 import node_pb2, pod_pb2
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference.md"
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+SERVICES: tuple[ServiceDescriptor, ...] = (
+    node_pb2.DESCRIPTOR.services_by_name["NodeService"],
+    pod_pb2.DESCRIPTOR.services_by_name["PodService"],
+)
+
+
+def reference() -> str:
+    """The page."""
+    keys = all_keys(Configuration)
+    parts = [
+        "# Reference",
+        "Made from the code by `make docs`; do not edit.",
+        "## Configuration",
+        "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. A flag beats the environment, which beats "
+        "drop-ins, which beat the file. Any key by flag: `--set images.maxParallelPulls=5`; by environment: "
+        f"`{keys['images.maxParallelPulls'].environment_name}=5`. Keys of planes that this version does not have yet "
+        "are checked and otherwise without effect.",
+        as_table().rstrip(),
+        "## API",
+        "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
+        "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root.",
+        methods(),
+        "## Reasons of API errors",
+        "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
+        "\n".join(f"- `{reason.value}`" for reason in Reason),
+        "## Exit codes",
+        exit_table(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def methods() -> str:
+    """Table of all rpcs."""
+    lines = ["| rpc | level |", "|---|---|"]
+    for service in SERVICES:
+        lines += [f"| `{service.name}.{method.name}` | {LEVEL_NAMES[level_of(method)]} |" for method in service.methods]
+    return "\n".join(lines)
+
+
+def exit_table() -> str:
+    """Table of exit codes."""
+    named = {name: getattr(exit_codes, name) for name in exit_codes.__all__}
+    rows = [f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])]
+    return "\n".join(["| code | meaning |", "|---|---|", "| 0 | ok |", *rows])
+
+
+def dead_links() -> list[str]:
+    """Links of our pages to files that are not there."""
+    dead = []
+    pages = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts and "node_modules" not in path.parts]
+    for page in pages:
+        for target in LINK.findall(page.read_text("utf-8")):
+            if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists():
+                dead.append(f"{page.relative_to(ROOT)}: {target} is not there")
+    return dead
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        REFERENCE.write_text(reference(), "utf-8")
+        return 0
+    problems = dead_links()
+    if not REFERENCE.exists() or REFERENCE.read_text("utf-8") != reference():
+        problems.append("docs/reference.md is not what the code says; run `make docs`")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from agent.api.http import HttpServer, Page, health_page
+from agent.api.metrics import Histogram, Metrics
+from agent.model.component import Board, Component, State
+
+
+def component(name: str, state: State, message: str = "") -> Component:
+    return Component(name, True, state, message)
+
+
+def test_readyz_names_what_is_not_ready() -> None:
+    """HLT-01."""
+    parts = [component("pods", State.READY), component("runtime", State.DEGRADED, "no socket")]
+    page = health_page({}, parts, lambda part: part.is_ready)
+    verbose = health_page({"verbose": [""]}, parts, lambda part: part.is_ready)
+    excluded = health_page({"exclude": ["runtime"]}, parts, lambda part: part.is_ready)
+
+    assert (page.status, page.body) == (503, b"[-] runtime: no socket\nnot ok\n")
+    assert verbose.body == b"[+] pods: ready\n[-] runtime: no socket\nnot ok\n"
+    assert (excluded.status, excluded.body) == (200, b"ok\n")
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    await writer.drain()
+    answer = await asyncio.wait_for(reader.read(), 6)
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+@pytest.fixture
+def pages() -> dict[str, object]:
+    return {"/ok": lambda query, headers: Page(200, f"{dict(query)} {headers.get('x')}".encode())}
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "body"),
+    [
+        (b"GET /ok?a=1 HTTP/1.1\r\nX: y\r\n\r\n", b"200 OK", b"{'a': ['1']} y"),
+        (b"HEAD /ok HTTP/1.0\r\n\r\n", b"200 OK", b""),
+        (b"GET /none HTTP/1.1\r\n\r\n", b"404 Not Found", b"pages: /ok"),
+        (b"POST /ok HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"only GET"),
+        (b"GET /ok" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", b"400 Bad Request", b"at most 8 KiB"),
+        (b"\x00\xff\x16\x03\x01\r\n\r\n", b"405", b"only GET"),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", b"400 Bad Request", b"not a URL"),
+    ],
+)
+async def test_requests_good_and_bad(
+    free_port: int, pages: dict[str, object], request_bytes: bytes, status: bytes, body: bytes
+) -> None:
+    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        answer = await ask(free_port, request_bytes)
+        task.cancel()
+    head, _, got = answer.partition(b"\r\n\r\n")
+
+    assert status in head.splitlines()[0]
+    assert body in got
+
+
+async def test_metrics_are_openmetrics_when_asked_for() -> None:
+    """MET-01."""
+    board = Board(lambda: 0.0)
+    board.add("pods", State.READY, is_plane=True)
+    metrics = Metrics("1.2.3", board.lines)
+    metrics.cri_called("Version", "OK", 0.003)
+    metrics.api_called("/kepd.v1.NodeService/GetNode", "OK")
+    plain = metrics.page({}, {})
+    openmetrics = metrics.page({}, {"accept": "application/openmetrics-text; version=1.0.0"})
+
+    assert openmetrics.content_type.startswith("application/openmetrics-text")
+    assert openmetrics.body.endswith(b"# EOF\n")
+    for line in (
+        b'kepd_build_info{version="1.2.3"} 1.0',
+        b'kepd_plane_ready{plane="pods"} 1.0',
+        b'kepd_api_requests_total{code="OK",method="/kepd.v1.NodeService/GetNode"} 1.0',
+        b'kepd_cri_request_duration_seconds_bucket{code="OK",le="0.005",method="Version"} 1.0',
+        b"process_resident_memory_bytes",
+        b"kepd_tasks",
+    ):
+        assert line in plain.body
+
+
+def test_a_value_on_a_bound_counts_below_it() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 3.0):
+        histogram.observe((), value)
+    samples = {sample.labels.get("le"): sample.value for sample in histogram.family("h", "x", []).samples}
+
+    assert (samples["1.0"], samples["2.0"], samples["+Inf"]) == (2, 3, 4)

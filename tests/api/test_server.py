@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real server behind its relay, called by real clients."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.api.access import AccessRule
+from agent.api.errors import ApiError, Reason
+from agent.api.health import HealthService
+from agent.api.pod_service import PodService
+from agent.api.server import ApiServer
+from agent.api.service import MethodTable
+from agent.api.socket_path import listen_at
+from agent.model.component import Board, State
+from agent.model.feed import MOST_BUFFERED, Feed
+from agent.model.pod_state import PodState
+from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
+
+
+class Pods:
+    """A plane with nothing but a feed."""
+
+    def __init__(self) -> None:
+        self.pods: Feed[PodState] = Feed()
+
+
+class Node:
+    """A node service that can be told to fail or wait."""
+
+    def __init__(self) -> None:
+        self.behave: Callable[[], Any] = lambda: None
+        self.calls: list[Any] = []
+
+    async def get_node(self, _request: Message, call: Any) -> node_pb2.GetNodeResponse:
+        self.calls.append(call)
+        outcome = self.behave()
+        if asyncio.iscoroutine(outcome):
+            await outcome
+        return node_pb2.GetNodeResponse(node=node_pb2.Node(name="n"))
+
+    def __getattr__(self, name: str) -> Any:
+        async def served(*_: object) -> None:
+            raise ApiError(12, Reason.INTERNAL, "not in this test")
+
+        return served
+
+
+class Running:
+    """What a test gets."""
+
+    def __init__(self, path: Path, pods: Pods, node: Node, board: Board, server: ApiServer, task: Any) -> None:
+        self.path, self.pods, self.node, self.board, self.server, self.task = path, pods, node, board, server, task
+        self.observed: list[tuple[str, str]] = []
+
+    @asynccontextmanager
+    async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
+        options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(f"unix:{self.path}", options=options) as channel:
+            yield channel
+
+    async def call(self, method: str, request: Message, answer: Any) -> Any:
+        async with self.channel() as channel:
+            return await channel.unary_unary(
+                f"/{method}", request_serializer=lambda m: m.SerializeToString(), response_deserializer=answer.FromString
+            )(request, timeout=10)
+
+
+@asynccontextmanager
+async def closing_listener(listener: socket.socket) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        listener.close()
+
+
+@asynccontextmanager
+async def serving(short_path: Path, rule: AccessRule = AccessRule(None, None)) -> AsyncIterator[Running]:
+    pods, node, board = Pods(), Node(), Board(lambda: 0.0)
+    board.add("pods", State.STARTING, is_plane=True)
+    path = short_path / "kepd.sock"
+    listener = listen_at(path, 0o666)
+    services = {
+        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: node,
+        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(pods),
+        health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(board),
+    }
+    observed: list[tuple[str, str]] = []
+    server = ApiServer(services, listener, short_path / "private", lambda: rule, lambda *seen: observed.append(seen))
+    async with closing_listener(listener), asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(board.add("api", State.STARTING)))
+        while board.line("api").state is not State.READY:
+            await asyncio.sleep(0.01)
+        running = Running(path, pods, node, board, server, task)
+        running.observed = observed
+        try:
+            yield running
+        finally:
+            task.cancel()
+
+
+def pod(name: str) -> PodState:
+    return PodState(namespace="default", name=name, uid=name, phase="Running")
+
+
+async def test_a_call_knows_who_made_it(short_path: Path) -> None:
+    """API-04."""
+    async with serving(short_path) as api:
+        answer = await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+
+        assert answer.node.name == "n"
+        assert (api.node.calls[0].peer.pid, api.node.calls[0].peer.uid) == (os.getpid(), os.geteuid())
+        assert api.observed == [("/kepd.v1.NodeService/GetNode", "OK")]
+
+
+CLIENT = """
+import os, sys, grpc
+options = [('grpc.default_authority', 'localhost')]
+channel = grpc.insecure_channel('unix:' + sys.argv[1], options=options)
+os.setgroups([int(g) for g in sys.argv[2].split(',') if g]); os.setgid(65534); os.setuid(65534)
+def call(name):
+    try:
+        channel.unary_unary('/kepd.v1.NodeService/' + name)(b'', timeout=5); return 'OK'
+    except grpc.RpcError as error:
+        return error.code().name
+print(call('GetNode'), call('SetVerbosity'), call('SetConfig'))
+"""
+
+
+@pytest.mark.node
+@pytest.mark.parametrize(
+    ("groups", "outcome"),
+    [
+        ("", "PERMISSION_DENIED PERMISSION_DENIED PERMISSION_DENIED"),
+        ("4711", "OK PERMISSION_DENIED PERMISSION_DENIED"),
+        ("4712", "OK UNIMPLEMENTED PERMISSION_DENIED"),
+    ],
+)
+async def test_another_user_may_what_its_groups_may(short_path: Path, groups: str, outcome: str) -> None:
+    """API-05, with the kernel's word for who it is."""
+    for folder in (short_path, *short_path.parents):
+        if folder.stat().st_uid == 0 and str(folder) != "/":
+            folder.chmod(folder.stat().st_mode | 0o055)
+    async with serving(short_path, AccessRule(4711, 4712, "kepd")) as api:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", CLIENT, str(api.path), groups],
+            capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+
+        assert done.stdout.strip() == outcome, done.stderr
+
+
+async def test_errors_carry_reason_and_violations(short_path: Path) -> None:
+    """API-03."""
+    async with serving(short_path) as api:
+        request = pod_pb2.ListPodsRequest(options=list_pb2.ListOptions(filter="nme=x"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await api.call("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse)
+        details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+        status = status_pb2.Status.FromString(details)
+        info, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert status.details[0].Unpack(info)
+        assert status.details[1].Unpack(wrong)
+        assert (info.reason, wrong.field_violations[0].field) == ("BAD_FILTER", "filter")
+
+
+async def test_a_bug_shows_nothing_of_its_insides(short_path: Path) -> None:
+    async with serving(short_path) as api:
+
+        def bug() -> None:
+            raise ValueError("secret 123")
+
+        api.node.behave = bug
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+
+        assert refused.value.code() is grpc.StatusCode.INTERNAL
+        assert "secret" not in refused.value.details()
+
+
+async def test_a_watch_begins_with_everything_and_goes_on(short_path: Path) -> None:
+    """API-02."""
+    async with serving(short_path) as api, api.channel() as channel:
+        api.pods.pods.put("a", pod("a"))
+        stream = channel.unary_stream(
+            "/kepd.v1.PodService/WatchPods",
+            request_serializer=pod_pb2.WatchPodsRequest.SerializeToString,
+            response_deserializer=pod_pb2.WatchPodsResponse.FromString,
+        )(pod_pb2.WatchPodsRequest(filter="namespace=default"))
+        seen = [await stream.read(), await stream.read()]
+        api.pods.pods.remove("a")
+        seen.append(await stream.read())
+        stream.cancel()
+
+        assert [(change.type, change.pod.name) for change in seen] == [
+            (list_pb2.CHANGE_TYPE_ADDED, "a"),
+            (list_pb2.CHANGE_TYPE_BOOKMARK, ""),
+            (list_pb2.CHANGE_TYPE_DELETED, "a"),
+        ]
+
+
+async def test_a_watcher_that_does_not_read_is_told_to_come_again(short_path: Path) -> None:
+    """API-02."""
+    async with serving(short_path) as api, api.channel() as channel:
+        stream = channel.unary_stream("/kepd.v1.PodService/WatchPods")(b"")
+        await stream.read()
+        big = "x" * 60_000
+        for number in range(MOST_BUFFERED * 3):
+            api.pods.pods.put("a", PodState(namespace="d", name=big, uid=str(number), phase="Running"))
+            if number % 500 == 0:
+                await asyncio.sleep(0)
+        with pytest.raises(grpc.aio.AioRpcError) as cut:
+            while True:
+                if await stream.read() is grpc.aio.EOF:
+                    break
+        assert cut.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_health_per_part(short_path: Path) -> None:
+    """API-01."""
+
+    async def status(name: str) -> int:
+        request = health_pb2.HealthCheckRequest(service=name)
+        return int((await api.call("grpc.health.v1.Health/Check", request, health_pb2.HealthCheckResponse)).status)
+
+    async with serving(short_path) as api:
+        assert await status("") == health_pb2.HealthCheckResponse.SERVING
+        assert await status("pods") == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await status("nothing")
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_in_both_versions(short_path: Path, version: str) -> None:
+    """API-01."""
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    async with serving(short_path) as api, api.channel() as channel:
+        call = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services="*"))
+        answer = await call.read()
+        await call.done_writing()
+        names = [service.name for service in answer.list_services_response.service]
+
+        assert {"kepd.v1.NodeService", "kepd.v1.PodService", "grpc.health.v1.Health"} <= set(names)
+
+
+async def test_a_call_in_flight_is_finished_before_the_end(short_path: Path) -> None:
+    """TERM finishes what has begun."""
+    async with serving(short_path) as api:
+        api.node.behave = lambda: asyncio.sleep(0.5)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(
+                api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+            )
+            await asyncio.sleep(0.2)
+            api.task.cancel()
+
+        assert call.result().node.name == "n"
+
+
+async def test_bytes_that_are_no_grpc_harm_nobody_else(short_path: Path) -> None:
+    async with serving(short_path) as api:
+        for garbage in (b"", b"\x00" * 100, b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(api.path))
+                client.sendall(garbage)
+                await asyncio.sleep(0.01)
+        answer = await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+
+        assert answer.node.name == "n"
+
+
+class Aborted(Exception):
+    """What gRPC's context raises."""
+
+
+class FakeContext:
+    """Keeps how a call ended."""
+
+    def __init__(self) -> None:
+        self.code: grpc.StatusCode | None = None
+
+    def peer(self) -> str:
+        return "me"
+
+    def set_trailing_metadata(self, metadata: object) -> None:
+        del metadata
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        assert "\n" not in details
+        self.code = code
+        raise Aborted
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=200))
+async def test_no_bytes_make_a_decoder_fail_otherwise(raw: bytes) -> None:
+    """Must hold of the foundation: arbitrary bytes are an answer or INVALID_ARGUMENT, never a traceback."""
+    from agent.api.peer import Peer
+
+    pods = Pods()
+    table = MethodTable(lambda: AccessRule(None, None), lambda: {"me": Peer(1, 0, 0)}, lambda *_: None)
+    table.add(pod_pb2.DESCRIPTOR.services_by_name["PodService"], PodService(pods))
+    handler = table._handlers["/kepd.v1.PodService/ListPods"]
+    context = FakeContext()
+    try:
+        await handler.unary_unary(raw, context)
+    except Aborted:
+        assert context.code is grpc.StatusCode.INVALID_ARGUMENT
