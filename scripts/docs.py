@@ -36,14 +36,18 @@ def reference() -> str:
         "# Reference",
         "Made from the code by `make docs`; do not edit.",
         "## Configuration",
-        "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. A flag beats the environment, which beats "
-        "drop-ins, which beat the file. Any key by flag: `--set images.maxParallelPulls=5`; by environment: "
-        f"`{keys['images.maxParallelPulls'].environment_name}=5`. Keys of planes that this version does not have yet "
-        "are checked and otherwise without effect.",
+        (
+            "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. A flag beats the environment, which "
+            "beats drop-ins, which beat the file. Any key by flag: `--set images.maxParallelPulls=5`; by environment: "
+            f"`{keys['images.maxParallelPulls'].environment_name}=5`. Keys of planes that this version does not have "
+            "yet are checked and otherwise without effect."
+        ),
         as_table().rstrip(),
         "## API",
-        "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
-        "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root.",
+        (
+            "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
+            "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root."
+        ),
         methods(),
         "## Reasons of API errors",
         "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
@@ -65,7 +69,9 @@ def methods() -> str:
 def exit_table() -> str:
     """Table of exit codes."""
     named = {name: getattr(exit_codes, name) for name in exit_codes.__all__}
-    rows = [f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])]
+    rows = [
+        f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])
+    ]
     return "\n".join(["| code | meaning |", "|---|---|", "| 0 | ok |", *rows])
 
 
@@ -74,9 +80,11 @@ def dead_links() -> list[str]:
     dead = []
     pages = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts and "node_modules" not in path.parts]
     for page in pages:
-        for target in LINK.findall(page.read_text("utf-8")):
-            if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists():
-                dead.append(f"{page.relative_to(ROOT)}: {target} is not there")
+        targets = [
+            link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link and "mailto:" not in link
+        ]
+        missing = [target for target in targets if not (page.parent / target).exists()]
+        dead += [f"{page.relative_to(ROOT)}: {target} is not there" for target in missing]
     return dead
 
 

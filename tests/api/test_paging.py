@@ -29,7 +29,9 @@ def test_filters_compare_text_numbers_and_enums() -> None:
     assert ask(filter="state=PLANE_STATE_OFF")[0] == []
 
 
-@pytest.mark.parametrize("options", [{"filter": "nme=b"}, {"filter": "name"}, {"filter": "since=1"}, {"page_token": "%"}])
+@pytest.mark.parametrize(
+    "options", [{"filter": "nme=b"}, {"filter": "name"}, {"filter": "since=1"}, {"page_token": "%"}]
+)
 def test_wrong_options_are_told(options: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
         ask(**options)

@@ -31,6 +31,8 @@ from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 
+ROOT_ONLY = AccessRule(None, None)
+
 
 class Pods:
     """A plane with nothing but a feed."""
@@ -76,7 +78,9 @@ class Running:
     async def call(self, method: str, request: Message, answer: Any) -> Any:
         async with self.channel() as channel:
             return await channel.unary_unary(
-                f"/{method}", request_serializer=lambda m: m.SerializeToString(), response_deserializer=answer.FromString
+                f"/{method}",
+                request_serializer=lambda m: m.SerializeToString(),
+                response_deserializer=answer.FromString,
             )(request, timeout=10)
 
 
@@ -89,7 +93,7 @@ async def closing_listener(listener: socket.socket) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving(short_path: Path, rule: AccessRule = AccessRule(None, None)) -> AsyncIterator[Running]:
+async def serving(short_path: Path, rule: AccessRule = ROOT_ONLY) -> AsyncIterator[Running]:
     pods, node, board = Pods(), Node(), Board(lambda: 0.0)
     board.add("pods", State.STARTING, is_plane=True)
     path = short_path / "kepd.sock"

@@ -180,6 +180,6 @@ def test_kepd_shows_defaults_schema_origins_and_differences(tmp_path: Path) -> N
     good.write_text(kepd("defaults"))
 
     assert kepd("check", "--config", str(good)) == "configuration is good\n"
-    assert "pods.relist: \"30s\"  # environment KEPD_PODS__RELIST" in kepd("show", "--origin")
+    assert 'pods.relist: "30s"  # environment KEPD_PODS__RELIST' in kepd("show", "--origin")
     assert kepd("diff", "--config", str(good)) == 'pods.relist: "1m" -> "30s"  (environment KEPD_PODS__RELIST)\n'
     assert json.loads(kepd("schema"))["title"] == "KepdConfiguration"

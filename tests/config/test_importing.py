@@ -8,7 +8,8 @@ from agent.config.strict_yaml import UnreadableYaml
 def test_a_kubelet_configuration_is_taken_over_as_far_as_it_means_the_same() -> None:
     text = (
         b"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxParallelImagePulls: 5\n"
-        b"staticPodPath: /etc/kubernetes/manifests\nserializeImagePulls: false\nauthentication: {anonymous: {enabled: true}}\n"
+        b"staticPodPath: /etc/kubernetes/manifests\nserializeImagePulls: false\n"
+        b"authentication: {anonymous: {enabled: true}}\n"
     )
     document, left_out = import_document(text, "k")
 

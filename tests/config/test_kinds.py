@@ -30,7 +30,7 @@ def test_a_shown_size_reads_back(size: int) -> None:
         (kinds.BOOL, "no", "'no' is not true or false"),
         (kinds.DURATION, 10, '10 is not a duration with a unit, such as "10s" or "1m30s"'),
         (kinds.DURATION, "-5s", "'-5s' is not at least 0s"),
-        (kinds.SIZE, "2GB", "'2GB' is not a size such as \"10Mi\" or \"2Gi\""),
+        (kinds.SIZE, "2GB", '\'2GB\' is not a size such as "10Mi" or "2Gi"'),
         (kinds.integer(0, 9), True, "True is not a whole number from 0 to 9"),
         (kinds.number(0, 1), 2, "2 is not a number from 0 to 1"),
         (kinds.PATH, "etc/kepd", "'etc/kepd' is not an absolute path"),

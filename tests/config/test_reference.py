@@ -15,11 +15,17 @@ def test_the_schema_knows_every_key() -> None:
 
 def test_the_fixed_names_are_there() -> None:
     """Other parts and users rely on these."""
-    fixed = (
-        "node.name runtime.endpoint api.socket api.httpAddress kubernetes.kubeconfig manifests.directory "
-        "images.enabled images.maxParallelPulls pods.enabled proxy.enabled proxy.socket services.enabled "
-        "services.backend services.source node.stateDirectory node.runDirectory"
-    ).split()
+    fixed = {
+        *(f"node.{name}" for name in ("name", "stateDirectory", "runDirectory")),
+        *(f"api.{name}" for name in ("socket", "httpAddress")),
+        *(f"{plane}.enabled" for plane in ("images", "pods", "proxy", "services")),
+        *(f"services.{name}" for name in ("backend", "source")),
+        "runtime.endpoint",
+        "kubernetes.kubeconfig",
+        "manifests.directory",
+        "images.maxParallelPulls",
+        "proxy.socket",
+    }
 
-    assert set(fixed) <= set(all_keys(Configuration))
+    assert fixed <= set(all_keys(Configuration))
     assert all(f"`{name}`" in as_table() for name in fixed)

@@ -39,11 +39,11 @@ def test_a_key_that_stands_twice_is_an_error_with_both_lines() -> None:
     """CFG-03: the usual loader keeps the last one silently."""
     _, duplicates = parse_documents("a: 1\nb: 2\na: 3\n", "f")
 
-    assert ["f:3: key 'a' stands here again; it is first at f:1"] == [str(finding) for finding in duplicates]
+    assert [str(finding) for finding in duplicates] == ["f:3: key 'a' stands here again; it is first at f:1"]
 
 
 def test_aliases_are_followed_within_bounds() -> None:
-    assert {"a": [1], "b": [1]} == read("a: &x [1]\nb: *x\n")
+    assert read("a: &x [1]\nb: *x\n") == {"a": [1], "b": [1]}
 
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -80,4 +80,4 @@ def test_texts_that_break_a_bound_are_refused_in_one_line(text: str | bytes, com
 def test_several_documents_and_empty_ones() -> None:
     documents, _ = parse_documents("---\na: 1\n---\n---\nb: 2\n", "f")
 
-    assert [{"a": 1}, {"b": 2}] == [plain(document) for document in documents]
+    assert [plain(document) for document in documents] == [{"a": 1}, {"b": 2}]

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -49,7 +49,7 @@ class Kepd:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/")
         return self
 
-    def __enter__(self) -> "Kepd":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,7 +9,10 @@ from agent.daemon.plane_lock import PlaneTaken, held_plane_lock
 
 def test_there_is_one_holder_per_plane_and_runtime(tmp_path: Path) -> None:
     with held_plane_lock("pods", "unix:///a", tmp_path):
-        with pytest.raises(PlaneTaken, match=f"held by process {os.getpid()}"), held_plane_lock("pods", "unix:///a", tmp_path):
+        with (
+            pytest.raises(PlaneTaken, match=f"held by process {os.getpid()}"),
+            held_plane_lock("pods", "unix:///a", tmp_path),
+        ):
             pass
         with held_plane_lock("pods", "unix:///b", tmp_path), held_plane_lock("images", "unix:///a", tmp_path):
             pass

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 from structlog.testing import capture_logs
 
@@ -38,7 +39,7 @@ async def test_a_failing_unit_is_restarted_with_growing_pauses_and_the_others_go
             await clock.advance(200)
             stop.set()
 
-    gaps = [round(after - before, 3) for before, after in zip(starts, starts[1:], strict=False)]
+    gaps = [round(after - before, 3) for before, after in pairwise(starts)]
     assert gaps[:8] == [0.5, 1, 2, 4, 8, 16, 32, LONGEST_PAUSE_S]
     assert turns >= 199
     assert board.line("failing").message.startswith("ValueError: broken; KeyError: 'x'; starts again in")

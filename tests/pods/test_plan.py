@@ -56,4 +56,6 @@ def test_a_plan_reads_as_one_line_per_step() -> None:
 def test_the_identity_of_a_file_pod_is_stable_and_depends_on_content_node_and_path() -> None:
     """IDN-02: a golden value, because a new version must not restart pods."""
     assert static_uid("x", "n", "p") == "1e01eace8f89f8a3afef77c8923d98f1"
-    assert len({static_uid(*given) for given in [("x", "n", "p"), ("y", "n", "p"), ("x", "m", "p"), ("x", "n", "q")]}) == 4
+    assert (
+        len({static_uid(*given) for given in [("x", "n", "p"), ("y", "n", "p"), ("x", "m", "p"), ("x", "n", "q")]}) == 4
+    )

@@ -51,7 +51,9 @@ def runner(cri: Any, manifests: FakeManifestDirectory, logs: Path) -> PodRunner:
     return PodRunner(cri, cri, manifests, NoEvents(), settings, clock=SystemClock())
 
 
-async def settle(cri: Any, manifests: FakeManifestDirectory, logs: Path, seconds: float = 0.1) -> tuple[PodRunner, Board]:
+async def settle(
+    cri: Any, manifests: FakeManifestDirectory, logs: Path, seconds: float = 0.1
+) -> tuple[PodRunner, Board]:
     board = Board(lambda: 0.0)
     pods = runner(cri, manifests, logs)
     async with asyncio.TaskGroup() as group:

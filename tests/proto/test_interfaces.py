@@ -39,7 +39,9 @@ def described() -> list[str]:
         for service in file.services_by_name.values():
             for method in service.methods:
                 streams = f"{'stream ' * method.client_streaming}-> {'stream ' * method.server_streaming}"
-                lines.append(f"{method.full_name} {method.input_type.full_name} {streams}{method.output_type.full_name}")
+                lines.append(
+                    f"{method.full_name} {method.input_type.full_name} {streams}{method.output_type.full_name}"
+                )
         for enum in file.enum_types_by_name.values():
             lines += [f"{enum.full_name}.{value.name} {value.number}" for value in enum.values]
         for message in file.message_types_by_name.values():
@@ -69,7 +71,9 @@ def test_nothing_on_the_wire_has_changed_its_number_or_type() -> None:
 
 @pytest.mark.skipif(not FACTS.exists(), reason="the field tables do not lie beside this checkout")
 def test_the_files_agree_with_the_field_tables() -> None:
-    done = subprocess.run([sys.executable, str(FACTS), str(ROOT / "proto")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(FACTS), str(ROOT / "proto")], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 errors, 0 absent members" in done.stdout
@@ -97,7 +101,9 @@ def test_two_generations_give_the_same_bytes(tmp_path: Path) -> None:
         assert stubs.generate(ROOT / "proto", tmp_path / name) == 0
 
     def content(folder: Path) -> dict[str, bytes]:
-        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py*") if path.suffix != ".pyc"}
+        return {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py*") if path.suffix != ".pyc"
+        }
 
     assert content(tmp_path / "a") == content(tmp_path / "b")
     assert content(tmp_path / "a") == content(ROOT / "agent" / "wire")

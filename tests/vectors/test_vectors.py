@@ -49,7 +49,9 @@ def adapter(file: str) -> ModuleType | None:
 def cases_of(path: Path) -> Iterator[Case]:
     if path.name not in ADAPTERS:
         known = ", ".join(sorted(ADAPTERS))
-        yield Case(path.name, "unknown-file", "", None, None, f"no vector file is called {path.name}; known are {known}")
+        yield Case(
+            path.name, "unknown-file", "", None, None, f"no vector file is called {path.name}; known are {known}"
+        )
         return
     module = adapter(path.name)
     if module is None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl version`: local and quick; the daemon's own version is asked for only when wanted, because gRPC's import alone
-takes longer than all the rest."""
+"""`kepctl version`: local and quick.
+
+The daemon's own version is asked for only when wanted: importing gRPC alone takes longer than all the rest.
+"""
 
 import click
 
