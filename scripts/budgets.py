@@ -100,9 +100,8 @@ def main() -> int:
         excesses.append(f"the median file has {median:g} lines, budget {settings['package_median_lines']}")
     for line in excesses:
         print(line)
-    print(
-        f"{len(sizes)} files, median {median:g} lines; {len(lengths)} functions, 90 % up to {p90}, longest {max(lengths)}"
-    )
+    functions_text = f"{len(lengths)} functions, 90 % up to {p90}, longest {max(lengths)}"
+    print(f"{len(sizes)} files, median {median:g} lines; {functions_text}")
     return 1 if excesses else 0
 
 
