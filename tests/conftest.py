@@ -27,9 +27,9 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on real containers need root; tests on a real API server need one. The report says what was left out."""
     for item in items:
-        if "node" in item.keywords and os.geteuid() != 0:
+        if item.get_closest_marker("node") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: real containers and network namespaces"))
-        if "kube" in item.keywords and not os.environ.get("KUBECONFIG"):
+        if item.get_closest_marker("kube") and not os.environ.get("KUBECONFIG"):
             item.add_marker(pytest.mark.skip(reason="needs an API server: set KUBECONFIG"))
 
 

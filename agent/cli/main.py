@@ -22,8 +22,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "api": ("api", "Call any method of the API with JSON."),
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Look at, change, reload or check the configuration."),
+    "explain": ("topology", "Say why things are as they are."),
     "get": ("get", "List objects."),
     "health": ("node", "Is every part of the daemon well?"),
+    "plan": ("topology", "Work out what would happen."),
     "status": ("node", "The node and its planes at a glance."),
     "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip

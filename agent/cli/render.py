@@ -8,7 +8,7 @@ Never: knows what it prints. rich is imported only when a table goes to a termin
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -18,9 +18,9 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.cli.session import Session
-from agent.cli.table import Column, Listing
+from agent.cli.table import Columns, Grid, Listing, Paragraph
 
-__all__ = ["FORMATS", "age", "print_data", "print_listing"]
+__all__ = ["FORMATS", "age", "print_blocks", "print_data", "print_listing"]
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 Item = TypeVar("Item", bound=Message)
@@ -73,18 +73,34 @@ def _wants_color(session: Session) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _print_table(columns: Sequence[Column[Item]], items: Sequence[Item], session: Session) -> None:
-    rows = [[column.cell(item) for column in columns] for item in items]
+def print_blocks(blocks: Iterable[Paragraph | Grid], session: Session) -> None:
+    """Text and tables in their order, with air around the tables."""
+    for block in blocks:
+        if isinstance(block, Paragraph):
+            click.echo(block.text)
+        else:
+            click.echo()
+            _print_rows(block.titles, block.rows, session)
+            click.echo()
+
+
+def _print_table(columns: Columns[Item], items: Sequence[Item], session: Session) -> None:
+    _print_rows(
+        [column.title for column in columns], [[column.cell(item) for column in columns] for item in items], session
+    )
+
+
+def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: Session) -> None:
     if not sys.stdout.isatty() and session.color != "always":
-        _print_plain([column.title for column in columns], rows)
+        _print_plain(titles, rows)
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(column.title, overflow="fold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell.lower(), "")) for cell in row))
     no_color = not _wants_color(session)

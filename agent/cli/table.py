@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-__all__ = ["Column", "Columns", "Listing"]
+__all__ = ["Column", "Columns", "Grid", "Listing", "Paragraph"]
 
 Item = TypeVar("Item", bound=Message)
 
@@ -37,3 +37,18 @@ class Listing(Generic[Item]):
     name: Callable[[Item], str]
     empty: str = ""
     notes: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A line of text, or a few."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows under titles."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client: follow what changes, and the few single requests that planes need.
+
+Owns: one connection pool, one rate limit, one user for all of a process. Its lifetime is the process's: wiring opens
+it and closes it last.
+Never: keeps objects, or ends a `follow` by itself: an outage is news, not an exception.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar, cast, overload
+
+import msgspec
+
+from agent import __version__
+from agent.drivers.kube.access import Access
+from agent.drivers.kube.connection import Ask, Clock, Connection, Observer, Timing
+from agent.drivers.kube.decoding import ApiObject, Decoding
+from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
+from agent.drivers.kube.follower import Follower
+from agent.drivers.kube.rate_limit import TokenBucket
+from agent.drivers.kube.resource import News, Resource
+
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "KubeClient"]
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+K = TypeVar("K", bound=ApiObject)
+T = TypeVar("T")
+
+
+class KubeClient:
+    """One cluster, as one user. `observe` hears (verb, status code, seconds) of every request."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        clock: Clock,
+        qps: float = 5.0,
+        burst: int = 10,
+        timing: Timing | None = None,
+        luck: Callable[[], float] = random.random,
+        observe: Observer = lambda _verb, _code, _seconds: None,
+    ) -> None:
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._luck = luck
+        self._bucket = TokenBucket(qps, burst)
+        self._connection = Connection(
+            access,
+            clock=clock,
+            timing=self._timing,
+            bucket=self._bucket,
+            luck=luck,
+            user_agent=f"kepd/{__version__}",
+            observe=observe,
+        )
+
+    def __repr__(self) -> str:
+        return f"KubeClient({self._connection.ring!r})"
+
+    async def close(self) -> None:
+        """End all connections; generators that are still followed end with an error of theirs."""
+        await self._connection.close()
+
+    def set_rate(self, qps: float, burst: int) -> None:
+        """Other limits from now on (`kubernetes.qps`, `.burst`)."""
+        self._bucket.change(qps, burst, self._clock.now_s())
+
+    @overload
+    def follow(self, resource: Resource[K]) -> AsyncGenerator[News[K], None]: ...
+    @overload
+    def follow(self, resource: Resource[K], convert: Callable[[K], T]) -> AsyncGenerator[News[T], None]: ...
+    def follow(self, resource: Resource[K], convert: Callable[[K], object] | None = None) -> AsyncGenerator[Any, None]:
+        """All objects of a resource and every change, for ever. Use it inside `contextlib.aclosing`.
+
+        `convert` makes the values to deliver, object by object, so that a list is never in memory in both forms; if
+        it raises ValueError, that object is Malformed.
+        """
+        source = cast("Resource[ApiObject]", resource)
+        made = cast("Callable[[ApiObject], object]", convert or (lambda item: item))
+        return Follower(
+            self._connection,
+            source,
+            Decoding(source, made),
+            clock=self._clock,
+            timing=self._timing,
+            luck=self._luck,
+        ).news()
+
+    async def get(self, resource: Resource[K], name: str) -> K:
+        """One object. Raises Missing, Denied, Unreachable and others of errors.py."""
+        body = await self._once(Ask(verb="get", what=_told(resource, name), path=resource.object_path(name)))
+        try:
+            return msgspec.json.decode(body, type=resource.kind)
+        except msgspec.DecodeError as error:
+            raise AnswerUnreadable(f"get {_told(resource, name)}: {error}") from error
+
+    async def create(self, resource: Resource[K], body: Mapping[str, object]) -> None:
+        """A new object. Raises Conflict if there is one of that name."""
+        content = msgspec.json.encode(body)
+        await self._once(
+            Ask(verb="create", what=str(resource), path=resource.path, method="POST", body=content),
+        )
+
+    async def patch(
+        self,
+        resource: Resource[K],
+        name: str,
+        body: object,
+        *,
+        content_type: str = MERGE_PATCH,
+        subresource: str = "",
+    ) -> None:
+        """A change to an object."""
+        ask = Ask(
+            verb="patch",
+            what=_told(resource, name),
+            path=resource.object_path(name, subresource),
+            method="PATCH",
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+        )
+        await self._once(ask)
+
+    async def _once(self, ask: Ask) -> bytearray:
+        """One answer. What only reads is asked of each server before it fails; what writes may have been done."""
+        for _ in range(len(self._connection.ring) - 1 if ask.method == "GET" else 0):
+            with suppress(Unreachable, Unanswered):
+                return await self._body(ask)
+        return await self._body(ask)
+
+    async def _body(self, ask: Ask) -> bytearray:
+        async with self._connection.opened(ask) as opened:
+            return await opened.body(self._timing.body_silence_s)
+
+
+def _told(resource: Resource[K], name: str) -> str:
+    return f"{resource.plural}/{name}" + (f" in {resource.namespace}" if resource.namespace else "")

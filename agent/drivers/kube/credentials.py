@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request shows to the server, now.
+
+Owns: the present token and client certificate of one user, and when to look again: a file that changed, a time of
+expiry, a server that said 401.
+Never: sends anything. Several requests that find the credentials stale cause one renewal.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agent.drivers.kube.access import NO_SECRET, Access, ExecCommand, Pem, Secret
+from agent.drivers.kube.errors import CredentialsFailed
+from agent.drivers.kube.exec_plugin import Issued, run_plugin
+from agent.drivers.kube.tls import Identity, file_stamp
+
+__all__ = ["Credentials", "Presented", "WallClock"]
+
+MAX_TOKEN_BYTES = 1 << 16
+RENEWAL_MARGIN_S = 10.0
+
+
+class WallClock(Protocol):
+    """Expiry is wall time."""
+
+    def wall_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """Who we say we are."""
+
+    token: Secret = NO_SECRET
+    identity: Identity | None = None
+
+
+class Credentials:
+    """Those of one user. The client owns the only one."""
+
+    def __init__(self, access: Access, clock: WallClock, exec_deadline_s: float = 30.0) -> None:
+        self._access = access
+        self._clock = clock
+        self._exec_deadline_s = exec_deadline_s
+        self._file = TokenFile(access.user.token_file) if access.user.token_file else None
+        self._issued: Issued | None = None
+        self._renewing = asyncio.Lock()
+
+    async def current(self) -> Presented:
+        """What to show. Raises CredentialsFailed."""
+        user = self._access.user
+        identity = Identity(user.certificate, user.key) if user.certificate and user.key else None
+        if self._file:
+            return Presented(self._file.read(), identity)
+        if user.token or user.plugin is None:
+            return Presented(user.token, identity)
+        issued = await self._issue(user.plugin)
+        return Presented(issued.token, issued.identity or identity)
+
+    def refused(self, presented: Presented) -> bool:
+        """The server said 401 to these. Whether asking once more may bring others."""
+        if self._file:
+            return self._file.reread() and self._file.read() != presented.token
+        if self._issued is not None and presented.token == self._issued.token:
+            self._issued = None
+        return self._access.user.plugin is not None and not self._access.user.token
+
+    async def _issue(self, plugin: ExecCommand) -> Issued:
+        async with self._renewing:
+            issued = self._issued
+            if issued is None or self._is_stale(issued):
+                issued = await run_plugin(plugin, self._access.cluster, self._exec_deadline_s)
+                self._issued = issued
+        return issued
+
+    def _is_stale(self, issued: Issued) -> bool:
+        return issued.expires_s is not None and self._clock.wall_s() >= issued.expires_s - RENEWAL_MARGIN_S
+
+
+class TokenFile:
+    """A token in a file that somebody replaces from time to time. While it cannot be read the last one stays."""
+
+    def __init__(self, path: Path) -> None:
+        self._pem = Pem(str(path), path)
+        self._stamp: object = None
+        self._token = NO_SECRET
+
+    def read(self) -> Secret:
+        """The token; the file is only opened if it is not what it was."""
+        if not self._token or file_stamp(self._pem) != self._stamp:
+            self.reread()
+        return self._token
+
+    def reread(self) -> bool:
+        """Open the file. False: it cannot be read, and the last token stays."""
+        stamp = file_stamp(self._pem)
+        try:
+            token = _token(Path(self._pem.where))
+        except CredentialsFailed:
+            if self._token:
+                return False
+            raise
+        self._stamp, self._token = stamp, token
+        return True
+
+
+def _token(path: Path) -> Secret:
+    try:
+        with path.open("rb") as source:
+            content = source.read(MAX_TOKEN_BYTES + 1).strip()
+    except OSError as error:
+        raise CredentialsFailed(f"{path}: cannot be read: {error.strerror}; right is a file with a token") from error
+    if not content or len(content) > MAX_TOKEN_BYTES or any(not 0x21 <= sign <= 0x7E for sign in content):
+        raise CredentialsFailed(f"{path}: holds no token; right is one line of letters, digits and signs")
+    return Secret(content)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API server sends, turned into the caller's values.
+
+Owns: one pass from JSON to typed objects; only when that fails, a second one that finds out which object is to blame.
+Never: keeps the text, or builds a field nobody declared. One bad object never spoils its neighbours.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from agent.drivers.kube.errors import AnswerUnreadable, Refused, Status, refusal, shown_message
+from agent.drivers.kube.resource import Change, Changed, Malformed, ObjectKey, Resource
+
+__all__ = ["Decoding", "Mark", "Page", "Step", "decode_status"]
+
+END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
+CHANGES = {change.value: change for change in Change}
+
+
+class Meta(Protocol):
+    """What every kind must declare of its metadata; `namespace` where it has one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+
+
+class ApiObject(Protocol):
+    """Any kind that can be followed."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+T = TypeVar("T")
+
+
+class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Of a page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListAnswer(msgspec.Struct, Generic[T], frozen=True):
+    """A page whose objects are all readable."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class EventAnswer(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """A line of a watch."""
+
+    type: str
+    object: T
+
+
+class MarkAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """Of a bookmark."""
+
+    initial_events_end: str = msgspec.field(default="", name=END_OF_INITIAL_EVENTS)
+
+
+class BareMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What any object says of itself."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: MarkAnnotations | None = None
+
+
+class BareObject(msgspec.Struct, frozen=True, gc=False):
+    """An object of unknown shape."""
+
+    metadata: BareMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list."""
+
+    items: list[T]
+    resource_version: str
+    continue_token: str
+    malformed: tuple[Malformed, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[T]):
+    """A watch event about one object."""
+
+    resource_version: str
+    news: Changed[T] | Malformed
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A bookmark."""
+
+    resource_version: str
+    ends_initial_events: bool
+
+
+LISTS_OF_RAW = msgspec.json.Decoder(ListAnswer[msgspec.Raw])
+EVENTS_OF_RAW = msgspec.json.Decoder(EventAnswer[msgspec.Raw])
+BARE = msgspec.json.Decoder(BareObject)
+STATUS = msgspec.json.Decoder(Status)
+UNREADABLE = (msgspec.DecodeError, RecursionError)
+
+
+def decode_status(body: bytes) -> Status | None:
+    """The Status in an error's body; None when the body is something else."""
+    try:
+        return STATUS.decode(body)
+    except UNREADABLE:
+        return None
+
+
+class Decoding(Generic[T]):
+    """Decoders for one resource. `convert` makes the value to deliver; its ValueError blames the object."""
+
+    def __init__(self, resource: Resource[ApiObject], convert: Callable[[ApiObject], T]) -> None:
+        self._what = str(resource)
+        self._convert = convert
+        self._object = msgspec.json.Decoder(resource.kind)
+        self._list = msgspec.json.Decoder(ListAnswer[resource.kind])  # type: ignore[name-defined]
+        self._event = msgspec.json.Decoder(EventAnswer[resource.kind])  # type: ignore[name-defined]
+
+    def page(self, body: bytes | bytearray) -> Page[T]:
+        """One page of a list."""
+        try:
+            answer = self._list.decode(body)
+        except UNREADABLE:
+            return self._page_one_by_one(body)
+        try:
+            items = [self._convert(item) for item in answer.items or ()]
+        except ValueError:
+            return self._page_one_by_one(body)
+        return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
+
+    def event(self, line: bytes) -> Step[T] | Mark:
+        """One line of a watch. Raises the Refused that an ERROR event stands for."""
+        try:
+            answer = self._event.decode(line)
+        except UNREADABLE:
+            return self._unusual(line)
+        change = CHANGES.get(answer.type)
+        if change is None:
+            return self._unusual(line)
+        meta = answer.object.metadata
+        key = ObjectKey(getattr(meta, "namespace", ""), meta.name)
+        try:
+            return Step(meta.resource_version, Changed(change, self._convert(answer.object)), key)
+        except ValueError as error:
+            news = Malformed(key, shown_message(str(error)), change is Change.DELETED)
+            return Step(meta.resource_version, news, key)
+
+    def _page_one_by_one(self, body: bytes | bytearray) -> Page[T]:
+        try:
+            answer = LISTS_OF_RAW.decode(body)
+        except UNREADABLE as error:
+            raise AnswerUnreadable(f"list {self._what}: the answer is no list: {_reason(error)}") from error
+        items: list[T] = []
+        malformed: list[Malformed] = []
+        for raw in answer.items or ():
+            try:
+                items.append(self._convert(self._object.decode(raw)))
+            except (ValueError, RecursionError) as error:
+                malformed.append(Malformed(self._bare_key(raw)[0], _reason(error)))
+        return Page(items, answer.metadata.resource_version, answer.metadata.continue_, tuple(malformed))
+
+    def _unusual(self, line: bytes) -> Step[T] | Mark:
+        """A bookmark, an error, or an object that does not fit."""
+        try:
+            answer = EVENTS_OF_RAW.decode(line)
+        except UNREADABLE as error:
+            raise AnswerUnreadable(f"watch {self._what}: a line is no event: {_reason(error)}") from error
+        if answer.type == "ERROR":
+            raise self._refusal(answer.object)
+        key, meta = self._bare_key(answer.object)
+        if answer.type == "BOOKMARK":
+            ends = meta.annotations is not None and meta.annotations.initial_events_end == "true"
+            return Mark(meta.resource_version, ends)
+        change = CHANGES.get(answer.type)
+        if change is None:
+            raise AnswerUnreadable(f"watch {self._what}: event type {shown_message(answer.type)} is unknown")
+        text = "unreadable"
+        try:
+            self._object.decode(answer.object)
+        except UNREADABLE as error:
+            text = _reason(error)
+        return Step(meta.resource_version, Malformed(key, text, change is Change.DELETED), key)
+
+    def _refusal(self, raw: msgspec.Raw) -> Refused:
+        status = decode_status(bytes(raw)) or Status()
+        return refusal(f"watch {self._what}", status.code or 500, status)
+
+    def _bare_key(self, raw: msgspec.Raw) -> tuple[ObjectKey, BareMeta]:
+        try:
+            meta = BARE.decode(raw).metadata
+        except UNREADABLE as error:
+            raise AnswerUnreadable(f"{self._what}: an object without readable metadata: {_reason(error)}") from error
+        return ObjectKey(meta.namespace, meta.name), meta
+
+
+def _reason(error: Exception) -> str:
+    """`spec.ports[0].port: expected int, got str` out of the decoder's words."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    said, _, place = str(error).partition(" - at `")
+    place = place.rstrip("`").removeprefix("$").removeprefix(".")
+    said = shown_message(said.replace("`", "")).rstrip(".")
+    said = said[:1].lower() + said[1:]
+    return f"{place}: {said}" if place else said

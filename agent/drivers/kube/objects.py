@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API objects that planes read, with the fields they read and no others.
+
+Owns: the shape of Service, EndpointSlice, Node, Pod and ServiceCIDR as they come over the wire. A field that is not
+declared here is skipped by the decoder without being built: managedFields and last-applied annotations cost nothing.
+Never: applies defaults or judges values. A list that is absent and one that is `null` are both None or empty, as the
+API server sends either. Labels and annotations are named one by one where only some matter.
+Source of the choice of fields: services.md IN rules, images.md IMG-F01, IMG-S21, IMG-X07.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["Endpoint", "EndpointSlice", "Node", "Pod", "Service", "ServiceCidr"]
+
+Words = tuple[str, ...] | None
+
+
+class Struct(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What all of them are."""
+
+
+class ServiceLabels(msgspec.Struct, frozen=True, gc=False):
+    """IN-1."""
+
+    proxy_name: str | None = msgspec.field(default=None, name="service.kubernetes.io/service-proxy-name")
+
+
+class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """Those of names.md section 4 that the services plane reads."""
+
+    topology_keys: str | None = msgspec.field(default=None, name="kepd.dev/topology-keys")
+    internal_policy: str | None = msgspec.field(default=None, name="kepd.dev/internal-policy")
+    topology_min_endpoints: str | None = msgspec.field(default=None, name="kepd.dev/topology-min-endpoints")
+    endpoint_weights: str | None = msgspec.field(default=None, name="kepd.dev/endpoint-weights")
+    no_local_verdict: str | None = msgspec.field(default=None, name="kepd.dev/no-local-verdict")
+    no_endpoints: str | None = msgspec.field(default=None, name="kepd.dev/no-endpoints")
+    balance: str | None = msgspec.field(default=None, name="kepd.dev/balance")
+    affinity_scope: str | None = msgspec.field(default=None, name="kepd.dev/affinity-scope")
+    source_ranges_everywhere: str | None = msgspec.field(default=None, name="kepd.dev/source-ranges-everywhere")
+    terminate_established: str | None = msgspec.field(default=None, name="kepd.dev/terminate-established")
+    hints_overload_threshold: str | None = msgspec.field(default=None, name="kepd.dev/hints-overload-threshold")
+
+
+class ServiceMeta(Struct, frozen=True, gc=False):
+    """Identity; age decides who keeps a contested address (TY-19)."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    labels: ServiceLabels | None = None
+    annotations: ServiceAnnotations | None = None
+
+
+class ServicePort(Struct, frozen=True, gc=False):
+    """One port."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    node_port: int = 0
+
+
+class ClientIpConfig(Struct, frozen=True, gc=False):
+    """Affinity by client address."""
+
+    timeout_seconds: int | None = None
+
+
+class AffinityConfig(Struct, frozen=True, gc=False):
+    """The only kind of affinity there is."""
+
+    client_ip: ClientIpConfig | None = msgspec.field(default=None, name="clientIP")
+
+
+class ServiceSpec(Struct, frozen=True, gc=False):
+    """IN table, row Service."""
+
+    type: str = "ClusterIP"
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    cluster_ips: Words = msgspec.field(default=None, name="clusterIPs")
+    ip_families: Words = None
+    ports: tuple[ServicePort, ...] | None = None
+    external_ips: Words = msgspec.field(default=None, name="externalIPs")
+    load_balancer_source_ranges: Words = None
+    health_check_node_port: int = 0
+    external_traffic_policy: str = ""
+    internal_traffic_policy: str | None = None
+    session_affinity: str = "None"
+    session_affinity_config: AffinityConfig | None = None
+
+
+class Ingress(Struct, frozen=True, gc=False):
+    """An address of a load balancer; those with only a host name have no `ip`."""
+
+    ip: str = ""
+    ip_mode: str | None = None
+
+
+class LoadBalancerStatus(Struct, frozen=True, gc=False):
+    """Where the load balancer is."""
+
+    ingress: tuple[Ingress, ...] | None = None
+
+
+class ServiceStatus(Struct, frozen=True, gc=False):
+    """What a load balancer controller wrote."""
+
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+
+
+class Service(Struct, frozen=True, gc=False):
+    """v1."""
+
+    metadata: ServiceMeta
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+
+class SliceLabels(msgspec.Struct, frozen=True, gc=False):
+    """IN-5."""
+
+    service_name: str | None = msgspec.field(default=None, name="kubernetes.io/service-name")
+
+
+class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """SY-9."""
+
+    trigger_time: str | None = msgspec.field(default=None, name="endpoints.kubernetes.io/last-change-trigger-time")
+
+
+class SliceMeta(Struct, frozen=True, gc=False):
+    """Identity, and the Service it belongs to."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: SliceLabels | None = None
+    annotations: SliceAnnotations | None = None
+
+
+class Conditions(Struct, frozen=True, gc=False):
+    """IN-8: absent and null are not the same as false."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class HintTarget(Struct, frozen=True, gc=False):
+    """A zone or node by name."""
+
+    name: str = ""
+
+
+class Hints(Struct, frozen=True, gc=False):
+    """IN-10."""
+
+    for_zones: tuple[HintTarget, ...] | None = None
+    for_nodes: tuple[HintTarget, ...] | None = None
+
+
+class Endpoint(Struct, frozen=True, gc=False):
+    """One backend."""
+
+    addresses: Words = None
+    conditions: Conditions | None = None
+    node_name: str | None = None
+    hints: Hints | None = None
+
+
+class EndpointPort(Struct, frozen=True, gc=False):
+    """IN-6: name and number may be null."""
+
+    name: str | None = None
+    protocol: str | None = None
+    port: int | None = None
+
+
+class EndpointSlice(Struct, frozen=True, gc=False):
+    """discovery.k8s.io/v1."""
+
+    metadata: SliceMeta
+    address_type: str = ""
+    endpoints: tuple[Endpoint, ...] | None = None
+    ports: tuple[EndpointPort, ...] | None = None
+
+
+class NodeMeta(Struct, frozen=True, gc=False):
+    """All labels: which of them count is configuration (SEL-20)."""
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class NodeTaint(Struct, frozen=True, gc=False):
+    """HL-3, DS-10."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, frozen=True, gc=False):
+    """IN table, row Node."""
+
+    pod_cidr: str = msgspec.field(default="", name="podCIDR")
+    pod_cidrs: Words = msgspec.field(default=None, name="podCIDRs")
+    taints: tuple[NodeTaint, ...] | None = None
+
+
+class NodeAddress(Struct, frozen=True, gc=False):
+    """IN-17."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Struct, frozen=True, gc=False):
+    """Addresses only."""
+
+    addresses: tuple[NodeAddress, ...] | None = None
+
+
+class Node(Struct, frozen=True, gc=False):
+    """v1."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class PodAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """IMG-P11, and the mark of a mirror pod with the hash of its source."""
+
+    fallback_to_present: str | None = msgspec.field(default=None, name="kepd.dev/fallback-to-present")
+    config_mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+    config_hash: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
+
+
+class PodMeta(Struct, frozen=True, gc=False):
+    """Identity, and whether it is on its way out (IMG-S17)."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    annotations: PodAnnotations | None = None
+
+
+class PodContainer(Struct, frozen=True, gc=False):
+    """An init, regular or ephemeral container; `restartPolicy: Always` makes an init container a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    image_pull_policy: str = ""
+    restart_policy: str | None = None
+
+
+class ObjectName(Struct, frozen=True, gc=False):
+    """A reference within the namespace."""
+
+    name: str = ""
+
+
+class ImageVolume(Struct, frozen=True, gc=False):
+    """IMG-P09."""
+
+    reference: str = ""
+    pull_policy: str = ""
+
+
+class PodVolume(Struct, frozen=True, gc=False):
+    """Volumes that are not images have None."""
+
+    name: str = ""
+    image: ImageVolume | None = None
+
+
+class PodSpec(Struct, frozen=True, gc=False):
+    """What decides which images are wanted, how soon, and with whose credentials."""
+
+    node_name: str = ""
+    init_containers: tuple[PodContainer, ...] | None = None
+    containers: tuple[PodContainer, ...] | None = None
+    ephemeral_containers: tuple[PodContainer, ...] | None = None
+    volumes: tuple[PodVolume, ...] | None = None
+    image_pull_secrets: tuple[ObjectName, ...] | None = None
+    service_account_name: str = ""
+    runtime_class_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+
+
+class StateDetail(Struct, frozen=True, gc=False):
+    """Why it is in that state, in one word."""
+
+    reason: str = ""
+
+
+class ContainerState(Struct, frozen=True, gc=False):
+    """Which of the three is present says whether the container was started."""
+
+    waiting: StateDetail | None = None
+    running: StateDetail | None = None
+    terminated: StateDetail | None = None
+
+
+class ContainerStatus(Struct, frozen=True, gc=False):
+    """How far a container is."""
+
+    name: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    state: ContainerState | None = None
+    restart_count: int = 0
+
+
+class PodStatus(Struct, frozen=True, gc=False):
+    """How far the pod is."""
+
+    phase: str = ""
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Struct, frozen=True, gc=False):
+    """v1."""
+
+    metadata: PodMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class CidrMeta(Struct, frozen=True, gc=False):
+    """Identity."""
+
+    name: str
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+
+
+class ServiceCidrSpec(Struct, frozen=True, gc=False):
+    """SY-11."""
+
+    cidrs: Words = None
+
+
+class ServiceCidr(Struct, frozen=True, gc=False):
+    """networking.k8s.io/v1 ServiceCIDR."""
+
+    metadata: CidrMeta
+    spec: ServiceCidrSpec = ServiceCidrSpec()

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to ask an API server next, given what it answered last.
+
+    ┌──────────► STREAMING ── not offered, odd ──► PAGING ◄──┐ next page, page expired
+    │  expired       │ initial events end             │ ─────┘
+    │                ▼                                │ last page
+    └──────────── WATCHING ◄──────────────────────────┘
+                     └─ ended, broken: same place again
+
+Owns: the position of one follower, the transition table, back-off, and the query of each request.
+Never: does I/O, reads a clock or rolls dice; luck arrives as an argument. follower.py carries out what this says.
+Source of behaviour: kubernetes/client-go `tools/cache/reflector.go`, KEP-3157, and recordings of a 1.36 server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum, auto
+
+from agent.drivers.kube import errors
+
+__all__ = [
+    "PAGE_LIMIT",
+    "TRANSITIONS",
+    "Answer",
+    "Decision",
+    "Move",
+    "Phase",
+    "Position",
+    "Wait",
+    "advance",
+    "classify",
+]
+
+PAGE_LIMIT = 500
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
+SLOW_WAIT_S = 60.0
+SPREAD_S = 1.0
+UNANSWERED_WATCHES = 2
+EXPIRED_PAGES = 2
+
+
+class Phase(StrEnum):
+    """What the request under way is for."""
+
+    STREAMING = auto()
+    PAGING = auto()
+    WATCHING = auto()
+
+
+class Answer(StrEnum):
+    """How a request went on or ended."""
+
+    PAGE = auto()
+    LAST_PAGE = auto()
+    INITIAL_END = auto()
+    ENDED = auto()
+    ENDED_AT_ONCE = auto()
+    EXPIRED = auto()
+    AHEAD = auto()
+    NOT_UNDERSTOOD = auto()
+    DENIED = auto()
+    THROTTLED = auto()
+    FAILED = auto()
+    UNANSWERED = auto()
+    SILENT = auto()
+    TOO_BIG = auto()
+    UNREADABLE = auto()
+
+
+class Wait(StrEnum):
+    """How long before the next request. ONCE = hardly at all unless something failed shortly before."""
+
+    NONE = auto()
+    ONCE = auto()
+    BACKOFF = auto()
+    SLOW = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An edge. `is_outage` = whoever follows is told that news have stopped."""
+
+    to: Phase
+    wait: Wait = Wait.NONE
+    is_outage: bool = False
+
+
+S, P, W = Phase.STREAMING, Phase.PAGING, Phase.WATCHING
+AGAIN, SLOWLY = Wait.BACKOFF, Wait.SLOW
+
+# STREAMING as a target means "list again": it becomes PAGING on a server that does not offer streaming.
+TRANSITIONS: Mapping[tuple[Phase, Answer], Move] = {
+    (S, Answer.INITIAL_END): Move(W),
+    (S, Answer.ENDED): Move(P),
+    (S, Answer.ENDED_AT_ONCE): Move(P),
+    (S, Answer.EXPIRED): Move(P, AGAIN),
+    (S, Answer.AHEAD): Move(S, AGAIN, is_outage=True),
+    (S, Answer.NOT_UNDERSTOOD): Move(P),
+    (S, Answer.DENIED): Move(S, SLOWLY, is_outage=True),
+    (S, Answer.THROTTLED): Move(S, AGAIN, is_outage=True),
+    (S, Answer.FAILED): Move(S, AGAIN, is_outage=True),
+    (S, Answer.UNANSWERED): Move(S, AGAIN, is_outage=True),
+    (S, Answer.SILENT): Move(P, AGAIN, is_outage=True),
+    (S, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
+    (S, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
+    (P, Answer.PAGE): Move(P),
+    (P, Answer.LAST_PAGE): Move(W),
+    (P, Answer.EXPIRED): Move(P, Wait.ONCE),
+    (P, Answer.AHEAD): Move(P, AGAIN, is_outage=True),
+    (P, Answer.NOT_UNDERSTOOD): Move(P, SLOWLY, is_outage=True),
+    (P, Answer.DENIED): Move(P, SLOWLY, is_outage=True),
+    (P, Answer.THROTTLED): Move(P, AGAIN, is_outage=True),
+    (P, Answer.FAILED): Move(P, AGAIN, is_outage=True),
+    (P, Answer.UNANSWERED): Move(P, AGAIN, is_outage=True),
+    (P, Answer.SILENT): Move(P, AGAIN, is_outage=True),
+    (P, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
+    (P, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
+    (W, Answer.ENDED): Move(W),
+    (W, Answer.ENDED_AT_ONCE): Move(W, AGAIN),
+    (W, Answer.EXPIRED): Move(S, Wait.ONCE),
+    (W, Answer.AHEAD): Move(S, AGAIN, is_outage=True),
+    (W, Answer.NOT_UNDERSTOOD): Move(S, AGAIN, is_outage=True),
+    (W, Answer.DENIED): Move(W, SLOWLY, is_outage=True),
+    (W, Answer.THROTTLED): Move(W, AGAIN, is_outage=True),
+    (W, Answer.FAILED): Move(W, AGAIN, is_outage=True),
+    (W, Answer.UNANSWERED): Move(W, AGAIN, is_outage=True),
+    (W, Answer.SILENT): Move(W, AGAIN, is_outage=True),
+    (W, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
+    (W, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
+}
+
+# The fault may be that server's alone, so another one is asked without waiting.
+MAY_BE_ONE_SERVER = frozenset({Answer.FAILED, Answer.UNANSWERED, Answer.SILENT, Answer.AHEAD})
+STREAMING_UNKNOWN = frozenset({Answer.ENDED, Answer.ENDED_AT_ONCE, Answer.NOT_UNDERSTOOD, Answer.SILENT})
+
+KINDS: tuple[tuple[type[errors.KubeError], Answer], ...] = (
+    (errors.Expired, Answer.EXPIRED),
+    (errors.VersionAhead, Answer.AHEAD),
+    (errors.Unprocessable, Answer.NOT_UNDERSTOOD),
+    (errors.Denied, Answer.DENIED),
+    (errors.Missing, Answer.DENIED),
+    (errors.Throttled, Answer.THROTTLED),
+    (errors.Unanswered, Answer.UNANSWERED),
+    (errors.StreamSilent, Answer.SILENT),
+    (errors.AnswerTooBig, Answer.TOO_BIG),
+    (errors.AnswerUnreadable, Answer.UNREADABLE),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where one follower is. `failures` are those since a watch last delivered something."""
+
+    phase: Phase = Phase.STREAMING
+    resource_version: str = ""
+    continue_token: str = ""
+    page_limit: int = PAGE_LIMIT
+    may_stream: bool = True
+    expired_pages: int = 0
+    unanswered: int = 0
+    failures: int = 0
+
+    def options(self, timeout_s: int) -> dict[str, str]:
+        """The query of the next request, selectors aside."""
+        if self.phase is Phase.PAGING:
+            options = {"limit": str(self.page_limit)} if self.page_limit else {}
+            return {**options, "continue": self.continue_token}
+        options = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        if self.phase is Phase.STREAMING:
+            return {**options, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return {**options, "resourceVersion": self.resource_version}
+
+    def delivered(self, resource_version: str) -> "Position":
+        """A watch brought an event or bookmark: go on from there, and old failures no longer count."""
+        if not self.failures and not self.unanswered and resource_version == self.resource_version:
+            return self
+        version = resource_version or self.resource_version
+        return replace(self, resource_version=version, failures=0, unanswered=0)
+
+    def __str__(self) -> str:
+        return f"{self.phase} at {self.resource_version or 'start'}, failures={self.failures}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows: the new position, how long to wait before acting on it, and whether to tell of an outage."""
+
+    position: Position
+    wait_s: float
+    is_outage: bool
+
+    def __str__(self) -> str:
+        return f"{self.position}, in {self.wait_s:.1f} s"
+
+
+def classify(error: errors.KubeError) -> Answer:
+    """What kind of answer an error is."""
+    return next((answer for kind, answer in KINDS if isinstance(error, kind)), Answer.FAILED)
+
+
+def advance(
+    position: Position,
+    answer: Answer,
+    *,
+    luck: float = 0.0,
+    resource_version: str = "",
+    continue_token: str = "",
+    retry_after_s: float | None = None,
+    server_count: int = 1,
+) -> Decision:
+    """The one step of the machine. Raises KeyError for an answer that the phase cannot get."""
+    move = TRANSITIONS[position.phase, answer]
+    wait_s = _wait_s(move.wait, position.failures, luck)
+    if answer in MAY_BE_ONE_SERVER and position.failures + 1 < server_count:
+        wait_s = 0.0
+    if retry_after_s is not None:
+        wait_s = max(wait_s, retry_after_s * (1 + 0.2 * luck))
+    failures = 0 if (position.phase, answer) == (W, Answer.ENDED) else position.failures + (move.wait is not Wait.NONE)
+    after = replace(_moved(position, move.to, answer), failures=failures)
+    if resource_version:
+        after = replace(after, resource_version=resource_version)
+    if continue_token:
+        after = replace(after, continue_token=continue_token)
+    return Decision(after, wait_s, move.is_outage or (move.wait is Wait.ONCE and position.failures > 0))
+
+
+def _moved(position: Position, to: Phase, answer: Answer) -> Position:
+    """The new phase with what the edge does to the rest."""
+    if position.phase is Phase.STREAMING and answer in STREAMING_UNKNOWN:
+        position = replace(position, may_stream=False)
+    unanswered = position.unanswered + 1 if answer is Answer.UNANSWERED else 0
+    if position.phase is Phase.WATCHING and unanswered >= UNANSWERED_WATCHES:
+        # A watch from a version the server has never seen is not refused, it waits for ever: after a restore from
+        # an older backup nothing but a new list helps.
+        to = Phase.STREAMING
+    if to is Phase.STREAMING and not position.may_stream:
+        to = Phase.PAGING
+    position = replace(position, unanswered=unanswered if to is position.phase else 0)
+    if to is Phase.PAGING:
+        return _paging(position, answer)
+    return replace(position, phase=to, continue_token="", page_limit=PAGE_LIMIT, expired_pages=0)
+
+
+def _paging(position: Position, answer: Answer) -> Position:
+    """A list by pages: from its beginning, unless the page at hand is merely asked for again."""
+    if position.phase is not Phase.PAGING:
+        return replace(position, phase=Phase.PAGING, continue_token="", page_limit=PAGE_LIMIT, expired_pages=0)
+    if answer is Answer.EXPIRED:
+        # The list took longer than the server remembers: once more, then all at once, which cannot expire.
+        expired = position.expired_pages + 1
+        limit = 0 if expired >= EXPIRED_PAGES else position.page_limit
+        return replace(position, continue_token="", expired_pages=expired, page_limit=limit)
+    if answer is Answer.TOO_BIG:
+        return replace(position, page_limit=max(1, (position.page_limit or PAGE_LIMIT) // 10))
+    return position
+
+
+def _wait_s(wait: Wait, failures: int, luck: float) -> float:
+    if wait is Wait.NONE:
+        return 0.0
+    if wait is Wait.ONCE and failures == 0:
+        # After a restart of the server every node is told "too old" in the same moment.
+        return SPREAD_S * luck
+    if wait is Wait.SLOW:
+        return SLOW_WAIT_S * (0.5 + luck / 2)
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures, 16)) * (0.5 + luck / 2)

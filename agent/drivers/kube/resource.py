@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be followed, and the news of following it.
+
+Owns: the name of a set of objects (group, version, plural, namespace, selectors) with the type they are decoded into,
+its URL, and the values that `follow` yields.
+Never: opens a connection or keeps an object.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+from agent.drivers.kube.errors import KubeError
+from agent.drivers.kube.objects import EndpointSlice, Node, Pod, Service, ServiceCidr
+
+__all__ = [
+    "ENDPOINT_SLICES",
+    "NODES",
+    "PODS",
+    "SERVICES",
+    "SERVICE_CIDRS",
+    "Bookmark",
+    "Change",
+    "Changed",
+    "Disconnected",
+    "Malformed",
+    "News",
+    "ObjectKey",
+    "Replaced",
+    "Resource",
+    "Resumed",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """An object among those of its kind; `namespace` is empty for kinds that have none."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A set of objects on the server. `namespace` None means all of them, or a kind without namespaces."""
+
+    group: str
+    version: str
+    plural: str
+    kind: type[T]
+    namespace: str | None = None
+    field_selector: str = ""
+    label_selector: str = ""
+
+    def narrowed(
+        self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
+    ) -> "Resource[T]":
+        """The same kind, fewer of them."""
+        return replace(
+            self,
+            namespace=namespace or self.namespace,
+            field_selector=field_selector or self.field_selector,
+            label_selector=label_selector or self.label_selector,
+        )
+
+    @property
+    def path(self) -> str:
+        """Below the server's address."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{quote(self.namespace, safe='')}" if self.namespace else ""
+        return f"{root}{scope}/{self.plural}"
+
+    def object_path(self, name: str, subresource: str = "") -> str:
+        """Of one object."""
+        return f"{self.path}/{quote(name, safe='')}" + (f"/{subresource}" if subresource else "")
+
+    def query(self, options: Mapping[str, str]) -> str:
+        """The selectors and `options`, encoded."""
+        selectors = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
+        return urlencode({key: value for key, value in {**selectors, **options}.items() if value})
+
+    def __str__(self) -> str:
+        name = f"{self.plural}.{self.group}" if self.group else self.plural
+        return f"{name} in {self.namespace}" if self.namespace else name
+
+
+SERVICES = Resource("", "v1", "services", Service)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", EndpointSlice)
+NODES = Resource("", "v1", "nodes", Node)
+PODS = Resource("", "v1", "pods", Pod)
+SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
+
+
+class Change(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced(Generic[T]):
+    """All there is now; forget everything else, except what `unreadable` names: those exist, but cannot be read."""
+
+    items: list[T]
+    resource_version: str
+    unreadable: frozenset[ObjectKey] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """One object. An ADDED one may be known already, and a DELETED one unknown."""
+
+    change: Change
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A sign of life: everything up to this version has been delivered."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An object that cannot be read, said once until it changes for the better. `is_gone` = it was deleted."""
+
+    key: ObjectKey
+    text: str
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """No news for now, and why; what was delivered stays true as far as anybody knows."""
+
+    error: KubeError
+    retry_in_s: float
+
+    @property
+    def reason(self) -> str:
+        """One line."""
+        return f"{self.error}; next try in {self.retry_in_s:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """After Disconnected: the server takes up where news stopped. If it no longer can, Replaced follows."""
+
+    resource_version: str
+
+
+News = Replaced[T] | Changed[T] | Bookmark | Malformed | Disconnected | Resumed
