@@ -81,21 +81,27 @@ class Follower(Generic[T]):
         """All there is, then every change, for ever."""
         while True:
             ending = Ending(Answer.FAILED)
-            request = self._page() if self._at.phase is Phase.PAGING else self._stream()
-            try:
-                async with aclosing(request) as answers:
-                    async for answer in answers:
-                        if isinstance(answer, Ending):
-                            ending = answer
-                        else:
-                            yield answer
-            except KubeError as error:
-                ending = Ending(classify(error), error=error)
+            async with aclosing(self._answers()) as answers:
+                async for answer in answers:
+                    if isinstance(answer, Ending):
+                        ending = answer
+                    else:
+                        yield answer
             wait_s, told = self._advance(ending)
             if told:
                 yield told
             if wait_s > 0:
                 await self._clock.sleep(wait_s)
+
+    async def _answers(self) -> AsyncGenerator[News[T] | Ending, None]:
+        """One request to its end; a failure is an end like the others."""
+        request = self._page() if self._at.phase is Phase.PAGING else self._stream()
+        try:
+            async with aclosing(request) as answers:
+                async for answer in answers:
+                    yield answer
+        except KubeError as error:
+            yield Ending(classify(error), error=error)
 
     def _advance(self, ending: Ending) -> tuple[float, News[T] | None]:
         decision = advance(
