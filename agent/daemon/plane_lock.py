@@ -26,18 +26,35 @@ def held_plane_lock(plane: str, scope: str, directory: Path = LOCK_DIRECTORY) ->
     """Hold the lock of a plane. `scope` is what there may be one plane of: a runtime endpoint, a network namespace."""
     digest = hashlib.sha256(scope.encode()).hexdigest()[:8]
     path = directory / f"kepd-{plane}-{digest}.lock"
-    # O_NOFOLLOW: the directory is writable by all on many systems, so a link there is not to be trusted.
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = _locked(path, f"the {plane} plane for {scope}")
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            raise PlaneTaken(
-                f"{path} is held by process {holder}, which runs the {plane} plane for {scope}; stop it first"
-            ) from error
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
+        # Removed while it is still held: whoever opened it meanwhile sees that its file is gone and opens anew.
+        path.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _locked(path: Path, what: str) -> int:
+    while True:
+        # O_NOFOLLOW: the directory is writable by all on many systems, so a link there is not to be trusted.
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(lock, path):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+                return lock
+        except BlockingIOError as error:
+            holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise PlaneTaken(f"{path} is held by process {holder}, which runs {what}; stop it first") from error
+        os.close(lock)
+
+
+def _is_at(lock: int, path: Path) -> bool:
+    """Whether the locked file is still the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False

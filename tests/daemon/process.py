@@ -53,7 +53,10 @@ class Kepd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end(signal.SIGKILL)
+        try:
+            self.end()
+        except subprocess.TimeoutExpired:
+            self.end(signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM, within_s: float = 10.0) -> int:
         """Signal it and wait; the exit code."""

@@ -18,13 +18,13 @@ def test_there_is_one_holder_per_plane_and_runtime(tmp_path: Path) -> None:
             pass
     with held_plane_lock("pods", "unix:///a", tmp_path):
         pass
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     """The directory is writable by all on many systems."""
     with held_plane_lock("pods", "x", tmp_path):
         (lock,) = tmp_path.iterdir()
-    lock.unlink()
     target = tmp_path / "target"
     target.write_text("precious")
     lock.symlink_to(target)
