@@ -50,6 +50,8 @@ log = structlog.get_logger(plane="daemon")
 RUN_DIRECTORY_MODE = 0o750
 SOCKET_MODE = 0o660
 STATE_DIRECTORY_MODE = 0o700
+# The log level that shows every call to the runtime, as klog has it.
+CALLS_LEVEL = 6
 
 
 @dataclass(slots=True)
@@ -96,13 +98,18 @@ class _Parts:
             runtime.endpoint,
             runtime.image_endpoint,
             request_timeout_s=runtime.request_timeout,
-            observe=self.metrics.cri_called,
+            observe=self._called,
         )
-        self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self.metrics.cri_called)
+        self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self._called)
         self.watch = RuntimeWatch(self.cri, runtime.endpoint)
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
         self.resources = ExitStack()
+
+    def _called(self, method: str, code: str, duration_s: float) -> None:
+        self.metrics.cri_called(method, code, duration_s)
+        if self.levels.of("daemon") >= CALLS_LEVEL:
+            log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
 
     def unit(self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False) -> Unit:
         """A unit with its line on the board."""
@@ -164,9 +171,12 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
         log_directory=Path(configuration.pods.log_directory),
         cgroup_root=configuration.pods.cgroup_root,
     )
-    manifests = ManifestDirectory(
-        Path(configuration.manifests.directory), configuration.manifests.rescan, configuration.manifests.debounce
-    )
+
+    def timing() -> tuple[float, float]:
+        now = parts.running.configuration.manifests
+        return now.rescan, now.debounce
+
+    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
     runner = PodRunner(parts.cri, parts.cri, manifests, parts.events, settings, clock=parts.clock)
 
     async def run(report: Report) -> None:

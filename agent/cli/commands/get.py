@@ -97,6 +97,9 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
 }
 
 
+COMPLETION_LIMIT_S = 0.5
+
+
 def noun(word: str) -> str:
     """A noun in singular or plural."""
     for candidate in (word, f"{word}s"):
@@ -107,9 +110,26 @@ def noun(word: str) -> str:
     raise click.UsageError(f'no list of "{word}"; {hint}')
 
 
+def complete_noun(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    """Nouns for the shell."""
+    return [word for word in NOUNS if word.startswith(typed)]
+
+
+def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    """Live names for the shell, if the daemon answers quickly."""
+    session = Session(endpoint=ctx.parent.params.get("endpoint") if ctx.parent else None, timeout_s=COMPLETION_LIMIT_S)
+    try:
+        with connected(session) as daemon:
+            listing = NOUNS[noun(ctx.params["kind"])](daemon)
+    except (CommandFailed, click.UsageError):
+        return []
+    names = [listing.name(item).rpartition("/")[2] for item in listing.items]
+    return [name for name in names if name.startswith(typed)]
+
+
 @click.command()
-@click.argument("kind", metavar="NOUN")
-@click.argument("name", required=False)
+@click.argument("kind", metavar="NOUN", shell_complete=complete_noun)
+@click.argument("name", required=False, shell_complete=complete_name)
 @output_option()
 @click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods).")
 @click.pass_obj

@@ -7,7 +7,7 @@ Never: parses. A directory that is not there yet is an empty one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,12 +47,11 @@ def read_manifests(directory: Path) -> dict[str, bytes]:
 
 
 class ManifestDirectory:
-    """One directory."""
+    """One directory. `timing` gives (rescan, debounce) in seconds and is asked anew each time: a reload changes it."""
 
-    def __init__(self, directory: Path, rescan_s: float, debounce_s: float) -> None:
+    def __init__(self, directory: Path, timing: Callable[[], tuple[float, float]]) -> None:
         self.directory = directory
-        self._rescan_s = rescan_s
-        self._debounce_s = debounce_s
+        self._timing = timing
 
     async def snapshots(self) -> AsyncIterator[Mapping[str, bytes]]:
         """The files now, and again whenever they differ from the last time."""
@@ -73,12 +72,13 @@ class ManifestDirectory:
     async def _wait(self, inotify: Inotify) -> bool:
         """Until something changed and has been quiet for a moment. False if the directory itself went away."""
         exists = True
+        rescan_s, debounce_s = self._timing()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._rescan_s):
+            async with asyncio.timeout(rescan_s):
                 event = await inotify.get()
                 exists = not event.mask & (Mask.DELETE_SELF | Mask.IGNORED)
         with suppress(TimeoutError):
             while True:
-                event = await asyncio.wait_for(inotify.get(), self._debounce_s)
+                event = await asyncio.wait_for(inotify.get(), debounce_s)
                 exists = exists and not event.mask & (Mask.DELETE_SELF | Mask.IGNORED)
         return exists
