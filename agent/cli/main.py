@@ -20,16 +20,23 @@ __all__ = ["main"]
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "api": ("api", "Call any method of the API with JSON."),
+    "cancel": ("images", "Give up what was asked for."),
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Look at, change, reload or check the configuration."),
     "explain": ("topology", "Say why things are as they are."),
+    "gc": ("images", "Collect images."),
     "get": ("get", "List objects."),
     "health": ("node", "Is every part of the daemon well?"),
     "plan": ("topology", "Work out what would happen."),
+    "prefetch": ("images", "Ask for images ahead of need."),
+    "pull": ("images", "Pull images under the node's limit."),
+    "retry": ("images", "Forget a back-off and try at once."),
+    "set": ("images", "Change limits."),
     "status": ("node", "The node and its planes at a glance."),
     "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "images": ("get", "images"),
     "node": ("get", "nodes"),
     "pods": ("get", "pods"),
     "ps": ("get", "containers"),

@@ -5,7 +5,7 @@ import click
 from grpc_health.v1 import health_pb2
 
 from agent.cli.client import connected
-from agent.cli.commands.get import list_planes
+from agent.cli.listings import list_planes
 from agent.cli.options import output_option
 from agent.cli.render import print_listing, print_message
 from agent.cli.session import CommandFailed, Session

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl pull`, `cancel`, `set`, `retry`, `gc`, `prefetch`: what people do with images.
+
+Owns: arguments, progress on a terminal, exit codes. Never: decides what is pulled or removed.
+"""
+
+from pathlib import Path
+
+import click
+
+from agent.cli.client import Client, connected
+from agent.cli.image_text import size
+from agent.cli.options import output_option
+from agent.cli.render import print_listing
+from agent.cli.session import CommandFailed, Session
+from agent.cli.table import Column, Columns, Listing
+from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.model.exit_codes import NOT_FOUND, USAGE
+from agent.wire.kepd.v1 import image_pb2
+
+__all__ = ["cancel", "gc", "prefetch", "pull", "retry", "set"]
+
+SERVICE = "kepd.v1.ImageService"
+GONE_WRONG = frozenset({"failed", "cancelled", "refused"})
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, metavar="REF…")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until all are there, with progress.")
+@click.option("--policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), help="As in a Pod.")
+@click.option("--priority", type=int, default=0, help="As a Pod's priority.")
+@click.pass_obj
+def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str | None, priority: int) -> None:
+    """Pull images under the node's limit. Ctrl-C gives the wish up."""
+    request = image_pb2.PullImageRequest(images=images, policy=policy or "", priority=priority, detach=not wait)
+    with connected(session) as daemon:
+        outcomes = follow(daemon, request, session)
+    if not wait:
+        click.echo("queued; kepctl get pulls -w shows them")
+        return
+    for outcome in outcomes:
+        click.echo(f"{outcome.image}: {outcome_line(outcome)}")
+    failed = [outcome for outcome in outcomes if outcome.result in GONE_WRONG]
+    if failed:
+        raise CommandFailed(f"{len(failed)} of {len(images)} not pulled")
+
+
+def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
+    """Show progress until everything is over."""
+    from agent.cli.progress import Progress
+
+    outcomes: list[image_pb2.PullOutcome] = []
+    with Progress(session) as progress:
+        for answer in daemon.follow(f"{SERVICE}/PullImage", request, image_pb2.PullImageResponse):
+            if answer.HasField("pull"):
+                progress.show(answer.pull)
+            if answer.HasField("outcome"):
+                outcomes.append(answer.outcome)
+    return outcomes
+
+
+def outcome_line(outcome: image_pb2.PullOutcome) -> str:
+    """How one wish ended."""
+    if outcome.result in GONE_WRONG:
+        return f"{outcome.result}: {outcome.reason}: {outcome.message}" if outcome.reason else outcome.result
+    took = f" in {outcome.took_seconds:.1f} s" if outcome.took_seconds else ""
+    waited = f", waited {outcome.waited_seconds:.1f} s" if outcome.waited_seconds >= 0.05 else ""
+    return f"{outcome.result}{took}{waited}, {size(outcome.size_bytes)}"
+
+
+@click.group()
+def cancel() -> None:
+    """Give up what was asked for."""
+
+
+@cancel.command("pull")
+@click.argument("pull_id", metavar="ID")
+@click.pass_obj
+def cancel_pull(session: Session, pull_id: str) -> None:
+    """Cancel a pull, or the wish of one requester, by its id from kepctl get pulls."""
+    with connected(session) as daemon:
+        daemon.call(f"{SERVICE}/CancelPull", image_pb2.CancelPullRequest(id=pull_id), image_pb2.CancelPullResponse)
+    click.echo(f"{pull_id} cancelled")
+
+
+@click.group("set")
+def set() -> None:  # noqa: A001  # the command is called so
+    """Change limits until the daemon ends or reloads."""
+
+
+@set.command("pull-limit")
+@click.argument("limit", type=click.IntRange(0))
+@click.option("--registry", default="", help="The limit of one registry instead of the node's.")
+@click.pass_obj
+def pull_limit(session: Session, limit: int, registry: str) -> None:
+    """How many pulls may run at once; 0 = no limit."""
+    request = image_pb2.SetPullLimitRequest(registry=registry, limit=limit)
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/SetPullLimit", request, image_pb2.SetPullLimitResponse)
+    for one in answer.limits:
+        click.echo(f"{one.scope}: {one.limit or 'no limit'}, {one.running} running")
+
+
+@click.command()
+@click.argument("pod", metavar="[NAMESPACE/]POD")
+@click.pass_obj
+def retry(session: Session, pod: str) -> None:
+    """Forget the back-off of a pod's images and try at once."""
+    namespace, _, name = pod.rpartition("/")
+    request = image_pb2.RetryPullsRequest(namespace=namespace or "default", pod=name)
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/RetryPulls", request, image_pb2.RetryPullsResponse)
+    if not answer.forgotten:
+        raise CommandFailed(f"no image of {pod} is in back-off", NOT_FOUND)
+    click.echo(f"{answer.forgotten} forgotten")
+
+
+COLLECTED: Columns[image_pb2.CollectedImage] = (
+    Column("IMAGE", lambda one: one.image.names[0] if one.image.names else one.image.id[:19]),
+    Column("SIZE", lambda one: size(one.image.size_bytes)),
+    Column("REMOVED", lambda one: "yes" if one.removed else "no"),
+    Column("REASON", lambda one: one.error or one.reason),
+)
+
+
+@click.command()
+@click.option("--dry-run", "mode", flag_value="dry-run", help="Only say what would go and why.")
+@click.option("--now", "mode", flag_value="now", help="Remove it.")
+@output_option()
+@click.pass_obj
+def gc(session: Session, mode: str | None, output: str) -> None:
+    """Collect images: what would go, or what goes now."""
+    if mode is None:
+        raise click.UsageError("say --dry-run or --now")
+    request = image_pb2.CollectGarbageRequest(dry_run=mode == "dry-run")
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/CollectGarbage", request, image_pb2.CollectGarbageResponse)
+    note = f"the image filesystem is {answer.usage_percent} % full; {size(answer.freed_bytes)} freed"
+    print_listing(
+        Listing(
+            "CollectedImage",
+            answer.images,
+            COLLECTED,
+            lambda one: f"image/{one.image.id}",
+            "nothing to collect",
+            (note,),
+        ),
+        output,
+        session,
+    )
+
+
+@click.command()
+@click.option("-f", "--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
+@click.pass_obj
+def prefetch(session: Session, source: Path) -> None:
+    """Ask for images ahead of need: a YAML list of names, or of {image, pin}."""
+    request = image_pb2.PrefetchRequest(images=[prefetch_image(item) for item in prefetch_items(source)])
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
+    click.echo(f"{answer.queued} queued, {answer.present} present")
+
+
+def prefetch_items(source: Path) -> list[Tree]:
+    """The items of the list, with their lines."""
+    try:
+        documents, duplicates = parse_documents(source.read_bytes(), str(source))
+    except UnreadableYaml as error:
+        raise CommandFailed(str(error), USAGE) from error
+    if duplicates:
+        raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
+    if len(documents) != 1 or documents[0].kind != "list":
+        raise CommandFailed(f"{source}: is not one list of images", USAGE)
+    return documents[0].items
+
+
+def prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
+    """One item."""
+    if isinstance(tree.scalar, str):
+        return image_pb2.PrefetchImage(image=tree.scalar)
+    image, pin = (tree.entries.get(name, Tree("scalar", tree.where)).scalar for name in ("image", "pin"))
+    if tree.entries.keys() - {"image", "pin"} or not isinstance(image, str) or pin not in (None, True, False):
+        raise CommandFailed(f"{tree.where}: {plain(tree)} is no image name and no map of image and pin", USAGE)
+    return image_pb2.PrefetchImage(image=image, pin=bool(pin))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `kepctl get images`, `pulls` and `mirrors` list, and in which columns.
+
+Owns: the questions asked and the columns. Never: prints.
+"""
+
+from agent.cli.client import Client
+from agent.cli.image_text import rate, size, stage_line
+from agent.cli.render import age
+from agent.cli.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import image_pb2
+
+__all__ = ["PULL_COLUMNS", "list_images", "list_mirrors", "list_pulls", "pull_name"]
+
+SERVICE = "kepd.v1.ImageService"
+
+IMAGE_COLUMNS: Columns[image_pb2.Image] = (
+    Column("IMAGE", lambda one: one.names[0] if one.names else "<none>"),
+    Column("ID", lambda one: one.id.removeprefix("sha256:")[:13]),
+    Column("SIZE", lambda one: size(one.size_bytes)),
+    Column("LAST USED", lambda one: age(one.last_used) or "never"),
+    Column("USED BY", lambda one: ", ".join(one.used_by)),
+    Column("PINNED", lambda one: "kepd" if one.is_pinned_by_kepd else "yes" if one.is_pinned else ""),
+    Column("KEPT", lambda one: one.kept_because or "may go", wide=True),
+    Column("SOURCE", lambda one: one.source, wide=True),
+    Column("SEEN", lambda one: age(one.first_seen), wide=True),
+)
+
+PULL_COLUMNS: Columns[image_pb2.Pull] = (
+    Column("ID", lambda pull: pull.id),
+    Column("IMAGE", lambda pull: pull.image),
+    Column("STAGE", stage_line),
+    Column("DONE", lambda pull: f"{pull.percent}%" if pull.total_bytes else ""),
+    Column("RATE", lambda pull: rate(pull.rate_bytes_per_second)),
+    Column("FOR", lambda pull: ", ".join(sorted({f"{one.namespace}/{one.pod}" for one in pull.requesters if one.pod}))),
+    Column("AGE", lambda pull: age(pull.queued_at)),
+    Column(
+        "SIZE",
+        lambda pull: size(pull.total_bytes or pull.size_bytes) if pull.total_bytes or pull.size_bytes else "",
+        wide=True,
+    ),
+    Column("CLASS", lambda pull: pull.pull_class, wide=True),
+    Column("REGISTRY", lambda pull: pull.registry, wide=True),
+)
+
+MIRROR_COLUMNS: Columns[image_pb2.Mirror] = (
+    Column("REGISTRY", lambda one: one.registry),
+    Column("URL", lambda one: one.url),
+    Column("CAPABILITIES", lambda one: ",".join(one.capabilities)),
+    Column("SOURCE", lambda one: one.source),
+    Column("PROBLEM", lambda one: one.problem),
+)
+
+
+def list_images(daemon: Client) -> Listing[image_pb2.Image]:
+    """The images."""
+    answer = daemon.call(f"{SERVICE}/ListImages", image_pb2.ListImagesRequest(), image_pb2.ListImagesResponse)
+    return Listing("Image", answer.images, IMAGE_COLUMNS, lambda one: f"image/{one.id}", "no images")
+
+
+def list_pulls(daemon: Client) -> Listing[image_pb2.Pull]:
+    """Pulls that wait or run, and those that ended a moment ago."""
+    answer = daemon.call(f"{SERVICE}/ListPulls", image_pb2.ListPullsRequest(), image_pb2.ListPullsResponse)
+    limits = [f"{one.scope}: {one.running} of {one.limit or 'any number'} running" for one in answer.limits]
+    return Listing("Pull", answer.pulls, PULL_COLUMNS, pull_name, "no pulls", limits)
+
+
+def pull_name(pull: image_pb2.Pull) -> str:
+    """For `-o name`."""
+    return f"pull/{pull.id}"
+
+
+def list_mirrors(daemon: Client) -> Listing[image_pb2.Mirror]:
+    """The chain of hosts per registry, as containerd's configuration has it."""
+    answer = daemon.call(f"{SERVICE}/ListMirrors", image_pb2.ListMirrorsRequest(), image_pb2.ListMirrorsResponse)
+    return Listing("Mirror", answer.mirrors, MIRROR_COLUMNS, lambda one: f"mirror/{one.registry}", "no mirrors")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers.
+
+Owns: the questions asked and the columns. Never: prints.
+"""
+
+from agent.cli.client import Client
+from agent.cli.render import age
+from agent.cli.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import node_pb2, pod_pb2
+
+__all__ = ["POD_COLUMNS", "list_containers", "list_nodes", "list_planes", "list_pods"]
+
+
+def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
+    """This node."""
+    answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+    columns: Columns[node_pb2.Node] = (
+        Column("NAME", lambda node: node.name),
+        Column("RUNTIME", lambda node: f"{node.runtime.name or 'none'} {node.runtime.version}".rstrip()),
+        Column("CONNECTED", lambda node: "yes" if node.runtime.is_connected else "no"),
+        Column("KEPD", lambda node: node.kepd_version),
+        Column("AGE", lambda node: age(node.started_at)),
+        Column("KERNEL", lambda node: node.kernel_version, wide=True),
+        Column("CGROUP", lambda node: f"v{node.cgroup_version}", wide=True),
+        Column("EVENTS", lambda node: node.runtime.event_source or "none", wide=True),
+        Column("ENDPOINT", lambda node: node.runtime.endpoint, wide=True),
+    )
+    return Listing("Node", [answer.node], columns, lambda node: f"node/{node.name}")
+
+
+def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
+    """The planes."""
+    answer = daemon.call("kepd.v1.NodeService/ListPlanes", node_pb2.ListPlanesRequest(), node_pb2.ListPlanesResponse)
+    columns: Columns[node_pb2.Plane] = (
+        Column("PLANE", lambda plane: plane.name),
+        Column("STATE", lambda plane: node_pb2.PlaneState.Name(plane.state).removeprefix("PLANE_STATE_").lower()),
+        Column("SINCE", lambda plane: age(plane.since)),
+        Column("RESTARTS", lambda plane: str(plane.restarts)),
+        Column("MESSAGE", lambda plane: plane.message),
+    )
+    return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
+
+
+POD_COLUMNS: Columns[pod_pb2.Pod] = (
+    Column("NAMESPACE", lambda pod: pod.namespace),
+    Column("NAME", lambda pod: pod.name),
+    Column("READY", lambda pod: f"{sum(one.state == 'Running' for one in pod.containers)}/{len(pod.containers)}"),
+    Column("STATUS", lambda pod: pod.phase),
+    Column("AGE", lambda pod: age(pod.created_at)),
+    Column("IP", lambda pod: pod.ip),
+    Column("UID", lambda pod: pod.uid, wide=True),
+    Column("MESSAGE", lambda pod: pod.message, wide=True),
+)
+
+
+def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
+    """The pods."""
+    answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
+    return Listing(
+        "Pod",
+        answer.pods,
+        POD_COLUMNS,
+        lambda pod: f"pod/{pod.namespace}/{pod.name}",
+        "no pods; put a Pod manifest into the manifest directory",
+    )
+
+
+def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
+    """The containers of all pods."""
+    answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
+    pod_of = {id(one): pod for pod in answer.pods for one in pod.containers}
+    containers = [one for pod in answer.pods for one in pod.containers]
+    columns: Columns[pod_pb2.Container] = (
+        Column("CONTAINER", lambda one: one.id[:13]),
+        Column("NAME", lambda one: one.name),
+        Column("STATE", lambda one: one.state),
+        Column("REASON", lambda one: one.reason),
+        Column("IMAGE", lambda one: one.image),
+        Column("AGE", lambda one: age(one.started_at)),
+        Column("POD", lambda one: pod_of[id(one)].name if id(one) in pod_of else ""),
+        Column("EXIT", lambda one: str(one.exit_code) if one.state == "Terminated" else "", wide=True),
+    )
+    return Listing("Container", containers, columns, lambda one: f"container/{one.id}", "no containers")
