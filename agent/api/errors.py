@@ -22,11 +22,14 @@ class Reason(StrEnum):
     BAD_CONFIGURATION = "BAD_CONFIGURATION"
     BAD_FILTER = "BAD_FILTER"
     BAD_PAGE_TOKEN = "BAD_PAGE_TOKEN"  # noqa: S105  # a reason, not a secret
+    ENDING = "ENDING"
     INTERNAL = "INTERNAL"
+    BAD_REFERENCE = "BAD_REFERENCE"
     MALFORMED_REQUEST = "MALFORMED_REQUEST"
     NEEDS_RESTART = "NEEDS_RESTART"
     NOT_PERMITTED = "NOT_PERMITTED"
     NO_SUCH_PLANE = "NO_SUCH_PLANE"
+    NO_SUCH_PULL = "NO_SUCH_PULL"
     PLANE_DISABLED = "PLANE_DISABLED"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
 
@@ -78,6 +81,11 @@ def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
         f"{method} needs level {needed}; {who} does not have it; {remedy}",
         metadata={"method": method, "level": needed},
     )
+
+
+def unavailable(text: str) -> ApiError:
+    """Not now; the same call may succeed a moment later."""
+    return ApiError(code_pb2.UNAVAILABLE, Reason.ENDING, text, retry_after_s=1.0)
 
 
 def invalid(reason: Reason, text: str, violations: Sequence[tuple[str, str]] = ()) -> ApiError:

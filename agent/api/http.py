@@ -13,7 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
+import structlog
+
 from agent.model.component import Component, Report
+
+log = structlog.get_logger(plane="api")
 
 __all__ = ["Handler", "Headers", "HttpServer", "Page", "Query", "health_page", "open_listener"]
 
@@ -59,7 +63,7 @@ class HttpServer:
     def __init__(self, address: str, pages: Mapping[str, Handler]) -> None:
         self._address = address
         self._pages = pages
-        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self, report: Report) -> None:
         """Serve until cancelled."""
@@ -71,8 +75,25 @@ class HttpServer:
             server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._make_room()
+            self._open[task] = None
+        try:
+            await self._converse(reader, writer)
+        finally:
+            if task is not None:
+                self._open.pop(task, None)
+            writer.close()
+
+    def _make_room(self) -> None:
+        """The oldest connection gives way: whoever asks and reads at once is never kept out by those who do not."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            next(iter(self._open)).cancel()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):
-            async with self._room, asyncio.timeout(REQUEST_LIMIT_S):
+            async with asyncio.timeout(REQUEST_LIMIT_S):
                 page = await self._answer(reader)
                 phrase = PHRASES.get(page.status, "Service Unavailable")
                 head = (
@@ -81,7 +102,6 @@ class HttpServer:
                 )
                 writer.write(head.encode() + page.body)
                 await writer.drain()
-        writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> Page:
         try:
@@ -101,7 +121,11 @@ class HttpServer:
         handler = self._pages.get(parts.path)
         if handler is None:
             return Page(404, f"pages: {' '.join(self._pages)}\n".encode())
-        page = handler(parse_qs(parts.query, keep_blank_values=True), headers)
+        try:
+            page = handler(parse_qs(parts.query, keep_blank_values=True), headers)
+        except Exception as error:  # one page that fails must not take the others along
+            log.error("http_page_failed", path=parts.path, error=repr(error), exc_info=error)
+            return Page(500, b"this page failed; the daemon's log has the cause\n")
         return page if method == "GET" else Page(page.status, b"", page.content_type)
 
 

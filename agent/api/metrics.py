@@ -98,7 +98,10 @@ class Metrics:
 
     def page(self, _query: Query, headers: Headers) -> Page:
         """The page, in the format the scraper asks for."""
-        encode, content_type = choose_encoder(headers.get("accept", ""))
+        try:
+            encode, content_type = choose_encoder(headers.get("accept", ""))
+        except (TypeError, ValueError):  # the library stumbles over some versions that clients invent
+            encode, content_type = choose_encoder("")
         return Page(200, encode(self._registry), content_type)
 
     def _daemon(self) -> Iterable[Metric]:

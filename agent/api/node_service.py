@@ -47,7 +47,8 @@ class NodeService:
         """Every plane with its state."""
         planes = [_plane(line) for line in self._node.components() if line.is_plane]
         items, token = page(planes, request.options, lambda plane: plane.name, node_pb2.Plane)
-        return node_pb2.ListPlanesResponse(planes=items, meta=list_pb2.ListMeta(next_page_token=token))
+        meta = list_pb2.ListMeta(next_page_token=token, resource_version=self._node.version())
+        return node_pb2.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: node_pb2.GetConfigRequest, _call: Call) -> node_pb2.GetConfigResponse:
         """Every key with its value and where it comes from."""

@@ -25,6 +25,7 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 CHUNK_BYTES = 64 << 10
 MAX_CONNECTIONS = 256
+MAX_CONNECTIONS_PER_USER = 64
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -77,21 +78,29 @@ class PeerRelay:
         """Accept until cancelled; open connections end with it."""
         loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
-        room = asyncio.Semaphore(MAX_CONNECTIONS)
         async with asyncio.TaskGroup() as connections:
             while True:
-                await room.acquire()
                 connection, _ = await loop.sock_accept(self._listener)
-                task = connections.create_task(self._relay(connection), name="api-connection")
-                task.add_done_callback(lambda _task: room.release())
+                peer = peer_of(connection)
+                if self._has_room(peer):
+                    connections.create_task(self._relay(connection, peer), name="api-connection")
+                else:
+                    connection.close()
 
-    async def _relay(self, connection: socket.socket) -> None:
+    def _has_room(self, peer: Peer) -> bool:
+        """Nobody can take all connections: each user has a share, and root comes on top of all others."""
+        if peer.uid == 0:
+            return len(self._peers) < 2 * MAX_CONNECTIONS
+        same = sum(known.uid == peer.uid for known in self._peers.values())
+        return same < MAX_CONNECTIONS_PER_USER and len(self._peers) < MAX_CONNECTIONS
+
+    async def _relay(self, connection: socket.socket, peer: Peer) -> None:
         name = f"kepd-{secrets.token_hex(16)}"
         upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             connection.setblocking(False)
             upstream.setblocking(False)
-            self._peers[f"unix-abstract:{name}"] = peer_of(connection)
+            self._peers[f"unix-abstract:{name}"] = peer
             upstream.bind(f"\0{name}")
             await asyncio.get_running_loop().sock_connect(upstream, self._upstream_path)
             await _copy_both_ways(connection, upstream)

@@ -10,7 +10,7 @@ from agent.api.paging import page, parse_filter
 from agent.api.ports import PodView
 from agent.api.service import Call
 from agent.api.timestamps import timestamp
-from agent.api.watching import CHANGE_TYPES, followed
+from agent.api.watching import watched
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
@@ -35,12 +35,8 @@ class PodService:
     ) -> AsyncIterator[pod_pb2.WatchPodsResponse]:
         """All pods, then their changes."""
         holds = parse_filter(request.filter, pod_pb2.Pod)
-        async for change in followed(self._pods().pods):
-            pod = _pod(change.item) if change.item else None
-            if pod is None or holds(pod):
-                yield pod_pb2.WatchPodsResponse(
-                    type=CHANGE_TYPES[change.kind], pod=pod, resource_version=change.version
-                )
+        async for kind, pod, version in watched(self._pods().pods, _pod, holds, _key):
+            yield pod_pb2.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
     def _pods(self) -> PodView:
         if self._view is None:
@@ -64,6 +60,8 @@ def _pod(pod: PodState) -> pod_pb2.Pod:
             exit_code=one.exit_code,
             started_at=timestamp(one.started_at_s),
             restart_count=one.restart_count,
+            pod_namespace=pod.namespace,
+            pod_name=pod.name,
         )
         for one in pod.containers
     ]

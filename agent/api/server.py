@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from agent.api.access import AccessRule
 from agent.api.peer import PeerRelay
 from agent.api.service import MethodTable
-from agent.api.socket_path import make_directory
+from agent.api.socket_path import check_length, make_directory
 from agent.model.component import Report
 
 __all__ = ["ApiServer"]
@@ -40,6 +40,7 @@ class ApiServer:
         observe: Callable[[str, str], None],
     ) -> None:
         self._private = private_directory / f"api-{listener.fileno()}.sock"
+        check_length(self._private)
         self._relay = PeerRelay(listener, str(self._private))
         self._table = MethodTable(rule, lambda: self._relay.peers, observe)
         for descriptor, implementation in services.items():
@@ -75,6 +76,7 @@ class ApiServer:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
+                self._table.end_streams()
                 await server.stop(self.stop_grace_s)
                 raise
 

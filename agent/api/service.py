@@ -6,6 +6,7 @@ INVALID_ARGUMENT and never a traceback. An rpc `GetNode` is served by the method
 Never: knows what a method does.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, Reason, invalid
+from agent.api.errors import ApiError, Reason, invalid, unavailable
 from agent.api.peer import Peer
 from agent.wire.kepd.v1 import access_pb2
 
@@ -64,6 +65,14 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self._peers = peers
         self._observe = observe
         self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+        self._streams: set[asyncio.Task[object]] = set()
+        self._is_ending = False
+
+    def end_streams(self) -> None:
+        """Streams never end by themselves; their readers are told to come again elsewhere."""
+        self._is_ending = True
+        for stream in list(self._streams):
+            stream.cancel()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """gRPC asks: who serves this path?"""
@@ -109,6 +118,9 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         request_class = GetMessageClass(method.input_type)
 
         async def handle(raw: bytes, context: Context) -> AsyncIterator[bytes]:
+            task = asyncio.current_task()
+            if task is not None:
+                self._streams.add(task)
             try:
                 call = self._admit(path, level, context)
                 async for answer in served(_decode(request_class, raw), call):
@@ -116,8 +128,16 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 self._observe(path, "OK")
             except ApiError as error:
                 await self._refuse(path, error, context)
+            except asyncio.CancelledError:
+                if not self._is_ending:
+                    self._observe(path, "CANCELLED")
+                    raise
+                await self._refuse(path, unavailable("kepd is ending"), context)
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
                 await self._refuse(path, self._bug(path, error), context)
+            finally:
+                if task is not None:
+                    self._streams.discard(task)
 
         return handle
 
@@ -138,17 +158,18 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
     def _admit(self, path: str, level: int, context: Context) -> Call:
         peer = self._peers().get(context.peer())
         refusal = self._rule().check(path, level, peer)
-        if refusal is not None:
-            raise refusal
         if level != access_pb2.LEVEL_READ and peer is not None:
             log.info(
-                "api_call_admitted",
+                "api_call_refused" if refusal else "api_call_admitted",
                 method=path,
                 level_name=LEVEL_NAMES.get(level, "admin"),
                 uid=peer.uid,
                 pid=peer.pid,
                 comm=peer.command,
+                v=0,
             )
+        if refusal is not None:
+            raise refusal
         return Call(path, peer)
 
     async def _refuse(self, path: str, error: ApiError, context: Context) -> None:
@@ -159,6 +180,10 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
     @staticmethod
     def _bug(path: str, error: Exception) -> ApiError:
+        if isinstance(error, ExceptionGroup) and (told := error.subgroup(ApiError)) is not None:
+            refusal = next(iter(told.exceptions))
+            if isinstance(refusal, ApiError):
+                return refusal
         log.error("api_call_failed", method=path, error=repr(error), exc_info=error)
         return ApiError(code_pb2.INTERNAL, Reason.INTERNAL, f"{path} failed; the daemon's log has the cause")
 

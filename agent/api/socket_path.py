@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.api.peer import peer_of
 
-__all__ = ["PathTaken", "listen_at", "make_directory"]
+__all__ = ["PathTaken", "check_length", "listen_at", "make_directory"]
 
 BACKLOG = 128
 PROBE_LIMIT_S = 1.0
@@ -23,18 +23,38 @@ class PathTaken(Exception):
 
 
 def make_directory(path: Path, mode: int, gid: int = -1) -> None:
-    """A directory for sockets with exactly these rights; its parents as the system makes them."""
-    path.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == path.stat().st_uid:
-        path.chmod(mode)
-        if gid >= 0:
-            os.chown(path, -1, gid)
+    """A directory for our own files. One that exists keeps its rights, but must be safe to use."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=mode)
+    except FileExistsError:
+        _check_directory(path)
+        return
+    path.chmod(mode)
+    if gid >= 0:
+        os.chown(path, -1, gid)
+
+
+def _check_directory(path: Path) -> None:
+    entry = path.stat()
+    if not stat.S_ISDIR(entry.st_mode):
+        raise PathTaken(f"{path} exists and is no directory; move it away or choose another path")
+    if entry.st_uid not in (os.geteuid(), 0) or entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PathTaken(
+            f"{path} belongs to uid {entry.st_uid} with mode {stat.filemode(entry.st_mode)}; right is a directory of "
+            f"uid {os.geteuid()} that nobody else may write to"
+        )
+
+
+def check_length(path: Path) -> None:
+    """A path that the kernel takes for a socket."""
+    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise PathTaken(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a unix socket path may have")
 
 
 def listen_at(path: Path, mode: int, gid: int = -1) -> socket.socket:
     """A listening socket at the path. A dead one that lies there is replaced."""
-    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
-        raise PathTaken(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a unix socket path may have")
+    check_length(path)
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches of the API: a feed of agent.model, with its end in the API's words."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from google.rpc import code_pb2
@@ -10,17 +10,33 @@ from agent.api.errors import ApiError, Reason
 from agent.model.feed import MOST_BUFFERED, Change, ChangeKind, Feed, Overtaken
 from agent.wire.kepd.v1 import list_pb2
 
-__all__ = ["CHANGE_TYPES", "followed"]
+__all__ = ["followed", "watched"]
 
 Item = TypeVar("Item")
+Shown = TypeVar("Shown")
 RETRY_AFTER_S = 1.0
 
-CHANGE_TYPES = {
-    ChangeKind.ADDED: list_pb2.CHANGE_TYPE_ADDED,
-    ChangeKind.MODIFIED: list_pb2.CHANGE_TYPE_MODIFIED,
-    ChangeKind.DELETED: list_pb2.CHANGE_TYPE_DELETED,
-    ChangeKind.BOOKMARK: list_pb2.CHANGE_TYPE_BOOKMARK,
-}
+ADDED = list_pb2.CHANGE_TYPE_ADDED
+MODIFIED = list_pb2.CHANGE_TYPE_MODIFIED
+
+
+async def watched(
+    feed: Feed[Item], convert: Callable[[Item], Shown], holds: Callable[[Shown], bool], key: Callable[[Shown], str]
+) -> AsyncIterator[tuple[list_pb2.ChangeType, Shown | None, int]]:
+    """A watch with a filter. An object that begins to match is added, one that no longer does is deleted."""
+    sent: set[str] = set()
+    async for change in followed(feed):
+        if change.item is None:
+            yield list_pb2.CHANGE_TYPE_BOOKMARK, None, change.version
+            continue
+        shown = convert(change.item)
+        name = key(shown)
+        if holds(shown) and change.kind is not ChangeKind.DELETED:
+            yield (MODIFIED if name in sent else ADDED), shown, change.version
+            sent.add(name)
+        elif name in sent:
+            sent.discard(name)
+            yield list_pb2.CHANGE_TYPE_DELETED, shown, change.version
 
 
 async def followed(feed: Feed[Item]) -> AsyncIterator[Change[Item]]:

@@ -23,6 +23,7 @@ __all__ = ["Client", "connected", "failure"]
 Answer = TypeVar("Answer", bound=Message)
 MAX_MESSAGE_BYTES = 16 << 20
 DETAILS_KEY = "grpc-status-details-bin"
+LONGEST_PATH_BYTES = 107
 
 EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
@@ -74,6 +75,8 @@ class Client:
 def connected(session: Session) -> Iterator[Client]:
     """A client of the first socket that exists."""
     path = session.sockets()[0]
+    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise CommandFailed(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a socket path may have", USAGE)
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
     with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
         yield Client(channel, path, session.timeout_s)

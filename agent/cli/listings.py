@@ -69,7 +69,6 @@ def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
     """The containers of all pods."""
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    pod_of = {id(one): pod for pod in answer.pods for one in pod.containers}
     containers = [one for pod in answer.pods for one in pod.containers]
     columns: Columns[pod_pb2.Container] = (
         Column("CONTAINER", lambda one: one.id[:13]),
@@ -78,7 +77,7 @@ def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
         Column("REASON", lambda one: one.reason),
         Column("IMAGE", lambda one: one.image),
         Column("AGE", lambda one: age(one.started_at)),
-        Column("POD", lambda one: pod_of[id(one)].name if id(one) in pod_of else ""),
+        Column("POD", lambda one: one.pod_name),
         Column("EXIT", lambda one: str(one.exit_code) if one.state == "Terminated" else "", wide=True),
     )
     return Listing("Container", containers, columns, lambda one: f"container/{one.id}", "no containers")

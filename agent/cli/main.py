@@ -7,6 +7,7 @@ Never: renders (render.py) or talks (client.py).
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -45,6 +46,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})
+LONGEST_TIMEOUT_S = 86400
 
 
 class LazyCommands(click.Group):
@@ -77,9 +79,19 @@ class LazyCommands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
 
+def sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    """A time that can be waited; not-a-number is none."""
+    if not 0 < value <= LONGEST_TIMEOUT_S:
+        raise click.BadParameter(f"{value:g} is not a number of seconds above 0 and up to {LONGEST_TIMEOUT_S}")
+    return value
+
+
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--endpoint", metavar="SOCKET", help="API socket [$KEPD_ENDPOINT, else /run/kepd/kepd.sock].")
-@click.option("--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Longest wait in seconds.")
+@click.option(
+    "--timeout", "timeout_s", type=float, default=10.0, show_default=True, callback=sane_timeout,
+    help="Longest wait in seconds.",
+)  # fmt: skip
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours.")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.pass_context
@@ -100,7 +112,10 @@ def hoisted(arguments: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *words]
         elif name in COMMON_WITH_VALUE:
-            front += [word] if "=" in word else [word, *([value] if (value := next(words, None)) is not None else [])]
+            # Without its value it stays at the end, where click says that it needs one.
+            value = "" if "=" in word else next(words, None)
+            front += [word] if "=" in word else [word, value] if value is not None else []
+            rest += [word] if value is None else []
         elif name in COMMON_ALONE:
             front.append(word)
         else:
@@ -130,7 +145,21 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(FAILURE)
-    sys.exit(status if isinstance(status, int) else 0)
+    except OSError as error:
+        click.echo(f"kepctl: the output cannot be written: {error.strerror}", err=True)
+        sys.exit(FAILURE)
+    sys.exit(flushed(status if isinstance(status, int) else 0))
+
+
+def flushed(status: int) -> int:
+    """What is still buffered may fail to be written; better said here than by the interpreter."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        click.echo(f"kepctl: the output cannot be written: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    return status
 
 
 if __name__ == "__main__":

@@ -103,8 +103,10 @@ def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: S
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell.lower(), "")) for cell in row))
-    no_color = not _wants_color(session)
-    Console(no_color=no_color, force_terminal=session.color == "always" or None, highlight=False).print(table)
+    if _wants_color(session):
+        Console(force_terminal=session.color == "always" or None, highlight=False).print(table)
+    else:
+        Console(color_system=None, highlight=False).print(table)
 
 
 def _print_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

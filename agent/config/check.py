@@ -93,8 +93,10 @@ def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> C
     origins = dict.fromkeys(keys, DEFAULT_ORIGIN)
     for layer in layers:
         for path, tree in layer.values.items():
-            if tree.scalar == "" and keys[path].key.derived:
-                continue  # empty means: as the host has it
+            if tree.scalar == "" and keys[path].default == "" and keys[path].key.derived:
+                values.pop(path, None)  # empty means: as the host has it, whatever an earlier layer said
+                origins[path] = DEFAULT_ORIGIN
+                continue
             value = _read(keys[path], tree, found)
             if value is _UNREADABLE:
                 continue

@@ -19,8 +19,11 @@ from agent.config.kinds import (
     DNS_NAME,
     DURATION,
     ENDPOINT,
+    GROUP,
     IP,
+    MAYBE_PATH,
     PATH,
+    RELATIVE_NAME,
     SIZE,
     TEXT,
     choice,
@@ -31,6 +34,7 @@ from agent.config.kinds import (
     map_of,
     number,
     record_of,
+    record_with,
 )
 
 __all__ = ["API_VERSION", "KIND", "PLANES", "Configuration"]
@@ -68,7 +72,7 @@ class Runtime:
         "unix:///run/containerd/containerd.sock"
     )
     image_endpoint: Annotated[str, restart(ENDPOINT, "Socket of the CRI image service.", "runtime.endpoint")] = ""
-    containerd_namespace: Annotated[str, restart(TEXT, "containerd namespace that CRI uses.")] = "k8s.io"
+    containerd_namespace: Annotated[str, restart(RELATIVE_NAME, "containerd namespace that CRI uses.")] = "k8s.io"
     request_timeout: Annotated[
         float, Key(duration(0.1), "Longest a CRI call may take, unless its kind has its own limit.")
     ] = 120.0
@@ -80,9 +84,9 @@ class Api:
 
     socket: Annotated[str, restart(PATH, "Unix socket of the gRPC API.", "<runDirectory>/kepd.sock")] = ""
     http_address: Annotated[str, restart(ADDRESS, "/metrics, /livez and /readyz; empty = off.")] = "127.0.0.1:10241"
-    read_group: Annotated[str, Key(TEXT, "Group (name or gid) that may read; empty = root only.")] = "kepd"
+    read_group: Annotated[str, Key(GROUP, "Group (name or gid) that may read; empty = root only.")] = "kepd"
     operate_group: Annotated[
-        str, Key(TEXT, "Group (name or gid) that may also pull, restart and drain; empty = root only.")
+        str, Key(GROUP, "Group (name or gid) that may also pull, restart and drain; empty = root only.")
     ] = ""
 
 
@@ -91,7 +95,8 @@ class Kubernetes:
     """The API server, if there is one."""
 
     kubeconfig: Annotated[
-        str, restart(PATH, "kubeconfig file; empty = the mounted service account if there is one, else no cluster.")
+        str,
+        restart(MAYBE_PATH, "kubeconfig; empty = the mounted service account if there is one, else no cluster."),
     ] = ""
     servers: Annotated[
         Words, restart(list_of(TEXT, "URLs"), "API servers to use in turn, in place of the one in the kubeconfig.")
@@ -110,6 +115,106 @@ class Manifests:
     debounce: Annotated[float, Key(DURATION, "How long a file must be quiet before it is read.")] = 0.2
 
 
+Pairs = tuple[tuple[str, object], ...]
+HOSTS = list_of(TEXT, "host names")
+BACKOFF_CURVE = record_of(start=DURATION, factor=number(1, 100), cap=DURATION)
+REGISTRY_RATE = record_of(qps=number(0, 10000), burst=integer(1, 10000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBackoff:
+    """Pauses after pulls that failed."""
+
+    start: Annotated[float, Key(duration(0.1), "First pause.")] = 10.0
+    factor: Annotated[float, Key(number(1, 100), "How much longer each pause is than the one before.")] = 2.0
+    cap: Annotated[float, Key(duration(0.1), "Longest pause.")] = 300.0
+    classes: Annotated[
+        Mapping[str, Pairs],
+        Key(map_of(BACKOFF_CURVE, "class: start, factor, cap"), "Other pauses for single classes of errors."),
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageVerify:
+    """Who may use an image that is already on the node."""
+
+    policy: Annotated[
+        str,
+        Key(
+            choice("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"),
+            "Which present images a pod has to prove its access to.",
+        ),
+    ] = "NeverVerifyPreloadedImages"
+    allowlist: Annotated[
+        Words, Key(list_of(TEXT, "repositories"), "Repositories, or prefixes that end in /*, that need no proof.")
+    ] = ()
+    max_age: Annotated[float, Key(DURATION, "How long a proof counts; 0s = for ever.")] = 0.0
+
+
+REWRITE_RULE = record_with({"keepName": True, "only": False}, match=TEXT, replace=TEXT, keepName=BOOL, only=BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRewrite:
+    """Pulling from other repositories than those written."""
+
+    rules: Annotated[
+        tuple[Pairs, ...], Key(list_of(REWRITE_RULE, "match and replace"), "The first that matches a repository wins.")
+    ] = ()
+    auth: Annotated[
+        str, Key(choice("target", "original"), "`original`: also try the credentials of the written repository.")
+    ] = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageProgress:
+    """How often progress is told."""
+
+    every: Annotated[float, Key(DURATION, "Time between two events; 0s = not by time.")] = 60.0
+    bytes: Annotated[int, Key(SIZE, "Bytes between two events; 0 = not by bytes.")] = 2**30
+    percent: Annotated[int, Key(integer(0, 100), "Percent between two events; 0 = not by percent.")] = 0
+    events: Annotated[bool, Key(BOOL, "Tell progress as events of the pod.")] = True
+
+
+PREFETCH_LINE = record_with({"pin": False, "handler": ""}, image=TEXT, pin=BOOL, handler=TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePrefetch:
+    """Images fetched before they are needed."""
+
+    pods: Annotated[bool, Key(BOOL, "Fetch for pods bound to this node that an untouched kubelet will start.")] = False
+    list: Annotated[
+        tuple[Pairs, ...], Key(list_of(PREFETCH_LINE, "image, pin, handler"), "Images to have on the node.")
+    ] = ()
+    private: Annotated[bool, Key(BOOL, "Fetch with the pull secrets of pods too; every pod can use it then.")] = False
+    always: Annotated[bool, Key(BOOL, "Fetch images with pull policy Always too.")] = False
+    hold: Annotated[float, Key(DURATION, "How long what was fetched for a pod is pinned.")] = 3600.0
+    max: Annotated[int, Key(integer(0), "Prefetches that may run at once; 0 = none.")] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageCollection:
+    """Removing images."""
+
+    mode: Annotated[
+        str,
+        Key(
+            either("auto", choice("full", "age", "off")),
+            "`full`: by age and space; `age`: by age; `auto`: `age` beside a kubelet, else `full`.",
+        ),
+    ] = "auto"
+    high: Annotated[int, Key(integer(0, 100), "Percent of the disk at which space is made.")] = 85
+    low: Annotated[int, Key(integer(0, 100), "Percent of the disk down to which space is made.")] = 80
+    min_age: Annotated[float, Key(DURATION, "Images younger than this stay.")] = 120.0
+    max_age: Annotated[float, Key(DURATION, "Images unused for longer than this go; 0s = never.")] = 0.0
+    period: Annotated[float, Key(duration(1), "Time between two runs.")] = 300.0
+    inode_high: Annotated[int, Key(integer(0, 100), "Percent of inodes at which space is made.")] = 90
+    inode_low: Annotated[int, Key(integer(0, 100), "Percent of inodes down to which space is made.")] = 85
+    keep: Annotated[Words, Key(list_of(TEXT, "names"), "Images (globs over full names) that stay.")] = ()
+    keep_last: Annotated[int, Key(integer(0), "Newest names kept per repository; 0 = no such rule.")] = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
     """Image pulls."""
@@ -119,6 +224,91 @@ class Images:
         int | Literal["auto"],
         Key(either("auto", integer(0)), "Pulls that may run at once on this node; 0 = no limit."),
     ] = 3
+    serialize_pulls: Annotated[bool, Key(BOOL, "One pull at a time.")] = False
+    per_registry: Annotated[Mapping[str, int], Key(map_of(integer(1), "host: pulls"), "Pulls at once by registry.")] = (
+        field(default_factory=dict)
+    )
+    per_registry_default: Annotated[
+        int | Literal["none"], Key(either("none", integer(1)), "Pulls at once from any other registry.")
+    ] = "none"
+    registry_groups: Annotated[
+        Mapping[str, Words], Key(map_of(HOSTS, "name: hosts"), "Hosts that share one limit, under a name of its own.")
+    ] = field(default_factory=dict)
+    per_pod_max: Annotated[
+        int | Literal["auto"],
+        Key(either("auto", integer(0)), "Pulls at once for one pod; `auto` = one less than all; 0 = no limit."),
+    ] = "auto"
+    critical_reserve: Annotated[
+        int | Literal["auto"],
+        Key(either("auto", integer(0)), "Slots kept for critical pods; `auto` = 1 of 3 or more."),
+    ] = "auto"
+    large_image_size: Annotated[int, Key(SIZE, "From this size on an image is large; 0 = none is.")] = 2 * 2**30
+    large_max: Annotated[
+        int | Literal["auto"],
+        Key(either("auto", integer(0)), "Large images at once; `auto` = one less than all; 0 = no limit."),
+    ] = "auto"
+    head_start: Annotated[
+        tuple[Pairs, ...],
+        Key(
+            list_of(record_of(priority=integer(0, 2**31 - 1), start=DURATION), "priority and start"),
+            "How much earlier pods of at least a priority count as having asked; empty = the built-in table.",
+        ),
+    ] = ()
+    head_start_negative: Annotated[
+        float, Key(duration(-86400, 0), "The same for pods with a negative priority.")
+    ] = -60.0
+    size_rate: Annotated[int, Key(SIZE, "A pull counts as late as its size takes at this rate; 0 = no matter.")] = (
+        100 * 2**20
+    )
+    size_cap: Annotated[float, Key(DURATION, "Longest that size makes a pull count as late.")] = 120.0
+    size_unknown: Annotated[float, Key(DURATION, "The same for images of unknown size.")] = 10.0
+    fair_share: Annotated[float, Key(DURATION, "How much later a pod counts for each pull it has running.")] = 15.0
+    size_probe: Annotated[
+        str, Key(choice("off", "auto", "always"), "Ask the registry for sizes; `auto`: only while a pull waits anyway.")
+    ] = "auto"
+    size_probe_except: Annotated[Words, Key(HOSTS, "Registries that are never asked for sizes.")] = ("docker.io",)
+    dedupe: Annotated[bool, Key(BOOL, "Requests for one image share a pull.")] = True
+    always_join_max_age: Annotated[
+        float, Key(DURATION, "Age up to which a request with policy Always joins a running pull of a tag.")
+    ] = 60.0
+    cancel_grace: Annotated[float, Key(DURATION, "How long a pull runs on that nobody wants any more.")] = 0.0
+    cancel_keep_share: Annotated[float, Key(number(0, 1), "A pull this far is finished even if nobody wants it.")] = 0.9
+    registry_pull_qps: Annotated[float, Key(number(0, 10000), "Pulls that may begin per second; 0 = no limit.")] = 0.0
+    registry_burst: Annotated[int, Key(integer(1, 10000), "Pulls that may begin at once under that rate.")] = 10
+    per_registry_rate: Annotated[
+        Mapping[str, Pairs], Key(map_of(REGISTRY_RATE, "host: qps and burst"), "The same by registry.")
+    ] = field(default_factory=dict)
+    progress_timeout: Annotated[float, Key(DURATION, "A pull ends when it made no progress for this; 0s = never.")] = (
+        600.0
+    )
+    total_timeout: Annotated[float, Key(DURATION, "A pull ends after this; 0s = never.")] = 0.0
+    min_rate: Annotated[int, Key(SIZE, "A pull ends when it was slower for 5m, in bytes a second; 0 = never.")] = 0
+    backoff: ImageBackoff = field(default_factory=ImageBackoff)
+    auth_scope: Annotated[
+        str, Key(choice("all", "host"), "`host`: mirrors get no credentials unless mirrorAuth names them.")
+    ] = "all"
+    mirror_auth: Annotated[Words, Key(HOSTS, "Mirrors that get the credentials of their registry.")] = ()
+    provider_config: Annotated[
+        str, restart(MAYBE_PATH, "CredentialProviderConfig, file or directory; empty = none.")
+    ] = ""
+    provider_bin_dir: Annotated[str, restart(MAYBE_PATH, "Where credential provider plugins are; empty = none.")] = ""
+    node_config: Annotated[
+        str, restart(PATH, "Docker config of the node.", "/var/lib/kubelet/config.json and the kubelet's other places")
+    ] = ""
+    verify: ImageVerify = field(default_factory=ImageVerify)
+    rewrite: ImageRewrite = field(default_factory=ImageRewrite)
+    progress: ImageProgress = field(default_factory=ImageProgress)
+    prefetch: ImagePrefetch = field(default_factory=ImagePrefetch)
+    gc: ImageCollection = field(default_factory=ImageCollection)
+    fallback_to_present: Annotated[
+        bool, Key(BOOL, "Use what is present when a pull with policy Always reaches nobody.")
+    ] = False
+    always_cache: Annotated[float, Key(DURATION, "Time for which an answer to policy Always is reused.")] = 0.0
+    drain: Annotated[float, Key(DURATION, "Time that running pulls get when kepd ends.")] = 30.0
+    cgroup: Annotated[str, restart(TEXT, "Cgroup for unpacking with low weight; empty = none.")] = ""
+    profile: Annotated[
+        str, Key(choice("kepd", "kubelet"), "`kubelet`: first come first served, and that program's quirks.")
+    ] = "kepd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +350,11 @@ class Pods:
     name_suffix: Annotated[bool, restart(BOOL, "Append the node name to pod names, as a kubelet does.")] = True
     directory: Annotated[str, restart(PATH, "Pod directories and records.", "<stateDirectory>/pods")] = ""
     log_directory: Annotated[str, restart(PATH, "Container logs.")] = "/var/log/pods"
-    log_link_directory: Annotated[str, restart(PATH, "Links to the logs by container; empty = none.")] = (
+    log_link_directory: Annotated[str, restart(MAYBE_PATH, "Links to the logs by container; empty = none.")] = (
         "/var/log/containers"
     )
     logs: PodLogs = field(default_factory=PodLogs)
-    cgroup_root: Annotated[str, restart(TEXT, "Parent cgroup of all pods.")] = "kepd"
+    cgroup_root: Annotated[str, restart(RELATIVE_NAME, "Parent cgroup of all pods.")] = "kepd"
     max_restart_period: Annotated[float, Key(duration(1, 300), "Longest pause between two restarts.")] = 300.0
     reduced_backoff: Annotated[bool, Key(BOOL, "Begin restarts with 1s instead of 10s.")] = False
     post_start_timeout: Annotated[float, Key(DURATION, "Limit of a postStart hook; 0s = none.")] = 0.0
@@ -194,7 +384,10 @@ class Proxy:
 
     enabled: Annotated[bool, restart(BOOL, "Run the CRI proxy.")] = False
     socket: Annotated[str, restart(PATH, "Socket the proxy listens on.", "<runDirectory>/cri/cri.sock")] = ""
-    link: Annotated[str, restart(PATH, "Symlink that the kubelet connects to.", "<runDirectory>/cri/kubelet.sock")] = ""
+    link: Annotated[
+        str | None,
+        restart(MAYBE_PATH, "Symlink that the kubelet connects to; empty = none.", "<runDirectory>/cri/kubelet.sock"),
+    ] = None
     fail_open: Annotated[bool, Key(BOOL, "Let calls pass when kepd cannot decide.")] = True
     synthesize_runtime_config: Annotated[bool, Key(BOOL, "Answer RuntimeConfig for runtimes without it.")] = False
     assume_hidden_hooks: Annotated[bool, Key(BOOL, "Allow for preStop hooks that the kubelet runs unseen.")] = True

@@ -53,7 +53,9 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
         api=replace(configuration.api, socket=configuration.api.socket or f"{run}/kepd.sock"),
         pods=replace(configuration.pods, directory=configuration.pods.directory or f"{state}/pods"),
         proxy=replace(
-            proxy, socket=proxy.socket or f"{run}/cri/cri.sock", link=proxy.link or f"{run}/cri/kubelet.sock"
+            proxy,
+            socket=proxy.socket or f"{run}/cri/cri.sock",
+            link=f"{run}/cri/kubelet.sock" if proxy.link is None else proxy.link,
         ),
         services=replace(
             configuration.services,

@@ -8,7 +8,7 @@ Never: knows keys, files or defaults.
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agent.model.finding import printable, shown, suggestion
@@ -21,8 +21,11 @@ __all__ = [
     "DNS_NAME",
     "DURATION",
     "ENDPOINT",
+    "GROUP",
     "IP",
+    "MAYBE_PATH",
     "PATH",
+    "RELATIVE_NAME",
     "SIZE",
     "TEXT",
     "Kind",
@@ -34,6 +37,7 @@ __all__ = [
     "map_of",
     "number",
     "record_of",
+    "record_with",
 ]
 
 JsonSchema = dict[str, object]
@@ -75,11 +79,28 @@ BOOL = Kind("bool", _read_bool, {"type": "boolean"})
 
 def _read_path(value: object) -> str:
     text = _read_text(value)
-    _must(text == "" or text.startswith("/"), value, "an absolute path")
+    _must(text.startswith("/"), value, "an absolute path")
     return text
 
 
+def _read_maybe_path(value: object) -> str:
+    return "" if value == "" else _read_path(value)
+
+
 PATH = Kind("path", _read_path, {"type": "string"})
+MAYBE_PATH = Kind("path or empty", _read_maybe_path, {"type": "string"})
+
+
+def _read_group(value: object) -> str:
+    """A name, or a number that the kernel takes for a gid."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _read_text(value)
+    fits = text == "" or (int(text) <= LARGEST_GID if text.isdecimal() and len(text) <= 10 else not text.isdecimal())
+    _must(fits and " " not in text, value, "a group name, a gid up to 4294967294, or empty")
+    return text
+
+
+LARGEST_GID = 2**32 - 2
+GROUP = Kind("group", _read_group, {"type": ["string", "integer"]})
 TEXT = Kind("text", _read_text, {"type": "string"})
 
 
@@ -191,16 +212,19 @@ DNS_NAME = _matching(
     r"(?=.{0,253}\Z)(?:|[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*)",
     "a DNS name in lower case, such as node-1.example",
 )
+RELATIVE_NAME = _matching(
+    "name", r"(?!.*\.\.)[A-Za-z0-9][-A-Za-z0-9_./]{0,200}", "a name of letters, digits and - _ . / that begins with one"
+)
 CPU = _matching("CPU quantity", r"\d{1,9}(?:\.\d{1,3}|m)?", 'a number of CPUs, such as "4" or "500m"')
 
 
 def _read_endpoint(value: object) -> str:
     text = _read_text(value)
     right = "a unix socket, such as unix:///run/containerd/containerd.sock"
-    _must(text == "" or re.match(r"unix:///[^\s]+\Z", text) or re.match(r"/[^\s]+\Z", text), value, right)
+    _must(re.match(r"unix:///[^\s]+\Z", text) or re.match(r"/[^\s]+\Z", text), value, right)
     text = text.removeprefix("unix://")
     _must(len(text.encode()) <= 107, value, "within the 107 bytes a unix socket path may have")
-    return f"unix://{text}" if text else ""
+    return f"unix://{text}"
 
 
 ENDPOINT = Kind("unix endpoint", _read_endpoint, {"type": "string"})
@@ -314,6 +338,32 @@ def record_of(**fields: Kind) -> Kind:
     properties = {key: kind.schema for key, kind in fields.items()}
     schema: JsonSchema = {
         "type": "object", "properties": properties, "required": list(fields), "additionalProperties": False,
+    }  # fmt: skip
+    return Kind(right.removeprefix("a "), read, schema, show)
+
+
+def record_with(defaults: Mapping[str, object], **fields: Kind) -> Kind:
+    """A small map with fixed keys; those with a default may be left out. It is read into a tuple of pairs."""
+    needed = [key for key in fields if key not in defaults]
+    right = "a map with " + " and ".join(needed or ["some"]) + f" out of {', '.join(fields)}"
+
+    def read(value: object) -> tuple[tuple[str, object], ...]:
+        _must(isinstance(value, dict), value, right)
+        entries: dict[str, object] = value if isinstance(value, dict) else {}
+        for key in entries:
+            _must(key in fields, key, f"a key of {right}{suggestion(key, fields)}")
+        for key in needed:
+            _must(key in entries, value, f"{right}; {key} is missing")
+        return tuple(
+            (key, _inner(kind, entries[key], key) if key in entries else defaults[key]) for key, kind in fields.items()
+        )
+
+    def show(value: object) -> dict[str, object]:
+        return {key: fields[key].show(item) for key, item in value} if isinstance(value, tuple) else {}
+
+    properties = {key: kind.schema for key, kind in fields.items()}
+    schema: JsonSchema = {
+        "type": "object", "properties": properties, "required": needed, "additionalProperties": False,
     }  # fmt: skip
     return Kind(right.removeprefix("a "), read, schema, show)
 

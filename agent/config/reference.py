@@ -24,12 +24,15 @@ def as_document(configuration: Configuration, *, only: frozenset[str] | None = N
     for path, entry in all_keys(Configuration).items():
         if only is not None and path not in only:
             continue
+        value = value_at(configuration, entry)
+        if value is None:
+            continue
         *sections, name = path.split(".")
         holder = document
         for section in sections:
             inner = holder.setdefault(section, {})
             holder = inner if isinstance(inner, dict) else {}
-        holder[name] = json_like(entry.key.kind.show(value_at(configuration, entry)))
+        holder[name] = json_like(entry.key.kind.show(value))
     return document
 
 

@@ -8,17 +8,17 @@ Never: decides what a value may be (check.py) or lets one bad source hide the co
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config.check import Checked, Layer, check_layers, flatten
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
+from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["DEFAULT_FILE", "Flag", "Sources", "host_facts", "load"]
+__all__ = ["DEFAULT_FILE", "Flag", "Loaded", "Sources", "check", "host_facts", "load", "read"]
 
 DEFAULT_FILE = Path("/etc/kepd/config.yaml")
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -42,7 +42,6 @@ class Sources:
     settings: Sequence[str] = ()
     flags: Sequence[Flag] = ()
     planes: str | None = None
-    api_values: Mapping[str, str] = field(default_factory=dict)
 
 
 def host_facts(environment: Mapping[str, str]) -> HostFacts:
@@ -51,18 +50,36 @@ def host_facts(environment: Mapping[str, str]) -> HostFacts:
     return HostFacts.from_environment(socket.gethostname(), environment, is_in_cluster=in_cluster)
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the sources said at one moment, before it is checked."""
+
+    layers: tuple[Layer, ...]
+    findings: tuple[Finding, ...]
+
+
 def load(sources: Sources, facts: HostFacts) -> Checked:
     """Read all sources and check them together; defaults that depend on the host are filled in."""
+    return check(read(sources), facts)
+
+
+def read(sources: Sources) -> Loaded:
+    """Look at all sources."""
     layers: list[Layer] = []
     findings: list[Finding] = []
     main = sources.file or DEFAULT_FILE
-    if sources.file is not None or main.exists():
-        _read_file(main, layers, findings)
+    _read_file(main, layers, findings, may_be_absent=sources.file is None)
     for path in _drop_ins(main.parent / "config.d", findings):
         _read_file(path, layers, findings)
     layers.append(_environment_layer(sources.environment, findings))
     layers.append(_flag_layer(sources, findings))
-    layers.append(_api_layer(sources.api_values, findings))
+    return Loaded(tuple(layers), tuple(findings))
+
+
+def check(loaded: Loaded, facts: HostFacts, api_values: Mapping[str, str] | None = None) -> Checked:
+    """What the sources said, with values set through the API on top."""
+    findings = list(loaded.findings)
+    layers = [*loaded.layers, _api_layer(api_values or {}, findings)]
     checked = check_layers(layers, findings)
     if checked.configuration is None:
         return checked
@@ -80,9 +97,13 @@ def _drop_ins(folder: Path, findings: list[Finding]) -> list[Path]:
     return sorted(names, key=lambda path: os.fsencode(path.name))
 
 
-def _read_file(path: Path, layers: list[Layer], findings: list[Finding]) -> None:
+def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_be_absent: bool = False) -> None:
     try:
-        documents, duplicates = parse_documents(path.read_bytes(), str(path))
+        documents, duplicates = parse_documents(_read_bounded(path), str(path))
+    except FileNotFoundError as error:
+        if not may_be_absent:
+            findings.append(Finding(str(path), "", f"cannot be read: {error.strerror}"))
+        return
     except OSError as error:
         findings.append(Finding(str(path), "", f"cannot be read: {error.strerror}"))
         return
@@ -96,6 +117,14 @@ def _read_file(path: Path, layers: list[Layer], findings: list[Finding]) -> None
         layer, wrong = flatten(document, str(path))
         layers.append(layer)
         findings += wrong
+
+
+def _read_bounded(path: Path) -> bytes:
+    """A regular file, and of a huge one no more than shows that it is too large."""
+    if path.exists() and not path.is_file():
+        raise OSError(0, "is no regular file")
+    with path.open("rb") as source:
+        return source.read(MAX_BYTES + 1)
 
 
 def _environment_layer(environment: Mapping[str, str], findings: list[Finding]) -> Layer:

@@ -49,6 +49,7 @@ class Tree:
     items: list["Tree"] = field(default_factory=list)
     entries: dict[str, "Tree"] = field(default_factory=dict)
     weight: int = 1
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class _Builder:
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 done = self.stack.pop()
                 done.tree.weight += sum(child.weight for child in _children(done.tree))
+                done.tree.depth = 1 + max((child.depth for child in _children(done.tree)), default=0)
                 self._attach(done.tree, where)
                 if done.anchor:
                     self.anchors[done.anchor] = done.tree
@@ -98,6 +100,8 @@ class _Builder:
             self._refuse(where, f"alias *{event.anchor} refers to nothing complete above it")
             raise AssertionError
         self.nodes += target.weight - 1
+        if len(self.stack) + target.depth > MAX_DEPTH:
+            self._refuse(where, f"nested deeper than {MAX_DEPTH} levels once its aliases are expanded")
         return target
 
     def _open(self, kind: str, where: str, anchor: str | None) -> None:

@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -20,7 +19,7 @@ from agent.config.diff import ReloadPlan, plan_reload
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
-from agent.config.sources import Sources, load
+from agent.config.sources import Loaded, Sources, check, read
 
 __all__ = ["RunningConfiguration", "write_atomically"]
 
@@ -31,7 +30,10 @@ LAST_GOOD = "config.last.yaml"
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
     """A file that is there whole or not at all, also after a power cut."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
     try:
         os.fchmod(handle, mode)
         with os.fdopen(handle, "wb") as out:
@@ -39,6 +41,10 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
             out.flush()
             os.fsync(out.fileno())
         Path(name).replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
     except BaseException:
         with suppress(OSError):
             Path(name).unlink()
@@ -48,11 +54,15 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
 class RunningConfiguration:
     """`listeners` hear each new configuration with the plan that led to it."""
 
-    def __init__(self, sources: Sources, facts: HostFacts, checked: Checked, configuration: Configuration) -> None:
+    def __init__(self, sources: Sources, facts: HostFacts, loaded: Loaded, checked: Checked) -> None:
         self._sources = sources
+        self._loaded = loaded
+        self._api_values: dict[str, str] = {}
         self._facts = facts
         self._checked = checked
-        self._configuration = configuration
+        if checked.configuration is None:
+            raise ValueError("only a configuration that checked without findings can run")
+        self._configuration = checked.configuration
         self.listeners: list[Callable[[Configuration, ReloadPlan], None]] = []
 
     @property
@@ -66,12 +76,21 @@ class RunningConfiguration:
 
     def reload(self) -> Checked | ReloadPlan:
         """Read all sources again. Keys set through the API are given up: the sources say how it shall be."""
-        return self._take_over(replace(self._sources, api_values={}), dry_run=False)
+        loaded = read(self._sources)
+        outcome = self._take_over(check(loaded, self._facts), dry_run=False)
+        if isinstance(outcome, ReloadPlan):
+            self._loaded, self._api_values = loaded, {}
+        return outcome
 
     def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan:
-        """Set keys on top of all sources. Keys that need a restart refuse the whole call."""
-        sources = replace(self._sources, api_values={**self._sources.api_values, **values})
-        return self._take_over(sources, dry_run=dry_run, refuse_restart=True)
+        """Set keys on top of what was last read. Keys that need a restart refuse the whole call."""
+        api_values = {**self._api_values, **values}
+        checked = check(self._loaded, self._facts, api_values)
+        outcome = self._take_over(checked, dry_run=dry_run, refuse_restart=True)
+        refused = not isinstance(outcome, ReloadPlan) or bool(outcome.waiting_for_restart)
+        if not refused and not dry_run:
+            self._api_values = api_values
+        return outcome
 
     def keep_last_good(self) -> None:
         """Write the document in force where a later start can compare with it."""
@@ -81,16 +100,14 @@ class RunningConfiguration:
         except OSError as error:
             log.warning("config_copy_failed", path=str(path), error=error.strerror)
 
-    def _take_over(self, sources: Sources, *, dry_run: bool, refuse_restart: bool = False) -> Checked | ReloadPlan:
-        checked = load(sources, self._facts)
+    def _take_over(self, checked: Checked, *, dry_run: bool, refuse_restart: bool = False) -> Checked | ReloadPlan:
         if checked.configuration is None:
             for finding in checked.findings:
-                log.error("config_reload_refused", finding=str(finding))
+                log.error("config_reload_refused", finding=str(finding), is_answer=True)
             return checked
         plan = plan_reload(self._configuration, checked.configuration)
         if dry_run or (refuse_restart and plan.waiting_for_restart):
             return plan
-        self._sources = sources
         self._checked = checked
         self._configuration = plan.configuration
         log.info(

@@ -19,6 +19,8 @@ log = structlog.get_logger(plane="daemon")
 
 TURN_S = 1.0
 LATE_S = 0.05
+# Service managers give up on a start after 90 s; by then they hear what is still starting.
+LONGEST_START_S = 60.0
 
 
 class Manager(Protocol):
@@ -52,7 +54,7 @@ class Lifecycle:
         self._note_lag = note_lag
         self._told = ""
         self._is_ready = False
-        self._last_sign_s = clock.now_s()
+        self._began_s = self._last_sign_s = clock.now_s()
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
@@ -70,7 +72,8 @@ class Lifecycle:
     def look(self) -> None:
         """Tell the manager what has changed."""
         summary = self._board.summary()
-        if not self._is_ready and all(line.has_settled for line in self._board.lines()):
+        has_settled = all(line.has_settled for line in self._board.lines())
+        if not self._is_ready and (has_settled or self._clock.now_s() - self._began_s > LONGEST_START_S):
             self._is_ready = True
             self._told = summary
             self._manager.ready(summary)
@@ -79,6 +82,12 @@ class Lifecycle:
             self._told = summary
             self._manager.status(summary)
         self._give_sign()
+
+    def reloaded(self) -> None:
+        """A reload is over. Before the start is, there is nothing to say."""
+        if self._is_ready:
+            self._told = self._board.summary()
+            self._manager.ready(self._told)
 
     def overdue(self) -> list[str]:
         """Parts that are past the deadline they gave themselves."""

@@ -53,7 +53,8 @@ class RepeatCollapse:
         self._seen: OrderedDict[tuple[object, ...], tuple[int, float]] = OrderedDict()
 
     def __call__(self, _logger: object, method: str, fields: EventFields) -> EventFields:
-        if method not in ("warning", "error"):
+        # An answer to somebody who asked for something is shown every time.
+        if fields.pop("is_answer", False) or method not in ("warning", "error"):
             return fields
         key = tuple((name, str(value)) for name, value in fields.items() if not isinstance(value, float))
         now_s = self._monotonic_s()

@@ -62,15 +62,18 @@ def run(
 
 def start(sources: "Sources") -> int:
     """Read the configuration, wire, run. The exit code."""
+    # Until there is a configuration to reload, a reload is nothing to die of.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     import time
 
     from agent.api.socket_path import PathTaken
-    from agent.config.sources import host_facts, load
+    from agent.config.sources import check, host_facts, read
     from agent.daemon.configuration import RunningConfiguration
     from agent.daemon.logs import Levels, configure_logs
 
     facts = host_facts(os.environ)
-    checked = load(sources, facts)
+    loaded = read(sources)
+    checked = check(loaded, facts)
     if checked.configuration is None:
         for finding in checked.findings:
             click.echo(str(finding), err=True)
@@ -78,14 +81,14 @@ def start(sources: "Sources") -> int:
     telemetry = checked.configuration.telemetry
     levels = Levels(telemetry.verbosity, telemetry.vmodule)
     configure_logs(levels, telemetry.log_format, time.monotonic)
-    running = RunningConfiguration(sources, facts, checked, checked.configuration)
+    running = RunningConfiguration(sources, facts, loaded, checked)
     try:
         asyncio.run(serve(running, levels))
     except PathTaken as error:
         click.echo(f"kepd: {error}", err=True)
         return CONFLICT
     except OSError as error:
-        click.echo(f"kepd: {error}", err=True)
+        click.echo(f"kepd: {error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}", err=True)
         return FAILURE
     return 0
 
@@ -95,9 +98,10 @@ async def serve(running: "RunningConfiguration", levels: "Levels") -> None:
     from agent.daemon.tree import run_tree
     from agent.daemon.wiring import wire
 
-    daemon = wire(running, levels, os.environ)
     stop, hurry = asyncio.Event(), asyncio.Event()
-    listen_to_signals(daemon, stop, hurry)
+    ending = EndSignals(stop, hurry)
+    daemon = wire(running, levels, os.environ)
+    ending.attend(daemon)
     running.keep_last_good()
     try:
         await run_tree(daemon.units, daemon.clock, stop, hurry)
@@ -105,30 +109,34 @@ async def serve(running: "RunningConfiguration", levels: "Levels") -> None:
         await daemon.close()
 
 
-def listen_to_signals(daemon: "Daemon", stop: asyncio.Event, hurry: asyncio.Event) -> None:
-    """TERM and INT end, a second one hurries, HUP reloads."""
-    import structlog
+class EndSignals:
+    """TERM and INT end, a second one hurries, HUP reloads. They are heard from before wiring on."""
 
-    log = structlog.get_logger(plane="daemon")
-    loop = asyncio.get_running_loop()
+    def __init__(self, stop: asyncio.Event, hurry: asyncio.Event) -> None:
+        self._stop = stop
+        self._hurry = hurry
+        self._daemon: Daemon | None = None
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end)
+        loop.add_signal_handler(signal.SIGINT, self._end)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def end() -> None:
-        if stop.is_set():
-            hurry.set()
-            return
-        log.info("daemon_stopping", allowed_s=daemon.longest_stop_s, v=0)
-        daemon.manager.stopping()
-        daemon.manager.extend_timeout(daemon.longest_stop_s)
-        stop.set()
+    def attend(self, daemon: "Daemon") -> None:
+        """There is something to end now."""
+        self._daemon = daemon
 
-    def reload() -> None:
-        daemon.manager.reloading()
-        daemon.configuration.reload()
-        daemon.manager.ready(daemon.board.summary())
+    def _end(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        elif self._daemon is not None:
+            self._daemon.say_stopping()
+        self._stop.set()
 
-    loop.add_signal_handler(signal.SIGTERM, end)
-    loop.add_signal_handler(signal.SIGINT, end)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    def _reload(self) -> None:
+        if self._daemon is not None:
+            self._daemon.manager.reloading()
+            self._daemon.configuration.reload()
+            self._daemon.lifecycle.reloaded()
 
 
 main.add_command(config_commands)

@@ -56,6 +56,10 @@ class NodeFacts:
         """Lines of the board."""
         return self._board.lines()
 
+    def version(self) -> int:
+        """Grows with every change of a line."""
+        return self._board.feed.version
+
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:
         """Until the next reload."""
         if verbosity is not None:

@@ -39,6 +39,11 @@ def _locked(path: Path, what: str) -> int:
     while True:
         # O_NOFOLLOW: the directory is writable by all on many systems, so a link there is not to be trusted.
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if os.fstat(lock).st_uid != os.geteuid():
+            # Anybody may write to the directory; a file that somebody else put there is no lock of ours.
+            os.close(lock)
+            path.unlink()
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(lock, path):

@@ -7,6 +7,7 @@ Never: fails. A node without a runtime is a state, not an error.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,6 +24,7 @@ log = structlog.get_logger(plane="daemon")
 CALL_LIMIT_S = 3.0
 PAUSE_AWAY_S = 1.0
 PAUSE_THERE_S = 10.0
+NOT_TRIED = "not tried yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class RuntimeFacts:
     name: str = ""
     version: str = ""
     is_connected: bool = False
-    message: str = "not tried yet"
+    message: str = NOT_TRIED
     event_source: str = ""
 
 
@@ -48,10 +50,11 @@ class Runtime(Protocol):
 class RuntimeWatch:
     """Keeps `facts`. `connected` is set while the runtime answers."""
 
-    def __init__(self, runtime: Runtime, endpoint: str) -> None:
+    def __init__(self, runtime: Runtime, endpoint: str, now_s: Callable[[], float]) -> None:
         self.facts = RuntimeFacts(endpoint)
         self.connected = asyncio.Event()
         self._runtime = runtime
+        self._now_s = now_s
         self._hurry = asyncio.Event()
 
     def look_again(self) -> None:
@@ -65,7 +68,10 @@ class RuntimeWatch:
     async def run(self, report: Report) -> None:
         """Look for ever."""
         while True:
+            # Both calls are bounded; a look that lasts longer than both of them is stuck, and the watchdog shall know.
+            report.busy_until(self._now_s() + 3 * CALL_LIMIT_S)
             await self._look(report)
+            report.busy_until(None)
             pause_s = PAUSE_THERE_S if self.connected.is_set() else PAUSE_AWAY_S
             try:
                 await asyncio.wait_for(self._hurry.wait(), pause_s)
@@ -95,8 +101,8 @@ class RuntimeWatch:
             report.ready(f"{found.name} {found.version}")
 
     def _lost(self, report: Report, message: str) -> None:
-        if self.facts.is_connected or self.facts.message != message:
-            log.warning("runtime_lost", endpoint=self.facts.endpoint, error=message)
+        is_news = self.facts.is_connected or self.facts.message == NOT_TRIED
+        log.warning("runtime_lost", endpoint=self.facts.endpoint, error=message, v=0 if is_news else 3)
         self.facts = replace(self.facts, is_connected=False, message=message)
         self.connected.clear()
         report.degraded(f"{self.facts.endpoint} {message}")

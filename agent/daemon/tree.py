@@ -18,6 +18,7 @@ from typing import Protocol
 
 import structlog
 
+from agent.daemon.plane_lock import PlaneTaken
 from agent.model.component import Report
 
 __all__ = ["Unit", "flattened", "run_tree"]
@@ -52,6 +53,10 @@ class Unit:
 
 class EndedByItself(Exception):
     """A unit returned although nobody asked it to."""
+
+
+# Failures of the surroundings: their text says all, a traceback would only bury it.
+EXPECTED = (EndedByItself, PlaneTaken, OSError)
 
 
 def flattened(error: BaseException) -> list[BaseException]:
@@ -95,7 +100,7 @@ async def supervise(unit: Unit, clock: Clock) -> None:
                 unit=unit.name,
                 error=text,
                 restart_in_s=pause_s,
-                exc_info=None if isinstance(error, EndedByItself) else causes[0],
+                exc_info=None if isinstance(causes[0], EXPECTED) else causes[0],
             )
             unit.report.failed(f"{text}; starts again in {pause_s:g} s", clock.wall_s() + pause_s)
         await clock.sleep(pause_s)

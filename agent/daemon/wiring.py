@@ -6,6 +6,7 @@ which comes last, finishes its calls while the planes still run.
 Never: decides anything at run time.
 """
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -64,13 +65,19 @@ class Daemon:
     clock: SystemClock
     cri: CriRuntime
     containerd: Containerd
-    board: Board
+    lifecycle: Lifecycle
     resources: ExitStack = field(default_factory=ExitStack)
 
     @property
     def longest_stop_s(self) -> float:
         """How long an end may take."""
         return sum(unit.stop_s for unit in self.units)
+
+    def say_stopping(self) -> None:
+        """The end begins."""
+        log.info("daemon_stopping", allowed_s=self.longest_stop_s, v=0)
+        self.manager.stopping()
+        self.manager.extend_timeout(self.longest_stop_s)
 
     async def close(self) -> None:
         """After all units have ended."""
@@ -101,9 +108,10 @@ class _Parts:
             observe=self._called,
         )
         self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self._called)
-        self.watch = RuntimeWatch(self.cri, runtime.endpoint)
+        self.watch = RuntimeWatch(self.cri, runtime.endpoint, self.clock.now_s)
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
+        self.access = access_rule(configuration)
         self.resources = ExitStack()
 
     def _called(self, method: str, code: str, duration_s: float) -> None:
@@ -121,7 +129,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     parts = _Parts(running, levels, environment)
     configuration = parts.configuration
     read_gid = find_gid(configuration.api.read_group)
-    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, -1 if read_gid is None else read_gid)
+    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     units = [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
     pods_view, planes = _planes(parts)
@@ -132,7 +140,16 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         units.append(parts.unit("http", _http(parts, lifecycle).run))
     units.append(_api(parts, pods_view, read_gid))
     _follow_reloads(parts)
-    return Daemon(units, running, parts.manager, parts.clock, parts.cri, parts.containerd, parts.board, parts.resources)
+    return Daemon(
+        units=units,
+        configuration=running,
+        manager=parts.manager,
+        clock=parts.clock,
+        cri=parts.cri,
+        containerd=parts.containerd,
+        lifecycle=lifecycle,
+        resources=parts.resources,
+    )
 
 
 def _lag_noter(metrics: Metrics) -> Callable[[float], None]:
@@ -202,8 +219,7 @@ def _api(parts: _Parts, pods: PodService, read_gid: int | None) -> Unit:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
-        gid = -1 if read_gid is None else read_gid
-        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, gid)
+        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, shared_gid(read_gid))
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
     facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
@@ -216,20 +232,39 @@ def _api(parts: _Parts, pods: PodService, read_gid: int | None) -> Unit:
         services,
         listener,
         Path(configuration.node.run_directory) / "private",
-        lambda: _access_rule(parts.running.configuration),
+        lambda: parts.access,
         parts.metrics.api_called,
     )
     unit = parts.unit("api", server.run)
     return Unit(unit.name, unit.run, unit.report, stop_s=server.stop_grace_s + 2.0)
 
 
-def _access_rule(configuration: Configuration) -> AccessRule:
+def access_rule(configuration: Configuration) -> AccessRule:
+    """The rule with its groups looked up; done once per configuration, because looking up may take long."""
     api = configuration.api
     return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group)
 
 
+def shared_gid(gid: int | None) -> int:
+    """The group that gets a file, or none."""
+    return -1 if gid is None else gid
+
+
+def share_again(configuration: Configuration, gid: int) -> None:
+    """After a reload another group may enter."""
+    for path in (configuration.node.run_directory, configuration.api.socket):
+        try:
+            os.chown(path, -1, gid)
+        except OSError as error:
+            log.warning("api_group_not_changed", path=path, gid=gid, error=error.strerror)
+
+
 def _follow_reloads(parts: _Parts) -> None:
     def take_over(configuration: Configuration, _plan: ReloadPlan) -> None:
+        rule = access_rule(configuration)
+        if rule.read_gid != parts.access.read_gid:
+            share_again(configuration, rule.read_gid or 0)
+        parts.access = rule
         parts.levels.verbosity = configuration.telemetry.verbosity
         parts.levels.planes = dict(configuration.telemetry.vmodule)
         parts.cri.request_timeout_s = configuration.runtime.request_timeout

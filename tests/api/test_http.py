@@ -90,6 +90,44 @@ async def test_metrics_are_openmetrics_when_asked_for() -> None:
         assert line in plain.body
 
 
+async def test_an_invented_version_gets_the_plain_format() -> None:
+    metrics = Metrics("1", Board(lambda: 0.0).lines)
+    page = metrics.page({}, {"accept": "application/openmetrics-text;version=abc"})
+
+    assert (page.status, b"kepd_build_info" in page.body) == (200, True)
+
+
+async def test_those_who_do_not_read_keep_nobody_out(free_port: int, pages: dict[str, object]) -> None:
+    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        idle = [await asyncio.open_connection("127.0.0.1", free_port) for _ in range(200)]
+        answer = await ask(free_port, b"GET /ok HTTP/1.1\r\n\r\n")
+        for _, writer in idle:
+            writer.close()
+        task.cancel()
+
+    assert b"200 OK" in answer
+
+
+async def test_a_page_that_fails_is_told_and_the_others_go_on(free_port: int) -> None:
+    def broken(query: object, headers: object) -> Page:
+        raise ValueError("secret")
+
+    server = HttpServer(f"127.0.0.1:{free_port}", {"/bad": broken})
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        answer = await ask(free_port, b"GET /bad HTTP/1.1\r\n\r\n")
+        task.cancel()
+
+    assert b"500 Internal" in answer
+    assert b"secret" not in answer
+
+
 def test_a_value_on_a_bound_counts_below_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 3.0):

@@ -237,6 +237,41 @@ async def test_a_watcher_that_does_not_read_is_told_to_come_again(short_path: Pa
         assert cut.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
+    from agent.api.peer import MAX_CONNECTIONS_PER_USER, Peer, PeerRelay
+
+    relay = PeerRelay(socket.socket(), "x")
+    relay._listener.close()
+    relay._peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
+
+    assert not relay._has_room(Peer(1, 1000, 1000))
+    assert relay._has_room(Peer(1, 1001, 1001))
+    assert relay._has_room(Peer(1, 0, 0))
+
+
+async def test_a_filtered_watch_tells_when_an_object_stops_matching(short_path: Path) -> None:
+    async with serving(short_path) as api, api.channel() as channel:
+        api.pods.pods.put("a", pod("a"))
+        stream = channel.unary_stream(
+            "/kepd.v1.PodService/WatchPods",
+            request_serializer=pod_pb2.WatchPodsRequest.SerializeToString,
+            response_deserializer=pod_pb2.WatchPodsResponse.FromString,
+        )(pod_pb2.WatchPodsRequest(filter="phase=Running"))
+        kinds = [(await stream.read()).type, (await stream.read()).type]
+        api.pods.pods.put("a", PodState(namespace="default", name="a", uid="a", phase="Failed"))
+        kinds.append((await stream.read()).type)
+        api.pods.pods.put("a", pod("a"))
+        kinds.append((await stream.read()).type)
+        stream.cancel()
+
+        assert kinds == [
+            list_pb2.CHANGE_TYPE_ADDED,
+            list_pb2.CHANGE_TYPE_BOOKMARK,
+            list_pb2.CHANGE_TYPE_DELETED,
+            list_pb2.CHANGE_TYPE_ADDED,
+        ]
+
+
 async def test_health_per_part(short_path: Path) -> None:
     """API-01."""
 

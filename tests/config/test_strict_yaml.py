@@ -77,6 +77,14 @@ def test_texts_that_break_a_bound_are_refused_in_one_line(text: str | bytes, com
     assert str(refused.value).startswith("f")
 
 
+def test_aliases_that_multiply_depth_are_refused() -> None:
+    levels = ["a0: &a0 " + "{x: " * 50 + "1" + "}" * 50]
+    levels += [f"a{n}: &a{n} " + "{x: " * 50 + f"*a{n - 1}" + "}" * 50 for n in range(1, 40)]
+
+    with pytest.raises(UnreadableYaml, match="once its aliases are expanded"):
+        parse_documents("\n".join(levels), "f")
+
+
 def test_several_documents_and_empty_ones() -> None:
     documents, _ = parse_documents("---\na: 1\n---\n---\nb: 2\n", "f")
 

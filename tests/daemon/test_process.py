@@ -58,12 +58,10 @@ def test_ten_megabytes_of_aliases_are_one_line(short_path: Path) -> None:
     huge = short_path / "huge.yaml"
     huge.write_text("a: [" + "*a," * 3_500_000 + "]")
     for path in (bomb, huge):
-        began_s = time.monotonic()
         done = run_to_end("config", "check", "--config", str(path))
 
         assert done.returncode == 78
         assert len(done.stderr.splitlines()) == 1
-        assert time.monotonic() - began_s < 5
 
 
 def test_a_socket_in_use_is_refused_by_name_and_a_stale_one_replaced(kepd: Kepd) -> None:
@@ -133,24 +131,65 @@ def test_the_service_manager_hears_ready_reload_status_watchdog_and_stop(short_p
     manager.close()
 
 
-def test_a_second_term_hurries(kepd: Kepd) -> None:
+def test_term_tells_watchers_to_come_again(kepd: Kepd) -> None:
+    """A stream would never end by itself, so the end does not wait for it."""
     kepd.start("--planes", "")
     kepd.wait(lambda: kepd.get("/livez")[0] == 200, "an answer")
     watcher = subprocess.Popen(
         [str(PROGRAMS / "kepctl"), "--endpoint", str(kepd.socket), "api", "grpc.health.v1.Health/Watch"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert watcher.stdout is not None
     watcher.stdout.readline()
+    assert kepd.end(within_s=10) == 0
+    _, complaint = watcher.communicate(timeout=10)
+
+    assert watcher.returncode == 4
+    assert "Traceback" not in complaint
+
+
+def test_a_reload_before_there_is_anything_to_reload_does_no_harm(kepd: Kepd) -> None:
+    kepd.start("--planes", "")
     assert kepd.process is not None
-    kepd.process.send_signal(signal.SIGTERM)
-    time.sleep(0.5)
-    assert kepd.process.poll() is None, "a stream is open, so the end waits for it"
-    began_s = time.monotonic()
-    assert kepd.end(signal.SIGTERM) == 0
-    assert time.monotonic() - began_s < 3
-    watcher.wait(10)
-    watcher.stdout.close()
+    kepd.wait(lambda: "SigCgt" in Path(f"/proc/{kepd.process.pid}/status").read_text(), "a process")
+    for _ in range(200):
+        if kepd.socket.exists():
+            break
+        if ignores_hup(kepd.process.pid):
+            kepd.process.send_signal(signal.SIGHUP)
+        time.sleep(0.005)
+    kepd.wait(lambda: kepd.get("/livez")[0] == 200, "an answer")
+
+
+def ignores_hup(pid: int) -> bool:
+    """Whether the program has begun and says what becomes of the signal."""
+    masks = [
+        line.split()[1]
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line[:6] in ("SigIgn", "SigCgt")
+    ]
+    return any(int(mask, 16) & 1 for mask in masks)
+
+
+def test_directories_that_are_not_ours_alone_are_refused_and_left_as_they_are(short_path: Path, free_port: int) -> None:
+    shared = short_path / "run"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with Kepd(short_path, free_port) as kepd:
+        kepd.start("--planes", "")
+        assert kepd.process is not None
+        assert kepd.process.wait(10) == 6
+        assert f"kepd: {shared} belongs to uid" in kepd.log.read_text()
+        assert shared.stat().st_mode & 0o777 == 0o777
+
+
+def test_what_was_edited_meanwhile_does_not_ride_along_with_config_set(kepd: Kepd) -> None:
+    kepd.start("--planes", "")
+    kepd.wait(lambda: kepd.get("/livez")[0] == 200 and kepd.socket.exists(), "an answer")
+    kepd.write_config("unix:///other.sock", "images: {maxParallelPulls: 9}\n")
+    done = kepd.ctl("config", "set", "telemetry.verbosity=3")
+
+    assert done.stdout == "telemetry.verbosity: 2 -> 3\n", done.stderr
 
 
 def test_a_socket_from_the_service_manager_is_taken_over(short_path: Path, free_port: int) -> None:

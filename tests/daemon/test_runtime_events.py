@@ -26,7 +26,7 @@ class NoContainerd(FakeContainerd):
 
 async def followed(cri: FakeCri, containerd: FakeContainerd, change: Any) -> tuple[list[RuntimeEvent], RuntimeWatch]:
     board, clock = Board(lambda: 0.0), SystemClock()
-    watch = RuntimeWatch(cri, "fake")
+    watch = RuntimeWatch(cri, "fake", clock.now_s)
     events = RuntimeEvents(cri, containerd, watch, clock)
     seen: list[RuntimeEvent] = []
 
@@ -102,7 +102,7 @@ def test_two_lists_tell_what_happened_between_them() -> None:
 
 async def test_a_slow_listener_gets_lost_in_place_of_what_it_missed() -> None:
     cri = FakeCri()
-    events = RuntimeEvents(cri, FakeContainerd(), RuntimeWatch(cri, "fake"), SystemClock())
+    events = RuntimeEvents(cri, FakeContainerd(), RuntimeWatch(cri, "fake", SystemClock().now_s), SystemClock())
     listener = events.listen()
     await anext(listener)
     for number in range(1500):
