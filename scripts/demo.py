@@ -2,7 +2,7 @@
 """The demonstration behind scripts/run: examples/ on a real containerd, shown in the terminal.
 
 Owns: choosing the containerd (the system's if one answers, else a private one of the lab), a kepd with directories of
-its own, and taking everything away at the end.
+its own, and taking everything away at the end, whichever way the end comes: Ctrl-C, a signal, or kepd dying early.
 Never: touches pods, images or files that it did not make itself.
 """
 
@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.lab import Image, Lab
@@ -26,6 +26,7 @@ PROGRAMS = Path(sys.executable).parent
 SYSTEM_SOCKET = Path("/run/containerd/containerd.sock")
 IMAGE = "localhost/kepd/hello:1"
 LIMIT_S = 30.0
+CGROUPS_GO_WITHIN_S = 5.0
 
 
 def say(text: str) -> None:
@@ -48,10 +49,14 @@ def system_runtime(folder: Path) -> Iterator[str]:
     """The system's containerd, with the image of the examples for as long as we need it."""
     from tests.lab.images import build
 
-    archive = build(Image(name="kepd/hello"), Path("/bin/busybox"), folder).archive(IMAGE, folder / "hello.tar")
     ctr = ["ctr", "-a", str(SYSTEM_SOCKET), "-n", "k8s.io", "images"]
-    subprocess.run([*ctr, "import", str(archive)], check=True, capture_output=True)
+    known = subprocess.run([*ctr, "ls", "-q", f"name=={IMAGE}"], check=True, capture_output=True, text=True).stdout
+    if known.strip():
+        yield f"unix://{SYSTEM_SOCKET}"
+        return
+    archive = build(Image(name="kepd/hello"), Path("/bin/busybox"), folder).archive(IMAGE, folder / "hello.tar")
     try:
+        subprocess.run([*ctr, "import", str(archive)], check=True, capture_output=True)
         yield f"unix://{SYSTEM_SOCKET}"
     finally:
         subprocess.run([*ctr, "rm", IMAGE], check=False, capture_output=True)
@@ -80,48 +85,87 @@ def write_configuration(folder: Path, endpoint: str) -> Path:
 
 
 @contextmanager
-def daemon(folder: Path, endpoint: str) -> Iterator[None]:
-    """kepd with the examples. At the end its pods go first, then the daemon."""
+def daemon(folder: Path, endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
+    """kepd with the examples. At the end its pods go first, then the daemon, then what is left of either."""
     manifests = folder / "manifests"
     manifests.mkdir()
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         shutil.copy(path, manifests)
-    config = write_configuration(folder, endpoint)
+    command = [str(PROGRAMS / "kepd"), "run", "--config", str(write_configuration(folder, endpoint))]
     os.environ["KEPD_ENDPOINT"] = str(folder / "run" / "kepd.sock")
-    with (folder / "kepd.log").open("w") as log:
-        kepd = subprocess.Popen([str(PROGRAMS / "kepd"), "run", "--config", str(config)], stdout=log, stderr=log)
+    with ExitStack() as stack:
+        stack.callback(remove_cgroups, f"kepd-demo-{os.getpid()}")
+        stack.callback(remove_pods_left, folder, endpoint)
+        with (folder / "kepd.log").open("w") as log:
+            # In a session of its own, so that Ctrl-C reaches this program alone and kepd lives to end the pods.
+            kepd = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        stack.callback(end, kepd)
+        try:
+            yield kepd
+        finally:
+            for path in manifests.iterdir():
+                path.unlink()
+            wait_for(lambda: pods() == [], "the pods to end", kepd)
+
+
+def end(kepd: subprocess.Popen[bytes]) -> None:
+    """TERM, and KILL for one that does not heed it."""
+    kepd.send_signal(signal.SIGTERM)
     try:
-        yield
-    finally:
-        for path in manifests.iterdir():
-            path.unlink()
-        wait_for(lambda: not pods(), "the pods to end")
-        kepd.send_signal(signal.SIGTERM)
         kepd.wait(LIMIT_S)
-        remove_cgroups(f"kepd-demo-{os.getpid()}")
+    except subprocess.TimeoutExpired:
+        kepd.kill()
+        kepd.wait()
+
+
+def remove_pods_left(folder: Path, endpoint: str) -> None:
+    """Only if kepd did not come to it: a containerd that is not ours must not be left with our pods."""
+    from agent.wire.cri import runtime_v1_pb2 as pb
+    from tests.lab.cri import Cri
+
+    with suppress(FileNotFoundError):
+        instance = (folder / "state" / "instance").read_text("ascii").strip()
+        cri = Cri(Path(endpoint.removeprefix("unix://")))
+        for pod in cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items:
+            if pod.annotations.get("kepd.dev/instance") == instance:
+                cri.call("StopPodSandbox", pb.StopPodSandboxRequest(pod_sandbox_id=pod.id))
+                cri.call("RemovePodSandbox", pb.RemovePodSandboxRequest(pod_sandbox_id=pod.id))
+        cri.close()
 
 
 def remove_cgroups(name: str) -> None:
-    """The runtime leaves empty groups behind."""
-    for folder in sorted(Path("/sys/fs/cgroup").glob(f"**/{name}/**/"), reverse=True):
-        folder.rmdir()
+    """The runtime leaves empty groups behind; what has only just ended may keep one for a moment."""
+    deadline_s = time.monotonic() + CGROUPS_GO_WITHIN_S
+    while left := [Path(path) for path, *_ in os.walk("/sys/fs/cgroup", topdown=False) if name in Path(path).parts]:
+        for folder in left:
+            with suppress(OSError):
+                folder.rmdir()
+        if time.monotonic() > deadline_s:
+            say(f"these control groups could not be removed: {', '.join(map(str, left))}")
+            return
+        time.sleep(0.05)
 
 
-def pods() -> list[dict[str, object]]:
+def pods() -> list[dict[str, object]] | None:
+    """None if the daemon does not answer, which is something else than no pods."""
     command = [str(PROGRAMS / "kepctl"), "get", "pods", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found: list[dict[str, object]] = json.loads(done.stdout)["items"] if done.returncode == 0 else []
+    if done.returncode != 0:
+        return None
+    found: list[dict[str, object]] = json.loads(done.stdout)["items"]
     return found
 
 
 def are_running() -> bool:
     found = pods()
-    return bool(found) and all(pod["phase"] == "Running" for pod in found)
+    return bool(found) and all(pod["phase"] == "Running" for pod in found or ())
 
 
-def wait_for(condition: object, what: str) -> None:
+def wait_for(condition: Callable[[], object], what: str, kepd: subprocess.Popen[bytes]) -> None:
     deadline_s = time.monotonic() + LIMIT_S
-    while not condition():  # type: ignore[operator]
+    while not condition():
+        if kepd.poll() is not None:
+            raise SystemExit(f"kepd ended with status {kepd.returncode} while this waited for {what}")
         if time.monotonic() > deadline_s:
             raise SystemExit(f"waited {LIMIT_S:g} s for {what} in vain")
         time.sleep(0.1)
@@ -138,40 +182,56 @@ def last_lines(folder: Path) -> str:
 
 
 def interrupted(*_: object) -> None:
+    """Only once: a second Ctrl-C must not end the cleaning up."""
+    answer_signals(signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def answer_signals(answer: Callable[..., None] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, answer)
+
+
+def demonstrate(stack: ExitStack, folder: Path, *, once: bool) -> None:
+    if system_containerd_answers():
+        say(f"using the containerd of this system at {SYSTEM_SOCKET}")
+        endpoint = stack.enter_context(system_runtime(folder))
+    else:
+        say("no containerd answers on this system: starting a private one")
+        endpoint = stack.enter_context(private_runtime())
+    say("starting kepd with the manifests of examples/")
+    kepd = stack.enter_context(daemon(folder, endpoint))
+    wait_for(are_running, "the pods to run", kepd)
+    show("status")
+    show("get", "pods", "-o", "wide")
+    show("get", "containers")
+    wait_for(lambda: last_lines(folder), "a line from the containers", kepd)
+    print(f"\n{last_lines(folder)}\n", flush=True)
+    if not once:
+        say("Ctrl-C ends it; try: kepctl --endpoint " + os.environ["KEPD_ENDPOINT"] + " get pods")
+        subprocess.run([str(PROGRAMS / "kepctl"), "get", "pods", "-w"], check=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__)
     parser.add_argument("--once", action="store_true", help="show it once and end")
     once = parser.parse_args().once
-    signal.signal(signal.SIGTERM, interrupted)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kepd-demo-")))
-        if system_containerd_answers():
-            say(f"using the containerd of this system at {SYSTEM_SOCKET}")
-            endpoint = stack.enter_context(system_runtime(folder))
-        else:
-            say("no containerd answers on this system: starting a private one")
-            endpoint = stack.enter_context(private_runtime())
-        say("starting kepd with the manifests of examples/")
+    answer_signals(interrupted)
+    with tempfile.TemporaryDirectory(prefix="kepd-demo-") as name:
+        folder = Path(name)
         try:
-            stack.enter_context(daemon(folder, endpoint))
-            wait_for(are_running, "the pods to run")
-            show("status")
-            show("get", "pods", "-o", "wide")
-            show("get", "containers")
-            wait_for(lambda: last_lines(folder), "a line from the containers")
-            print(f"\n{last_lines(folder)}\n", flush=True)
-            if not once:
-                say("Ctrl-C ends it; try: kepctl --endpoint " + os.environ["KEPD_ENDPOINT"] + " get pods")
-                subprocess.run([str(PROGRAMS / "kepctl"), "get", "pods", "-w"], check=False)
-        except KeyboardInterrupt:
-            print(flush=True)
+            with ExitStack() as stack:
+                try:
+                    demonstrate(stack, folder, once=once)
+                except KeyboardInterrupt:
+                    print(flush=True)
+                finally:
+                    answer_signals(signal.SIG_IGN)
+                say("ending the pods, then kepd")
         except (subprocess.CalledProcessError, SystemExit):
-            print((folder / "kepd.log").read_text(), file=sys.stderr)
+            with suppress(FileNotFoundError):
+                print((folder / "kepd.log").read_text(), file=sys.stderr)
             raise
-        say("ending the pods, then kepd")
     say("nothing is left behind")
     return 0
 

@@ -18,13 +18,14 @@ from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
 from agent.model import exit_codes
-from agent.wire.kepd.v1 import node_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 SERVICES: tuple[ServiceDescriptor, ...] = (
     node_pb2.DESCRIPTOR.services_by_name["NodeService"],
+    image_pb2.DESCRIPTOR.services_by_name["ImageService"],
     pod_pb2.DESCRIPTOR.services_by_name["PodService"],
 )
 

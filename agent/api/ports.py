@@ -8,10 +8,13 @@ from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
 from agent.model.component import Component
 from agent.model.feed import Feed
+from agent.model.image_pull import PullOutcome, PullRequest
+from agent.model.image_report import CollectionState, MirrorState, PullExplanation
+from agent.model.image_state import ImageState, LimitState, PullState
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["ConfigurationView", "NodeView", "PodView"]
+__all__ = ["ConfigurationView", "ImageView", "NodeView", "PodView", "PullView"]
 
 
 class NodeView(Protocol):
@@ -20,6 +23,8 @@ class NodeView(Protocol):
     def node(self) -> node_pb2.Node: ...
 
     def components(self) -> Sequence[Component]: ...
+
+    def version(self) -> int: ...
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None: ...
 
@@ -39,3 +44,36 @@ class PodView(Protocol):
 
     @property
     def pods(self) -> Feed[PodState]: ...
+
+
+class PullView(Protocol):
+    """The pull queue."""
+
+    @property
+    def pulls(self) -> Feed[PullState]: ...
+
+    def limits(self) -> Sequence[LimitState]: ...
+
+    def set_limit(self, registry: str, limit: int) -> None: ...
+
+    async def request(self, request: PullRequest) -> PullOutcome: ...
+
+    def order(self, request: PullRequest) -> None: ...
+
+    def cancel(self, pull_id: str) -> bool: ...
+
+    def retry(self, namespace: str, pod: str) -> int: ...
+
+
+class ImageView(Protocol):
+    """Images of the node: what there is, what is fetched ahead, what goes."""
+
+    async def images(self) -> Sequence[ImageState]: ...
+
+    async def collect(self, *, dry_run: bool) -> CollectionState: ...
+
+    async def prefetch(self, images: Sequence[tuple[str, bool]]) -> tuple[int, int]: ...
+
+    async def mirrors(self) -> Sequence[MirrorState]: ...
+
+    async def explain(self, image: str) -> PullExplanation: ...

@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "cancel": ("images", "Give up what was asked for."),
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Look at, change, reload or check the configuration."),
-    "explain": ("topology", "Say why things are as they are."),
+    "explain": ("explain", "Say why things are as they are."),
     "gc": ("images", "Collect images."),
     "get": ("get", "List objects."),
     "health": ("node", "Is every part of the daemon well?"),

@@ -45,7 +45,8 @@ def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) ->
     from agent.config.sources import Sources, host_facts, load
 
     sources = Sources(file=file, environment=os.environ, settings=settings, planes=planes)
-    outcome = load(sources, host_facts(os.environ))
+    asked = click.get_current_context().obj
+    outcome = load(sources, host_facts(os.environ), asked() if callable(asked) else ())
     for finding in outcome.findings:
         click.echo(str(finding), err=True)
     if outcome.configuration is None:

@@ -53,7 +53,7 @@ def camel(name: str) -> str:
     return head + "".join(ACRONYMS.get(word, word.capitalize()) for word in rest)
 
 
-ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM"})
+ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM", "qps": "QPS"})
 
 
 def _default(entry: "Field[object]") -> object:

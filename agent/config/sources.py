@@ -7,18 +7,18 @@ Never: decides what a value may be (check.py) or lets one bad source hide the co
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.config.check import Checked, Layer, check_layers, flatten
+from agent.config.check import DEFAULT_ORIGIN, Checked, Layer, check_layers, flatten
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
 from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["DEFAULT_FILE", "Flag", "Loaded", "Sources", "check", "host_facts", "load", "read"]
+__all__ = ["DEFAULT_FILE", "Flag", "FurtherCheck", "Loaded", "Sources", "check", "host_facts", "load", "read"]
 
 DEFAULT_FILE = Path("/etc/kepd/config.yaml")
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -58,9 +58,12 @@ class Loaded:
     findings: tuple[Finding, ...]
 
 
-def load(sources: Sources, facts: HostFacts) -> Checked:
+FurtherCheck = Callable[[Configuration], Sequence[Finding]]
+
+
+def load(sources: Sources, facts: HostFacts, further: Sequence[FurtherCheck] = ()) -> Checked:
     """Read all sources and check them together; defaults that depend on the host are filled in."""
-    return check(read(sources), facts)
+    return check(read(sources), facts, further=further)
 
 
 def read(sources: Sources) -> Loaded:
@@ -76,14 +79,28 @@ def read(sources: Sources) -> Loaded:
     return Loaded(tuple(layers), tuple(findings))
 
 
-def check(loaded: Loaded, facts: HostFacts, api_values: Mapping[str, str] | None = None) -> Checked:
-    """What the sources said, with values set through the API on top."""
+def check(
+    loaded: Loaded,
+    facts: HostFacts,
+    api_values: Mapping[str, str] | None = None,
+    further: Sequence[FurtherCheck] = (),
+) -> Checked:
+    """What the sources said, with values set through the API on top. `further`: what planes know about values."""
     findings = list(loaded.findings)
     layers = [*loaded.layers, _api_layer(api_values or {}, findings)]
     checked = check_layers(layers, findings)
     if checked.configuration is None:
         return checked
-    return Checked(fill_defaults(checked.configuration, facts), (), checked.origins)
+    configuration = fill_defaults(checked.configuration, facts)
+    found = [_placed(finding, checked.origins) for ask in further for finding in ask(configuration)]
+    return Checked(None if found else configuration, tuple(found), checked.origins)
+
+
+def _placed(finding: Finding, origins: Mapping[str, str]) -> Finding:
+    """A plane names the key; where its value comes from is known here."""
+    path = finding.path.partition("[")[0]
+    where = next((origin for key, origin in origins.items() if key.startswith(path) and origin != DEFAULT_ORIGIN), "")
+    return finding if finding.where else replace(finding, where=where)
 
 
 def _drop_ins(folder: Path, findings: list[Finding]) -> list[Path]:

@@ -8,7 +8,7 @@ Never: applies half of a change. Listeners are told after everything has been ch
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from agent.config.diff import ReloadPlan, plan_reload
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
-from agent.config.sources import Loaded, Sources, check, read
+from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
 
 __all__ = ["RunningConfiguration", "write_atomically"]
 
@@ -54,9 +54,12 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
 class RunningConfiguration:
     """`listeners` hear each new configuration with the plan that led to it."""
 
-    def __init__(self, sources: Sources, facts: HostFacts, loaded: Loaded, checked: Checked) -> None:
+    def __init__(
+        self, sources: Sources, facts: HostFacts, loaded: Loaded, checked: Checked, further: Sequence[FurtherCheck] = ()
+    ) -> None:
         self._sources = sources
         self._loaded = loaded
+        self._further = further
         self._api_values: dict[str, str] = {}
         self._facts = facts
         self._checked = checked
@@ -77,7 +80,7 @@ class RunningConfiguration:
     def reload(self) -> Checked | ReloadPlan:
         """Read all sources again. Keys set through the API are given up: the sources say how it shall be."""
         loaded = read(self._sources)
-        outcome = self._take_over(check(loaded, self._facts), dry_run=False)
+        outcome = self._take_over(check(loaded, self._facts, further=self._further), dry_run=False)
         if isinstance(outcome, ReloadPlan):
             self._loaded, self._api_values = loaded, {}
         return outcome
@@ -85,7 +88,7 @@ class RunningConfiguration:
     def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan:
         """Set keys on top of what was last read. Keys that need a restart refuse the whole call."""
         api_values = {**self._api_values, **values}
-        checked = check(self._loaded, self._facts, api_values)
+        checked = check(self._loaded, self._facts, api_values, self._further)
         outcome = self._take_over(checked, dry_run=dry_run, refuse_restart=True)
         refused = not isinstance(outcome, ReloadPlan) or bool(outcome.waiting_for_restart)
         if not refused and not dry_run:

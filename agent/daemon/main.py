@@ -19,7 +19,9 @@ from agent.config.commands import config_commands, configuration_flags
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
-    from agent.config.sources import Sources
+    from collections.abc import Sequence
+
+    from agent.config.sources import FurtherCheck, Sources
     from agent.daemon.configuration import RunningConfiguration
     from agent.daemon.logs import Levels
     from agent.daemon.wiring import Daemon
@@ -31,8 +33,17 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 @click.group(context_settings=CONTEXT)
 @click.version_option(__version__, message="kepd %(version)s")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """The node side of Kubernetes enhancements, as one daemon per node."""
+    ctx.obj = plane_checks
+
+
+def plane_checks() -> "Sequence[FurtherCheck]":
+    """What the planes say about values; imported only by the commands that ask."""
+    from agent.daemon.plane_checks import PLANE_CHECKS
+
+    return PLANE_CHECKS
 
 
 @main.command()
@@ -70,10 +81,11 @@ def start(sources: "Sources") -> int:
     from agent.config.sources import check, host_facts, read
     from agent.daemon.configuration import RunningConfiguration
     from agent.daemon.logs import Levels, configure_logs
+    from agent.daemon.plane_checks import PLANE_CHECKS
 
     facts = host_facts(os.environ)
     loaded = read(sources)
-    checked = check(loaded, facts)
+    checked = check(loaded, facts, further=PLANE_CHECKS)
     if checked.configuration is None:
         for finding in checked.findings:
             click.echo(str(finding), err=True)
@@ -81,7 +93,7 @@ def start(sources: "Sources") -> int:
     telemetry = checked.configuration.telemetry
     levels = Levels(telemetry.verbosity, telemetry.vmodule)
     configure_logs(levels, telemetry.log_format, time.monotonic)
-    running = RunningConfiguration(sources, facts, loaded, checked)
+    running = RunningConfiguration(sources, facts, loaded, checked, PLANE_CHECKS)
     try:
         asyncio.run(serve(running, levels))
     except PathTaken as error:

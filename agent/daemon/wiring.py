@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from grpc_health.v1 import health_pb2
@@ -20,6 +21,7 @@ from agent import __version__
 from agent.api.access import AccessRule, find_gid
 from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
+from agent.api.image_service import ImageService
 from agent.api.metrics import Metrics
 from agent.api.node_service import NodeService
 from agent.api.pod_service import PodService
@@ -42,7 +44,11 @@ from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
-from agent.wire.kepd.v1 import node_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+    from agent.images.puller import Puller
 
 __all__ = ["Daemon", "wire"]
 
@@ -66,6 +72,7 @@ class Daemon:
     cri: CriRuntime
     containerd: Containerd
     lifecycle: Lifecycle
+    kube: "KubeClient | None" = None
     resources: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -83,6 +90,8 @@ class Daemon:
         """After all units have ended."""
         await self.cri.close()
         await self.containerd.close()
+        if self.kube is not None:
+            await self.kube.close()
         self.resources.close()
 
 
@@ -112,6 +121,8 @@ class _Parts:
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
         self.access = access_rule(configuration)
+        self.puller: Puller | None = None
+        self.kube: KubeClient | None = None
         self.resources = ExitStack()
 
     def _called(self, method: str, code: str, duration_s: float) -> None:
@@ -132,13 +143,13 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     units = [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
-    pods_view, planes = _planes(parts)
+    services, planes = _planes(parts)
     units += planes
     lifecycle = Lifecycle(parts.board, parts.manager, parts.clock, _lag_noter(parts.metrics))
     units.append(parts.unit("lifecycle", lifecycle.run))
     if configuration.api.http_address:
         units.append(parts.unit("http", _http(parts, lifecycle).run))
-    units.append(_api(parts, pods_view, read_gid))
+    units.append(_api(parts, services, read_gid))
     _follow_reloads(parts)
     return Daemon(
         units=units,
@@ -148,6 +159,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         cri=parts.cri,
         containerd=parts.containerd,
         lifecycle=lifecycle,
+        kube=parts.kube,
         resources=parts.resources,
     )
 
@@ -159,24 +171,80 @@ def _lag_noter(metrics: Metrics) -> Callable[[float], None]:
     return note
 
 
-def _planes(parts: _Parts) -> tuple[PodService, list[Unit]]:
+@dataclass(slots=True)
+class _PlaneServices:
+    """What the API serves of the planes; those that do not run answer that they do not."""
+
+    pods: PodService
+    images: ImageService
+
+
+def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
     """The planes this build has; the others get a line that says so."""
     enabled = enabled_planes(parts.configuration)
     units: list[Unit] = []
-    pods = PodService(None)
+    services = _PlaneServices(PodService(None), ImageService(None, None))
     for plane in PLANES:
         if plane not in enabled:
             parts.board.add(plane, State.OFF, "switched off", is_plane=True)
+        elif plane == "images":
+            services.images, unit = _images(parts)
+            units.append(unit)
         elif plane == "pods":
-            pods, unit = _pods(parts)
+            services.pods, unit = _pods(parts)
             units.append(unit)
         else:
             parts.board.add(plane, State.ABSENT, f"this version has no {plane} plane", is_plane=True)
             log.info("plane_absent", absent=plane, v=1)
-    return pods, units
+    return services, units
+
+
+def _images(parts: _Parts) -> tuple[ImageService, Unit]:
+    from agent.daemon.image_wiring import Outside, wire_images
+
+    outside = Outside(
+        cri=parts.cri,
+        containerd=parts.containerd,
+        clock=parts.clock,
+        environment=parts.environment,
+        kube=_kube(parts) if parts.configuration.images.prefetch.pods else None,
+    )
+    parts.kube = outside.kube
+    plane = wire_images(parts.configuration, outside)
+    parts.puller = plane.puller
+    collection = parts.board.add("image-collection", State.STARTING, "starting")
+    prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
+    parts.metrics.sources.append(plane.families)
+    parts.resources.callback(plane.close)
+    parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
+
+    async def run(report: Report) -> None:
+        await plane.run(report, collection, prefetch)
+
+    unit = parts.unit("images", run, is_plane=True)
+    drain_s = parts.configuration.images.drain
+    return ImageService(plane.puller, plane.images), Unit(unit.name, unit.run, unit.report, stop_s=drain_s + 5.0)
+
+
+def _kube(parts: _Parts) -> "KubeClient | None":
+    """A client of the API server, if this node has one. One that cannot work is told and left out."""
+    from agent.drivers.kube.client import KubeClient
+    from agent.drivers.kube.errors import KubeError
+    from agent.drivers.kube.sources import find_access
+
+    kubernetes = parts.configuration.kubernetes
+    try:
+        access = find_access(kubernetes.kubeconfig, kubernetes.servers, parts.environment)
+    except (KubeError, OSError) as error:
+        log.error("kubernetes_access_failed", error=str(error))
+        return None
+    if access is None:
+        return None
+    return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 
 def _pods(parts: _Parts) -> tuple[PodService, Unit]:
+    from agent.daemon.queued_images import QueuedImages
     from agent.drivers.manifests.driver import ManifestDirectory
     from agent.pods.runner import PodRunner, PodSettings
 
@@ -194,7 +262,8 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
         return now.rescan, now.debounce
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
-    runner = PodRunner(parts.cri, parts.cri, manifests, parts.events, settings, clock=parts.clock)
+    containers = parts.cri if parts.puller is None else QueuedImages(parts.cri, parts.puller)
+    runner = PodRunner(parts.cri, containers, manifests, parts.events, settings, clock=parts.clock)
 
     async def run(report: Report) -> None:
         with held_plane_lock("pods", configuration.runtime.endpoint):
@@ -215,7 +284,7 @@ def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:
     return HttpServer(parts.configuration.api.http_address, pages)
 
 
-def _api(parts: _Parts, pods: PodService, read_gid: int | None) -> Unit:
+def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
@@ -225,7 +294,8 @@ def _api(parts: _Parts, pods: PodService, read_gid: int | None) -> Unit:
     facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
     services = {
         node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running),
-        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: pods,
+        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
+        image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
     }
     server = ApiServer(

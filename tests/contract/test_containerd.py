@@ -2,15 +2,18 @@
 """One suite for the fake and the real containerd."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.drivers.containerd.driver import Containerd, task_event
 from agent.drivers.containerd.fake import FakeContainerd
-from agent.model.runtime_error import AlreadyExists, NotFound
+from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
+from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import eventtypes_pb2
 
@@ -50,6 +53,139 @@ async def test_leases_are_made_listed_and_given_up_once(subject: Any) -> None:
 async def test_at_rest_nothing_is_being_written(subject: Any) -> None:
     assert await subject.list_ingests() == []
     assert isinstance(await subject.image_labels(), dict)
+
+
+@pytest.fixture(params=["fake", pytest.param("containerd", marks=pytest.mark.node)])
+async def stocked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, str]]:
+    """A subject that has one image, and its name."""
+    if request.param == "fake":
+        fake = FakeContainerd()
+        name = "registry/contract:1"
+        content = b'{"config": {}, "layers": []}'
+        labels = {"containerd.io/distribution.source.registry": "contract"}
+        fake.put_blob(BlobInfo("sha256:" + "a" * 64, len(content), 1.0, labels), content)
+        fake.records[name] = ImageRecord(name, "sha256:" + "a" * 64, "m", len(content), 1.0, {"a": "b"})
+        yield fake, name
+        return
+    from agent.drivers.cri.driver import CriRuntime
+    from tests.lab import Image
+
+    lab = request.getfixturevalue("lab")
+    name = lab.push(Image(name="contract/store"))
+    cri = CriRuntime(lab.endpoint)
+    await cri.pull_image(name)
+    driver = Containerd(lab.endpoint)
+    yield driver, name
+    await cri.remove_image(name)
+    await cri.close()
+    await driver.close()
+
+
+async def record_of(subject: Any, name: str) -> ImageRecord:
+    return next(one for one in await subject.image_records() if one.name == name)
+
+
+async def test_names_lead_to_blobs_and_blobs_can_be_read(stocked: Any) -> None:
+    """IMG-T02: progress begins here."""
+    subject, name = stocked
+    record = await record_of(subject, name)
+    blob = await subject.blob_info(record.digest)
+    content = await subject.read_blob(record.digest, 1 << 20)
+    host = name.partition("/")[0].partition(":")[0]
+    listed = await subject.list_blobs(f"containerd.io/distribution.source.{host}")
+
+    assert blob is not None
+    assert blob.size_bytes == len(content) == record.size_bytes
+    assert {"config", "layers"} <= set(json.loads(content))
+    assert record.created_at_s > 0
+    assert blob in listed
+    assert await subject.list_blobs("containerd.io/distribution.source.nobody") == []
+    assert await subject.blob_info("sha256:" + "0" * 64) is None
+    with pytest.raises(NotFound):
+        await subject.read_blob("sha256:" + "0" * 64, 10)
+    with pytest.raises(RuntimeCallFailed, match="more than 10 bytes"):
+        await subject.read_blob(record.digest, 10)
+
+
+async def test_single_labels_of_a_name_are_set_and_taken_away(stocked: Any) -> None:
+    """IMG-F03: others' labels stay."""
+    subject, name = stocked
+    before = (await record_of(subject, name)).labels
+    await subject.label_image(name, {"kepd.dev/pinned-by": "kepd", "io.cri-containerd.pinned": "pinned"})
+    pinned = (await record_of(subject, name)).labels
+    await subject.label_image(name, {"kepd.dev/pinned-by": "", "io.cri-containerd.pinned": ""})
+
+    assert pinned == {**before, "kepd.dev/pinned-by": "kepd", "io.cri-containerd.pinned": "pinned"}
+    assert (await record_of(subject, name)).labels == before
+    with pytest.raises(NotFound):
+        await subject.label_image("registry/none:1", {"a": "b"})
+
+
+async def test_an_image_can_have_a_second_name(stocked: Any) -> None:
+    """IMG-R03."""
+    subject, name = stocked
+    record = await record_of(subject, name)
+    second = replace(record, name="registry.invalid/second:1", labels={})
+    await subject.create_image(second)
+
+    assert (await record_of(subject, second.name)).digest == record.digest
+    with pytest.raises(AlreadyExists):
+        await subject.create_image(second)
+
+    # CRI takes note of a new name and writes the record once more; a name deleted before that comes back.
+    for _ in range(100):
+        if isinstance(subject, FakeContainerd) or (await record_of(subject, second.name)).labels:
+            break
+        await asyncio.sleep(0.02)
+    await subject.delete_image(second.name)
+
+    assert second.name not in [one.name for one in await subject.image_records()]
+    with pytest.raises(NotFound):
+        await subject.delete_image(second.name)
+
+
+async def test_what_does_not_exist_is_not_added_to_a_lease_nor_aborted(subject: Any) -> None:
+    """IMG-S18."""
+    lease = f"kepd-test-{uuid.uuid4().hex}"
+    with pytest.raises(NotFound):
+        await subject.add_to_lease(lease, "ingests", "layer-x")
+    with pytest.raises(NotFound):
+        await subject.abort_ingest("layer-x")
+
+    await subject.create_lease(lease, {})
+    await subject.add_to_lease(lease, "ingests", "layer-x")
+    await subject.delete_lease(lease)
+
+
+@pytest.mark.node
+async def test_a_pull_of_the_real_one_shows_in_the_store_events(lab: Any) -> None:
+    """IMG-T03."""
+    from agent.drivers.cri.driver import CriRuntime
+    from tests.lab import Image
+
+    name = lab.push(Image.sized("contract/store-events", 64 * 1024))
+    driver, cri = Containerd(lab.endpoint), CriRuntime(lab.endpoint)
+    seen: list[StoreEvent] = []
+
+    async def follow() -> None:
+        async for event in driver.store_events():
+            seen.append(event)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(follow())
+        await asyncio.sleep(0.3)
+        await cri.pull_image(name)
+        await asyncio.sleep(0.3)
+        task.cancel()
+    await cri.remove_image(name)
+    await cri.close()
+    await driver.close()
+    unpacked = {event.name for event in seen if event.kind is StoreEventKind.UNPACKED}
+    begun = {event.name.rpartition(" ")[2] for event in seen if event.kind is StoreEventKind.UNPACKING}
+
+    assert unpacked
+    assert unpacked <= begun
+    assert StoreEvent(StoreEventKind.NAMED, name) in seen
 
 
 @pytest.mark.node

@@ -189,6 +189,12 @@ async def test_a_pulled_image_is_known_by_name_and_id(subject: Subject) -> None:
     assert image_id in [image.id for image in await subject.cri.list_images()]
 
 
+async def test_the_runtime_says_where_images_are_and_what_sandboxes_are_made_of(subject: Subject) -> None:
+    """IMG-G03, G05."""
+    assert (await subject.cri.image_filesystem()).startswith("/")
+    assert isinstance(await subject.cri.sandbox_image(), str)
+
+
 async def test_exec_answers_with_the_exit_code(subject: Subject) -> None:
     """LAB-23: a non-zero code is an answer."""
     _, container_id = await start(subject)

@@ -26,7 +26,7 @@ from agent.topology.manifests import Document, Manifests, read_manifests
 from agent.topology.spread import WhatIf
 from agent.topology.zones import ZonePlan, parse_replicas, parse_zones, plan_zones
 
-__all__ = ["explain", "plan"]
+__all__ = ["hints", "plan", "spread"]
 
 # What only hints need of a Node; spread does not ask for it.
 CAPACITY_PATHS = ("status.", f"metadata.labels[{ZONE_LABEL}]")
@@ -37,16 +37,11 @@ FROM_FILES = click.option(
 
 
 @click.group()
-def explain() -> None:
-    """Say why things are as they are."""
-
-
-@click.group()
 def plan() -> None:
     """Work out what would happen."""
 
 
-@explain.command()
+@click.command()
 @click.argument("service", metavar="NAMESPACE/NAME")
 @FROM_FILES
 @output_option("table", "json", "yaml")
@@ -65,7 +60,7 @@ def hints(ctx: click.Context, service: str, source: Path, output: str) -> None:
     ctx.exit(explanation.exit_code)
 
 
-@explain.command()
+@click.command()
 @click.argument("pod", metavar="NAMESPACE/NAME")
 @FROM_FILES
 @click.option("--honor-taints", is_flag=True, help="What if nodeTaintsPolicy were Honor?")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""containerd's own services: what a pull has fetched, leases, image labels, and its event bus.
+"""containerd's own services: what a pull has fetched, leases, image names and labels, and its event bus.
 
 Owns: one channel with the namespace header on every call, deadlines, typed failures.
 Never: sends a request without its sub-message; some versions of containerd crash on those (PRT-12). Never touches
@@ -11,11 +11,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TypeVar
 
 import grpc
+from google.protobuf import field_mask_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.drivers.grpc_channel import open_channel, translated
+from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
 from agent.model.ingest import Ingest
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import (
     content_v1_pb2,
@@ -28,11 +32,12 @@ from agent.wire.containerd import (
     version_v1_pb2,
 )
 
-__all__ = ["Containerd", "task_event"]
+__all__ = ["Containerd", "store_event", "task_event"]
 
 SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
+STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
 Observer = Callable[[str, str, float], None]
 Answer = TypeVar("Answer", bound=Message)
@@ -85,6 +90,59 @@ class Containerd:
         )
         return {image.name: dict(image.labels) for image in answer.images}
 
+    async def image_records(self) -> list[ImageRecord]:
+        """All names with what they stand for."""
+        answer = await self._call(
+            "images.v1.Images/List", images_v1_pb2.ListImagesRequest(), images_v1_pb2.ListImagesResponse
+        )
+        return [_record(image) for image in answer.images]
+
+    async def label_image(self, name: str, labels: Mapping[str, str]) -> None:
+        """Set labels of a name, or take them away where the value is empty; others stay. Raises NotFound."""
+        request = images_v1_pb2.UpdateImageRequest(
+            image=images_v1_pb2.Image(name=name, labels=dict(labels)),
+            update_mask=field_mask_pb2.FieldMask(paths=[f"labels.{key}" for key in labels]),
+        )
+        await self._call("images.v1.Images/Update", request, images_v1_pb2.UpdateImageResponse)
+
+    async def create_image(self, record: ImageRecord) -> None:
+        """Give what is there one more name. Raises AlreadyExists."""
+        target = types_pb2.Descriptor(media_type=record.media_type, digest=record.digest, size=record.size_bytes)
+        image = images_v1_pb2.Image(name=record.name, labels=dict(record.labels), target=target)
+        request = images_v1_pb2.CreateImageRequest(image=image)
+        await self._call("images.v1.Images/Create", request, images_v1_pb2.CreateImageResponse)
+
+    async def delete_image(self, name: str) -> None:
+        """Take a name away; what has no name left is collected before this returns. Raises NotFound."""
+        await self._call("images.v1.Images/Delete", images_v1_pb2.DeleteImageRequest(name=name, sync=True), Empty)
+
+    async def list_blobs(self, label: str) -> list[BlobInfo]:
+        """Whole blobs that carry a label, whatever its value."""
+        request = content_v1_pb2.ListContentRequest(filters=[f'labels."{label}"'])
+        found: list[BlobInfo] = []
+        async for answer in self._stream("content.v1.Content/List", request, content_v1_pb2.ListContentResponse):
+            found += [_blob(info) for info in answer.info]
+        return found
+
+    async def blob_info(self, digest: str) -> BlobInfo | None:
+        """A blob that is whole, or None."""
+        request = content_v1_pb2.InfoRequest(digest=digest)
+        try:
+            answer = await self._call("content.v1.Content/Info", request, content_v1_pb2.InfoResponse)
+        except NotFound:
+            return None
+        return _blob(answer.info)
+
+    async def read_blob(self, digest: str, most_bytes: int) -> bytes:
+        """The content of a small blob. Raises NotFound, or RuntimeCallFailed if it is larger."""
+        request = content_v1_pb2.ReadContentRequest(digest=digest)
+        content = bytearray()
+        async for answer in self._stream("content.v1.Content/Read", request, content_v1_pb2.ReadContentResponse):
+            content += answer.data
+            if len(content) > most_bytes:
+                raise RuntimeCallFailed("Read", f"{digest} has more than {most_bytes} bytes", "OUT_OF_RANGE")
+        return bytes(content)
+
     async def create_lease(self, lease_id: str, labels: Mapping[str, str]) -> None:
         """Keep what is written under this lease from the collector."""
         request = leases_v1_pb2.CreateRequest(id=lease_id, labels=dict(labels))
@@ -99,21 +157,56 @@ class Containerd:
         """Give up a lease. One that is gone raises NotFound."""
         await self._call("leases.v1.Leases/Delete", leases_v1_pb2.DeleteRequest(id=lease_id), Empty)
 
+    async def add_to_lease(self, lease_id: str, kind: str, resource_id: str) -> None:
+        """Keep one thing, such as a half-written blob (`ingests`), from the collector. Raises NotFound."""
+        resource = leases_v1_pb2.Resource(id=resource_id, type=kind)
+        await self._call(
+            "leases.v1.Leases/AddResource", leases_v1_pb2.AddResourceRequest(id=lease_id, resource=resource), Empty
+        )
+
+    async def abort_ingest(self, ref: str) -> None:
+        """Throw a half-written blob away. Raises NotFound."""
+        await self._call("content.v1.Content/Abort", content_v1_pb2.AbortRequest(ref=ref), Empty)
+
+    async def store_events(self) -> AsyncIterator[StoreEvent]:
+        """News of snapshots and names from the event bus, until the stream breaks."""
+        async for envelope in self._envelopes(STORE_FILTER):
+            event = store_event(envelope.event.type_url, envelope.event.value)
+            if event is not None:
+                yield event
+
     async def task_events(self) -> AsyncIterator[RuntimeEvent]:
         """Life of containers from the event bus, until the stream breaks."""
+        async for envelope in self._envelopes(TASK_FILTER):
+            event = task_event(envelope.event.type_url, envelope.event.value)
+            if event is not None:
+                yield event
+
+    async def _envelopes(self, topics: str) -> AsyncIterator[types_pb2.Envelope]:
         stream = self._channel.unary_stream(
             f"{SERVICES}events.v1.Events/Subscribe",
             request_serializer=events_v1_pb2.SubscribeRequest.SerializeToString,
             response_deserializer=types_pb2.Envelope.FromString,
         )
-        request = events_v1_pb2.SubscribeRequest(filters=[f"namespace=={self._namespace},{TASK_FILTER}"])
+        request = events_v1_pb2.SubscribeRequest(filters=[f"namespace=={self._namespace},{topics}"])
         try:
             async for envelope in stream(request, metadata=self._metadata()):
-                event = task_event(envelope.event.type_url, envelope.event.value)
-                if event is not None:
-                    yield event
+                yield envelope
         except grpc.aio.AioRpcError as error:
             raise translated("Subscribe", error) from error
+
+    async def _stream(self, method: str, request: Message, answer: type[Answer]) -> AsyncIterator[Answer]:
+        """Answers of a call that ends by itself."""
+        invoke = self._channel.unary_stream(
+            SERVICES + method,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        try:
+            async for part in invoke(request, timeout=self.request_timeout_s, metadata=self._metadata()):
+                yield part
+        except grpc.aio.AioRpcError as error:
+            raise translated(method.rpartition("/")[2], error) from error
 
     def _metadata(self) -> list[tuple[str, str]]:
         return [("containerd-namespace", self._namespace)]
@@ -153,3 +246,33 @@ def task_event(type_url: str, value: bytes) -> RuntimeEvent | None:
             gone = eventtypes_pb2.TaskDelete.FromString(value)
             return RuntimeEvent(EventKind.DELETED, gone.container_id) if gone.id in ("", gone.container_id) else None
     return None
+
+
+def store_event(type_url: str, value: bytes) -> StoreEvent | None:
+    """The news of snapshots and names in an event of the bus, or None."""
+    match type_url:
+        case "containerd.events.SnapshotPrepare":
+            return StoreEvent(StoreEventKind.UNPACKING, eventtypes_pb2.SnapshotPrepare.FromString(value).key)
+        case "containerd.events.SnapshotCommit":
+            return StoreEvent(StoreEventKind.UNPACKED, eventtypes_pb2.SnapshotCommit.FromString(value).name)
+        case "containerd.services.images.v1.ImageCreate" | "containerd.events.ImageCreate":
+            return StoreEvent(StoreEventKind.NAMED, images_v1_pb2.ImageCreate.FromString(value).name)
+        case "containerd.services.images.v1.ImageUpdate" | "containerd.events.ImageUpdate":
+            return StoreEvent(StoreEventKind.NAMED, images_v1_pb2.ImageUpdate.FromString(value).name)
+        case "containerd.services.images.v1.ImageDelete" | "containerd.events.ImageDelete":
+            return StoreEvent(StoreEventKind.UNNAMED, images_v1_pb2.ImageDelete.FromString(value).name)
+    return None
+
+
+def _blob(info: content_v1_pb2.Info) -> BlobInfo:
+    return BlobInfo(info.digest, info.size, _seconds(info.created_at), dict(info.labels))
+
+
+def _record(image: images_v1_pb2.Image) -> ImageRecord:
+    target = image.target
+    created_s = _seconds(image.created_at)
+    return ImageRecord(image.name, target.digest, target.media_type, target.size, created_s, dict(image.labels))
+
+
+def _seconds(moment: Timestamp) -> float:
+    return moment.seconds + moment.nanos / 1e9

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """containerd's own services in memory, refusing what the real one refuses.
 
-Owns: leases, image labels, ingests and an event bus that a test feeds. The contract suite runs against this and
-against containerd.
+Owns: leases, image names with labels, blobs, ingests and an event bus that a test feeds. The contract suite runs
+against this and against containerd.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
+from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent
 from agent.model.ingest import Ingest
 from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import RuntimeEvent
@@ -25,7 +27,11 @@ class FakeContainerd:
         self.ingests: list[Ingest] = []
         self.images: dict[str, dict[str, str]] = {}
         self._leases: dict[str, dict[str, str]] = {}
+        self.records: dict[str, ImageRecord] = {}
+        self.blobs: dict[str, tuple[BlobInfo, bytes]] = {}
+        self.lease_resources: dict[str, list[tuple[str, str]]] = {}
         self._listeners: list[asyncio.Queue[RuntimeEvent]] = []
+        self._store_listeners: list[asyncio.Queue[StoreEvent]] = []
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -34,6 +40,15 @@ class FakeContainerd:
         """Something happens to a container."""
         for queue in self._listeners:
             queue.put_nowait(event)
+
+    def emit_store(self, event: StoreEvent) -> None:
+        """Something happens to a snapshot or a name."""
+        for queue in self._store_listeners:
+            queue.put_nowait(event)
+
+    def put_blob(self, blob: BlobInfo, content: bytes = b"") -> None:
+        """A blob became whole."""
+        self.blobs[blob.digest] = (blob, content)
 
     async def version(self) -> str:
         self._enter("Version")
@@ -49,7 +64,51 @@ class FakeContainerd:
 
     async def image_labels(self) -> dict[str, dict[str, str]]:
         self._enter("List")
-        return {name: dict(labels) for name, labels in self.images.items()}
+        labels = {name: dict(record.labels) for name, record in self.records.items()}
+        return {**labels, **{name: dict(given) for name, given in self.images.items()}}
+
+    async def image_records(self) -> list[ImageRecord]:
+        self._enter("List")
+        return list(self.records.values())
+
+    async def label_image(self, name: str, labels: Mapping[str, str]) -> None:
+        self._enter("Update")
+        record = self.records.get(name)
+        if record is None:
+            raise NotFound("Update", f'image "{name}": not found')
+        merged = {key: value for key, value in {**record.labels, **labels}.items() if value}
+        self.records[name] = replace(record, labels=merged)
+
+    async def create_image(self, record: ImageRecord) -> None:
+        self._enter("Create")
+        if record.name in self.records:
+            raise AlreadyExists("Create", f'image "{record.name}": already exists')
+        if not record.digest:
+            raise RuntimeCallFailed("Create", "image target digest must not be empty", "INVALID_ARGUMENT")
+        self.records[record.name] = record
+
+    async def delete_image(self, name: str) -> None:
+        self._enter("Delete")
+        if self.records.pop(name, None) is None:
+            raise NotFound("Delete", f'image "{name}": not found')
+
+    async def list_blobs(self, label: str) -> list[BlobInfo]:
+        self._enter("List")
+        return [blob for blob, _content in self.blobs.values() if label in blob.labels]
+
+    async def blob_info(self, digest: str) -> BlobInfo | None:
+        self._enter("Info")
+        found = self.blobs.get(digest)
+        return found[0] if found else None
+
+    async def read_blob(self, digest: str, most_bytes: int) -> bytes:
+        self._enter("Read")
+        found = self.blobs.get(digest)
+        if found is None:
+            raise NotFound("Read", f"content {digest}: not found")
+        if len(found[1]) > most_bytes:
+            raise RuntimeCallFailed("Read", f"{digest} has more than {most_bytes} bytes", "OUT_OF_RANGE")
+        return found[1]
 
     async def create_lease(self, lease_id: str, labels: Mapping[str, str]) -> None:
         self._enter("Create")
@@ -67,6 +126,29 @@ class FakeContainerd:
         self._enter("Delete")
         if self._leases.pop(lease_id, None) is None:
             raise NotFound("Delete", f'lease "{lease_id}": not found')
+        self.lease_resources.pop(lease_id, None)
+
+    async def add_to_lease(self, lease_id: str, kind: str, resource_id: str) -> None:
+        self._enter("AddResource")
+        if lease_id not in self._leases:
+            raise NotFound("AddResource", f'lease "{lease_id}": not found')
+        self.lease_resources.setdefault(lease_id, []).append((kind, resource_id))
+
+    async def abort_ingest(self, ref: str) -> None:
+        self._enter("Abort")
+        if ref not in [ingest.ref for ingest in self.ingests]:
+            raise NotFound("Abort", f"{ref}: not found")
+        self.ingests = [ingest for ingest in self.ingests if ingest.ref != ref]
+
+    async def store_events(self) -> AsyncIterator[StoreEvent]:
+        self._enter("Subscribe")
+        queue: asyncio.Queue[StoreEvent] = asyncio.Queue(maxsize=1000)
+        self._store_listeners.append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._store_listeners.remove(queue)
 
     async def task_events(self) -> AsyncIterator[RuntimeEvent]:
         self._enter("Subscribe")

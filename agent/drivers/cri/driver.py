@@ -5,6 +5,7 @@ Owns: one channel per endpoint, a deadline for every call, and counts of what wa
 Never: retries, caches or decides. Its lifetime is the process's: wiring opens it and closes it last.
 """
 
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -26,6 +27,8 @@ EVENT_KINDS = {
     pb.CONTAINER_STOPPED_EVENT: EventKind.STOPPED,
     pb.CONTAINER_DELETED_EVENT: EventKind.DELETED,
 }
+
+IMAGE_FS_INFO = Method(methods.IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest, pb.ImageFsInfoResponse)
 
 Observer = Callable[[str, str, float], None]
 
@@ -149,9 +152,9 @@ class CriRuntime:
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
         return await self.call(methods.EXEC_SYNC, request, deadline_s=timeout_s + self.request_timeout_s)
 
-    async def image_status(self, image: str) -> pb.Image | None:
+    async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:
         """The image of that name or digest, if it is present."""
-        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=image))
+        request = pb.ImageStatusRequest(image=pb.ImageSpec(image=image, runtime_handler=handler))
         answer = await self.call(methods.IMAGE_STATUS, request)
         return answer.image if answer.HasField("image") and answer.image.id else None
 
@@ -160,15 +163,36 @@ class CriRuntime:
         return list((await self.call(methods.LIST_IMAGES, pb.ListImagesRequest())).images)
 
     async def pull_image(
-        self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
+        self,
+        image: str,
+        auth: pb.AuthConfig | None = None,
+        sandbox_config: pb.PodSandboxConfig | None = None,
+        *,
+        handler: str = "",
     ) -> str:
         """Pull; answers the image's id. Without a deadline: progress tells a slow pull from a dead one."""
-        request = pb.PullImageRequest(image=pb.ImageSpec(image=image), auth=auth, sandbox_config=sandbox_config)
+        spec = pb.ImageSpec(image=image, runtime_handler=handler)
+        request = pb.PullImageRequest(image=spec, auth=auth, sandbox_config=sandbox_config)
         return (await self.call(methods.PULL_IMAGE, request, bounded=False)).image_ref
 
     async def remove_image(self, image: str) -> None:
         """Remove an image with all its names. One that is gone already is fine."""
         await self.call(methods.REMOVE_IMAGE, pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
+
+    async def image_filesystem(self) -> str:
+        """Where the runtime keeps images; empty if it does not say."""
+        answer = await self.call(IMAGE_FS_INFO, pb.ImageFsInfoRequest())
+        return answer.image_filesystems[0].fs_id.mountpoint if answer.image_filesystems else ""
+
+    async def sandbox_image(self) -> str:
+        """What sandboxes are made of, as containerd tells in its configuration; empty if this runtime does not."""
+        answer = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
+        try:
+            config = json.loads(answer.info.get("config", "{}"))
+        except ValueError:
+            return ""
+        image = config.get("sandboxImage") if isinstance(config, dict) else None
+        return image if isinstance(image, str) else ""
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
         """The runtime's own event stream, until it breaks. Raises NotImplementedByRuntime where it has none."""

@@ -7,7 +7,7 @@ against this and against containerd.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
@@ -18,7 +18,11 @@ __all__ = ["FakeCri"]
 
 
 class FakeCri:
-    """Same methods as the driver. `reachable` and `has_events` are for tests to switch."""
+    """Same methods as the driver. `reachable` and `has_events` are for tests to switch.
+
+    `registry` has what can be pulled, `sizes` how large it is, `pulls` what was asked for (image, user, handler), and
+    `while_pulling` is awaited in every pull: it may take its time or raise.
+    """
 
     endpoint = "fake"
 
@@ -26,6 +30,10 @@ class FakeCri:
         self.reachable = True
         self.has_events = True
         self.registry: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        self.pause_image = ""
+        self.pulls: list[tuple[str, str, str]] = []
+        self.while_pulling: Callable[[str, pb.AuthConfig | None], Awaitable[None]] | None = None
         self.calls: list[str] = []
         self.failures: dict[str, RuntimeCallFailed] = {}
         self._now_ns = now_ns
@@ -168,8 +176,8 @@ class FakeCri:
             raise RuntimeCallFailed("ExecSync", "container is not running")
         return pb.ExecSyncResponse(exit_code=1 if command == ["false"] else 0)
 
-    async def image_status(self, image: str) -> pb.Image | None:
-        self._enter("ImageStatus")
+    async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:
+        self._enter("ImageStatus", handler)
         return self._find_image(image)
 
     async def list_images(self) -> list[pb.Image]:
@@ -177,14 +185,30 @@ class FakeCri:
         return list(self._images.values())
 
     async def pull_image(
-        self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
+        self,
+        image: str,
+        auth: pb.AuthConfig | None = None,
+        sandbox_config: pb.PodSandboxConfig | None = None,
+        *,
+        handler: str = "",
     ) -> str:
-        self._enter("PullImage", auth, sandbox_config)
+        self._enter("PullImage", sandbox_config)
+        self.pulls.append((image, auth.username if auth else "", handler))
+        if self.while_pulling is not None:
+            await self.while_pulling(image, auth)
         if image not in self.registry:
             raise NotFound("PullImage", f'failed to resolve image "{image}": not found')
         image_id = f"sha256:{sum(image.encode()):064x}"
-        self._images[image_id] = pb.Image(id=image_id, repo_tags=[image], size=1)
+        self._images[image_id] = pb.Image(id=image_id, repo_tags=[image], size=self.sizes.get(image, 1))
         return image_id
+
+    async def image_filesystem(self) -> str:
+        self._enter("ImageFsInfo")
+        return "/"
+
+    async def sandbox_image(self) -> str:
+        self._enter("Status")
+        return self.pause_image
 
     async def remove_image(self, image: str) -> None:
         self._enter("RemoveImage")

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImageService: pulls under one limit, images, collection. Converts and delegates."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from google.rpc import code_pb2
+
+from agent.api.errors import ApiError, Reason, invalid
+from agent.api.image_messages import (
+    collected_message,
+    explanation_message,
+    image_message,
+    limit_message,
+    mirror_message,
+    outcome_message,
+    pull_message,
+)
+from agent.api.paging import page, parse_filter
+from agent.api.ports import ImageView, PullView
+from agent.api.service import Call
+from agent.api.watching import followed, watched
+from agent.model.image_pull import PullOutcome, PullPolicy, PullRequest
+from agent.model.image_reference import default_policy
+from agent.wire.kepd.v1 import image_pb2, list_pb2
+
+__all__ = ["ImageService"]
+
+MOST_IMAGES_PER_CALL = 200
+POLICIES = {policy.value: policy for policy in PullPolicy}
+
+
+class ImageService:
+    """kepd.v1.ImageService. Both views are None while the plane is off."""
+
+    def __init__(self, pulls: PullView | None, images: ImageView | None) -> None:
+        self._pull_view = pulls
+        self._image_view = images
+
+    async def list_images(self, request: image_pb2.ListImagesRequest, _call: Call) -> image_pb2.ListImagesResponse:
+        """All images, in pages if wanted."""
+        images = [image_message(image) for image in await self._images().images()]
+        items, token = page(images, request.options, lambda image: image.id, image_pb2.Image)
+        return image_pb2.ListImagesResponse(images=items, meta=list_pb2.ListMeta(next_page_token=token))
+
+    async def list_pulls(self, request: image_pb2.ListPullsRequest, _call: Call) -> image_pb2.ListPullsResponse:
+        """Pulls that wait or run, and those that ended a moment ago; with the limits."""
+        view = self._pulls()
+        pulls = [pull_message(pull) for pull in view.pulls.items.values()]
+        items, token = page(pulls, request.options, _order, image_pb2.Pull)
+        return image_pb2.ListPullsResponse(
+            pulls=items,
+            meta=list_pb2.ListMeta(next_page_token=token, resource_version=view.pulls.version),
+            limits=[limit_message(limit) for limit in view.limits()],
+        )
+
+    async def watch_image_pulls(
+        self, request: image_pb2.WatchImagePullsRequest, _call: Call
+    ) -> AsyncIterator[image_pb2.WatchImagePullsResponse]:
+        """All pulls, then their changes."""
+        holds = parse_filter(request.filter, image_pb2.Pull)
+        async for kind, pull, version in watched(self._pulls().pulls, pull_message, holds, lambda pull: pull.id):
+            yield image_pb2.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
+
+    async def pull_image(
+        self, request: image_pb2.PullImageRequest, _call: Call
+    ) -> AsyncIterator[image_pb2.PullImageResponse]:
+        """Ask for images and tell how they come; whoever ends the call gives the wish up."""
+        view = self._pulls()
+        wishes = _wishes(request)
+        if request.detach:
+            for wish in wishes:
+                view.order(wish)
+            return
+        names = {wish.image for wish in wishes}
+        told: asyncio.Queue[image_pb2.PullImageResponse | None] = asyncio.Queue()
+
+        async def watch() -> None:
+            async for change in followed(view.pulls):
+                if change.item is not None and change.item.image in names:
+                    told.put_nowait(image_pb2.PullImageResponse(pull=pull_message(change.item)))
+
+        async def wish_for(wish: PullRequest) -> PullOutcome:
+            outcome = await view.request(wish)
+            told.put_nowait(image_pb2.PullImageResponse(outcome=outcome_message(outcome)))
+            return outcome
+
+        async with asyncio.TaskGroup() as group:
+            watcher = group.create_task(watch(), name="pull-watch")
+            for wish in wishes:
+                group.create_task(wish_for(wish), name=f"pull-wish:{wish.image}")
+            left = len(wishes)
+            while left:
+                answer = await told.get()
+                if answer is not None:
+                    left -= answer.HasField("outcome")
+                    yield answer
+            watcher.cancel()
+            # The last word on each: the feed may have told it after the outcome.
+            for pull in view.pulls.items.values():
+                if pull.image in names:
+                    yield image_pb2.PullImageResponse(pull=pull_message(pull))
+
+    async def cancel_pull(self, request: image_pb2.CancelPullRequest, _call: Call) -> image_pb2.CancelPullResponse:
+        """Cancel a pull or a wish."""
+        if not self._pulls().cancel(request.id):
+            raise ApiError(
+                code_pb2.NOT_FOUND, Reason.NO_SUCH_PULL, f'no pull "{request.id}" waits or runs; see kepctl get pulls'
+            )
+        return image_pb2.CancelPullResponse()
+
+    async def set_pull_limit(
+        self, request: image_pb2.SetPullLimitRequest, _call: Call
+    ) -> image_pb2.SetPullLimitResponse:
+        """Another limit from now on."""
+        view = self._pulls()
+        view.set_limit(request.registry, request.limit)
+        return image_pb2.SetPullLimitResponse(limits=[limit_message(limit) for limit in view.limits()])
+
+    async def retry_pulls(self, request: image_pb2.RetryPullsRequest, _call: Call) -> image_pb2.RetryPullsResponse:
+        """Forget a back-off."""
+        return image_pb2.RetryPullsResponse(forgotten=self._pulls().retry(request.namespace, request.pod))
+
+    async def prefetch(self, request: image_pb2.PrefetchRequest, _call: Call) -> image_pb2.PrefetchResponse:
+        """Ask for images ahead of need."""
+        queued, present = await self._images().prefetch([(one.image, one.pin) for one in request.images])
+        return image_pb2.PrefetchResponse(queued=queued, present=present)
+
+    async def collect_garbage(
+        self, request: image_pb2.CollectGarbageRequest, _call: Call
+    ) -> image_pb2.CollectGarbageResponse:
+        """Collect, or say what would go."""
+        state = await self._images().collect(dry_run=request.dry_run)
+        return image_pb2.CollectGarbageResponse(
+            images=[collected_message(one) for one in state.images],
+            freed_bytes=state.freed_bytes,
+            usage_percent=state.usage_percent,
+        )
+
+    async def list_mirrors(self, _request: image_pb2.ListMirrorsRequest, _call: Call) -> image_pb2.ListMirrorsResponse:
+        """Where pulls go."""
+        return image_pb2.ListMirrorsResponse(mirrors=[mirror_message(one) for one in await self._images().mirrors()])
+
+    async def explain_pull(self, request: image_pb2.ExplainPullRequest, _call: Call) -> image_pb2.ExplainPullResponse:
+        """Why an image is there or not, waits or failed."""
+        if not request.image:
+            raise invalid(Reason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
+        return explanation_message(await self._images().explain(request.image))
+
+    def _pulls(self) -> PullView:
+        if self._pull_view is None:
+            raise _disabled()
+        return self._pull_view
+
+    def _images(self) -> ImageView:
+        if self._image_view is None:
+            raise _disabled()
+        return self._image_view
+
+
+def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
+    if not 0 < len(request.images) <= MOST_IMAGES_PER_CALL:
+        text = f"{len(request.images)} images; from 1 to {MOST_IMAGES_PER_CALL} can be asked for in one call"
+        raise invalid(Reason.BAD_REFERENCE, text, [("images", text)])
+    if request.policy and request.policy not in POLICIES:
+        text = f'"{request.policy}" is not one of {", ".join(POLICIES)}'
+        raise invalid(Reason.BAD_REFERENCE, text, [("policy", text)])
+    return [
+        PullRequest(
+            image=image,
+            policy=PullPolicy(request.policy or default_policy(image)),
+            priority=request.priority,
+        )
+        for image in dict.fromkeys(request.images)
+    ]
+
+
+def _order(pull: image_pb2.Pull) -> str:
+    """Running first, then the line, then what is over."""
+    rank = 1 if pull.position else 2 if pull.HasField("ended_at") else 0
+    return f"{rank}{pull.position:06d}{pull.id:>12}"
+
+
+def _disabled() -> ApiError:
+    return ApiError(
+        code_pb2.FAILED_PRECONDITION,
+        Reason.PLANE_DISABLED,
+        "the images plane does not run here; set images.enabled to true and restart kepd",
+        metadata={"plane": "images"},
+    )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl explain`: why things are as they are. The answers come from the planes; this is their common roof."""
+
+import click
+
+from agent.cli.client import connected
+from agent.cli.commands.topology import hints, spread
+from agent.cli.image_text import stage_line
+from agent.cli.options import output_option
+from agent.cli.render import print_message
+from agent.cli.session import Session
+from agent.wire.kepd.v1 import image_pb2
+
+__all__ = ["explain"]
+
+
+@click.group()
+def explain() -> None:
+    """Say why things are as they are."""
+
+
+explain.add_command(hints)
+explain.add_command(spread)
+
+
+@explain.command()
+@click.argument("image", metavar="REF")
+@output_option("table", "json", "yaml")
+@click.pass_obj
+def pull(session: Session, image: str, output: str) -> None:
+    """Why an image is here or not, why its pull waits or failed, and what would change it."""
+    with connected(session) as daemon:
+        answer = daemon.call(
+            "kepd.v1.ImageService/ExplainPull",
+            image_pb2.ExplainPullRequest(image=image),
+            image_pb2.ExplainPullResponse,
+        )
+    if output != "table":
+        print_message(answer, output)
+        return
+    click.echo(f"IMAGE {answer.image}  {answer.reference}  {'present' if answer.is_present else 'not present'}")
+    if answer.HasField("pull"):
+        click.echo(f"PULL {answer.pull.id}  {stage_line(answer.pull)}")
+    for sentence in answer.sentences:
+        click.echo(f"- {sentence}")

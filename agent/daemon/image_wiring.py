@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images plane put together: puller, collector, prefetcher on the drivers of this node.
+
+Owns: which part gets what, the sources of credentials, and where events of images go.
+Never: decides anything at run time. wiring.py calls this once.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+from agent.daemon.plane_lock import held_plane_lock
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.containerd.driver import Containerd
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.state_files.driver import StateFiles
+from agent.images.attempt import Attempts
+from agent.images.collector import CollectorParts, ImageCollector
+from agent.images.credentials import CredentialSource, NodeConfig, node_config_paths
+from agent.images.desk import Desk
+from agent.images.ending import Endings, Keeping
+from agent.images.history import ImageHistory
+from agent.images.intake import Intake
+from agent.images.metrics import ImageMetrics
+from agent.images.node_images import NodeImages
+from agent.images.ports import PodSource
+from agent.images.prefetcher import Prefetcher, PrefetcherParts
+from agent.images.provider_config import Provider, read_providers
+from agent.images.providers import Providers, provider_documents
+from agent.images.puller import Parts, Puller
+from agent.images.records import AccessRecords
+from agent.images.settings import ImageSettings, image_settings
+from agent.images.size_memory import SizeRecord
+from agent.images.state import StateFile
+from agent.images.texts import ImageEvent
+from agent.images.watcher import ProgressWatcher
+from agent.model.component import Report
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+
+__all__ = ["ImagePlane", "Outside", "wire_images"]
+
+log = structlog.get_logger(plane="images")
+
+KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
+HOSTS_FOLDER = Path("/etc/containerd/certs.d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What the plane stands on."""
+
+    cri: CriRuntime
+    containerd: Containerd
+    clock: SystemClock
+    environment: Mapping[str, str]
+    kube: "KubeClient | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlane:
+    """What others use of it. `run` is the unit; the other two reports are lines of their own."""
+
+    puller: Puller
+    images: NodeImages
+    families: Callable[[], Iterable[Metric]]
+    apply: Callable[[Configuration], None]
+    run: Callable[[Report, Report, Report], Awaitable[None]]
+    close: Callable[[], None]
+
+
+class LoggedEvents:
+    """Events of images go to the log until there is somebody who keeps them."""
+
+    def tell(self, event: ImageEvent) -> None:
+        """One event; warnings are shown as such."""
+        sentence = event.sentence
+        told = log.warning if sentence.is_warning else log.info
+        told("event_told", reason=sentence.reason, pod=str(event.pod), container=event.container, note=sentence.text)
+
+
+def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
+    """Make the plane."""
+    settings = image_settings(configuration.images, has_kubelet=KUBELET_CONFIG.exists())
+    shared = _Shared(configuration, outside)
+    collector = _collector(shared, settings)
+    puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
+    collector.protect(puller)
+    prefetcher = _prefetcher(shared, settings, puller, collector)
+
+    def apply(changed: Configuration) -> None:
+        new = image_settings(changed.images, has_kubelet=KUBELET_CONFIG.exists())
+        for part in (puller, collector, prefetcher):
+            part.apply(new)
+
+    def families() -> Iterable[Metric]:
+        gauges = replace(
+            puller.gauges(), disk=collector.disk, images=collector.counts(), collected_at_s=collector.collected_at_s
+        )
+        return shared.metrics.families(gauges)
+
+    async def run(pulls: Report, collection: Report, prefetch: Report) -> None:
+        with held_plane_lock("images", configuration.runtime.endpoint):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(puller.run(pulls), name="images-pulls")
+                group.create_task(collector.run(collection), name="images-collection")
+                group.create_task(prefetcher.run(prefetch), name="images-prefetch")
+
+    images = NodeImages(puller, collector, prefetcher, HOSTS_FOLDER)
+    return ImagePlane(puller, images, families, apply, run, shared.files.close)
+
+
+class _Shared:
+    """What the parts have in common; lives for one call of `wire_images`."""
+
+    def __init__(self, configuration: Configuration, outside: Outside) -> None:
+        self.outside = outside
+        self.node = configuration.node.name
+        self.files = StateFiles(Path(configuration.node.state_directory) / "images")
+        self.metrics = ImageMetrics()
+        self.events = LoggedEvents()
+        self.records = AccessRecords(self.files)
+        self.history = ImageHistory(self.files, clock=outside.clock)
+
+
+def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
+    cri, containerd = shared.outside.cri, shared.outside.containerd
+    parts = CollectorParts(
+        runtime=cri,
+        usage=cri,
+        files=shared.files,
+        history=shared.history,
+        records=shared.records,
+        metrics=shared.metrics,
+        names=containerd,
+        leases=containerd,
+        events=shared.events,
+    )
+    return ImageCollector(parts, settings, clock=shared.outside.clock)
+
+
+def _puller(
+    shared: _Shared, settings: ImageSettings, collector: ImageCollector, credentials: CredentialSource
+) -> Puller:
+    cri, containerd, clock = shared.outside.cri, shared.outside.containerd, shared.outside.clock
+    intake = Intake(cri, shared.records, credentials, settings, clock=clock)
+    watcher = ProgressWatcher(containerd, clock=clock)
+    attempts = Attempts(cri, watcher, containerd, containerd, clock=clock)
+    desk = Desk(shared.metrics, shared.events, clock=clock)
+    keeping = Keeping(
+        records=shared.records, names=containerd, metrics=shared.metrics, watcher=watcher, history=shared.history
+    )
+    parts = Parts(
+        intake=intake,
+        attempts=attempts,
+        watcher=watcher,
+        endings=Endings(intake, attempts, desk, keeping, random.SystemRandom().random, clock=clock),
+        desk=desk,
+        records=shared.records,
+        sizes=StateFile(shared.files, "sizes.json", "SizeMemory", dict[str, SizeRecord]),
+        room=collector,
+    )
+    return Puller(parts, settings, clock=clock)
+
+
+def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collector: ImageCollector) -> Prefetcher:
+    parts = PrefetcherParts(
+        runtime=shared.outside.cri,
+        pulls=puller,
+        disk=collector,
+        files=shared.files,
+        names=shared.outside.containerd,
+        pods=_pod_source(shared, puller),
+        events=shared.events,
+    )
+    return Prefetcher(parts, settings, clock=shared.outside.clock)
+
+
+def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
+    kube = shared.outside.kube
+    if kube is None:
+        return None
+    from agent.daemon.pod_source import KubePods
+
+    return KubePods(kube, shared.node, puller.pod_gone)
+
+
+def _credentials(configuration: Configuration, outside: Outside, metrics: ImageMetrics) -> CredentialSource:
+    images = configuration.images
+    plugins = Providers(
+        _configured_providers(images.provider_config),
+        Path(images.provider_bin_dir or "/nonexistent"),
+        outside.environment,
+        clock=outside.clock,
+        observe=metrics.provider_called,
+    )
+    paths = node_config_paths(images.node_config, os.path.expanduser("~"))  # noqa: PTH111  # as docker does
+    return CredentialSource(NodeConfig(paths, clock=outside.clock), plugins)
+
+
+def _configured_providers(place: str) -> Sequence[Provider]:
+    """The providers of a file, or of all files of a directory. What is wrong is told and left out."""
+    if not place:
+        return ()
+    try:
+        documents = provider_documents(Path(place))
+    except OSError as error:
+        log.warning("provider_config_unreadable", path=place, error=error.strerror)
+        return ()
+    providers, findings = read_providers(documents)
+    for finding in findings:
+        log.warning("provider_config_refused", finding=str(finding))
+    return providers

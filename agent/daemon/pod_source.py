@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that the API server has bound to this node, as the images they will need.
+
+Owns: following them, and which of their images count: those of pods that wait to be started, in the order of need.
+Never: decides what is fetched. An outage changes nothing: what was known stays.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from agent.drivers.kube.client import KubeClient
+from agent.drivers.kube.objects import Pod, PodContainer
+from agent.drivers.kube.resource import PODS, Change, Changed, Disconnected, Malformed, Replaced
+from agent.images.prefetch_plan import PodImage
+from agent.model.image_pull import PodIdentity, PullPolicy
+from agent.model.image_reference import default_policy
+
+__all__ = ["KubePods", "pod_images"]
+
+log = structlog.get_logger(plane="images")
+
+WAITING_PHASES = ("", "Pending")
+POLICIES = {policy.value: policy for policy in PullPolicy}
+
+
+def pod_images(pod: Pod) -> Iterator[PodImage]:
+    """What a pod that waits to be started will need, first things first; nothing of one that runs or goes."""
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase not in WAITING_PHASES:
+        return
+    spec = pod.spec
+    identity = PodIdentity(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+    volumes = [
+        PodContainer(image=volume.image.reference, image_pull_policy=volume.image.pull_policy)
+        for volume in spec.volumes or ()
+        if volume.image is not None
+    ]
+    for container in (*volumes, *(spec.init_containers or ()), *(spec.containers or ())):
+        if container.image:
+            policy = container.image_pull_policy or default_policy(container.image)
+            yield PodImage(
+                pod=identity,
+                image=container.image,
+                policy=POLICIES.get(policy, PullPolicy.IF_NOT_PRESENT),
+                priority=spec.priority or 0,
+                is_private=bool(spec.image_pull_secrets),
+            )
+
+
+class KubePods:
+    """The pods of one node. `gone` hears the uid of each pod that is deleted or about to be."""
+
+    def __init__(self, client: KubeClient, node: str, gone: Callable[[str], None]) -> None:
+        self._client = client
+        self._resource = PODS.narrowed(field_selector=f"spec.nodeName={node}")
+        self._gone = gone
+
+    async def snapshots(self) -> AsyncIterator[Sequence[PodImage]]:
+        """All images that are needed, again whenever they change."""
+        pods: dict[tuple[str, str], Pod] = {}
+        async with aclosing(self._client.follow(self._resource)) as news:
+            async for one in news:
+                match one:
+                    case Replaced(items=items):
+                        pods = self._replaced(pods, items)
+                    case Changed(change=change, object=pod):
+                        self._changed(pods, change, pod)
+                    case Malformed(text=text):
+                        log.warning("pod_unreadable", error=text)
+                        continue
+                    case Disconnected():
+                        log.warning("pod_watch_lost", error=one.reason)
+                        continue
+                    case _:
+                        continue
+                yield [image for pod in pods.values() for image in pod_images(pod)]
+
+    def _replaced(self, before: dict[tuple[str, str], Pod], items: Sequence[Pod]) -> dict[tuple[str, str], Pod]:
+        pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in items}
+        present = {pod.metadata.uid for pod in items}
+        for pod in before.values():
+            if pod.metadata.uid not in present:
+                self._gone(pod.metadata.uid)
+        return pods
+
+    def _changed(self, pods: dict[tuple[str, str], Pod], change: Change, pod: Pod) -> None:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        if change is Change.DELETED:
+            pods.pop(key, None)
+        else:
+            pods[key] = pod
+        if change is Change.DELETED or pod.metadata.deletion_timestamp is not None:
+            self._gone(pod.metadata.uid)

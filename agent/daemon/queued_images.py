@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pods plane's way to images: through the pull queue, where the images plane runs.
+
+Owns: the translation between a pod's wish and the queue's answer. Everything else goes to the runtime unchanged.
+Never: decides which pull is first.
+"""
+
+from agent.drivers.cri.driver import CriRuntime
+from agent.images.puller import Puller
+from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["QueuedImages"]
+
+
+class QueuedImages:
+    """Containers by the runtime, images by the queue."""
+
+    def __init__(self, cri: CriRuntime, puller: Puller) -> None:
+        self._puller = puller
+        self.list_containers = cri.list_containers
+        self.container_status = cri.container_status
+        self.create_container = cri.create_container
+        self.start_container = cri.start_container
+        self.stop_container = cri.stop_container
+        self._image_status = cri.image_status
+
+    async def image_status(self, image: str) -> pb.Image | None:
+        """As the runtime has it."""
+        return await self._image_status(image)
+
+    async def pull_image(
+        self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
+    ) -> str:
+        """Wait for the turn, then for the image. Credentials are the queue's to find."""
+        del auth
+        metadata = sandbox_config.metadata if sandbox_config is not None else pb.PodSandboxMetadata()
+        pod = PodIdentity(uid=metadata.uid, namespace=metadata.namespace, name=metadata.name)
+        request = PullRequest(image=image, policy=PullPolicy.IF_NOT_PRESENT, pod=pod)
+        outcome = await self._puller.request(request)
+        if not outcome.image_id:
+            raise RuntimeCallFailed("PullImage", f"{outcome.reason}: {outcome.message}")
+        return outcome.image_id

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pauses between attempts that fail: who may not try again yet, and how long the next pause is.
+
+Owns: the curve by class of error, and the table of entries. One entry per key; the puller chooses the keys.
+Never: waits, reads a clock or draws random numbers; jitter is handed in.
+Source of behaviour: kubernetes client-go `util/flowcontrol/backoff.go` for the default curve; IMG-B01, B05 to B07.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model.image_pull import ErrorClass
+
+__all__ = ["KUBELET_CURVE", "SHARED_CLASSES", "BackoffRules", "BackoffTable", "Curve", "Entry"]
+
+# A bad image is tried once per node, not once per pod.
+SHARED_CLASSES = frozenset(
+    {ErrorClass.AUTH, ErrorClass.NOT_FOUND, ErrorClass.NAME, ErrorClass.PLATFORM, ErrorClass.VERIFIER}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How pauses grow. `jitter` is the largest share that is added at random."""
+
+    start_s: float = 10
+    factor: float = 2
+    cap_s: float = 300
+    jitter: float = 0
+
+    @property
+    def memory_s(self) -> float:
+        """Quiet time after which an entry begins anew."""
+        return 2 * self.cap_s
+
+
+KUBELET_CURVE = Curve()
+NETWORK_CURVE = Curve(start_s=2, jitter=0.2)
+CURVES = dict.fromkeys((ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, ErrorClass.SERVER), NETWORK_CURVE)
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffRules:
+    """The curve of every class; `kubelet` has one for all."""
+
+    default: Curve = KUBELET_CURVE
+    by_class: Mapping[ErrorClass, Curve] = field(default_factory=lambda: dict(CURVES))
+
+    def curve(self, error_class: ErrorClass) -> Curve:
+        """The curve of one class."""
+        return self.by_class.get(error_class, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The last failure of a key. `delay_s` is without jitter."""
+
+    failed_at_s: float
+    delay_s: float
+    until_s: float
+    memory_s: float
+    text: str = ""
+    reason: str = ""
+
+    def is_expired(self, now_s: float) -> bool:
+        """Whether it is so old that it counts no more."""
+        return now_s - self.failed_at_s > self.memory_s
+
+
+class BackoffTable:
+    """Entries by key. Changed by its puller alone."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def fail(
+        self,
+        key: str,
+        now_s: float,
+        curve: Curve = KUBELET_CURVE,
+        *,
+        luck: float = 0.0,
+        text: str = "",
+        reason: str = "",
+    ) -> float:
+        """An attempt failed: answers with the pause that follows. `luck` is random, from 0 to 1."""
+        before = self._entries.get(key)
+        if before is None or before.is_expired(now_s):
+            delay_s = curve.start_s
+        else:
+            delay_s = min(before.delay_s * curve.factor, curve.cap_s)
+        pause_s = min(delay_s * (1 + curve.jitter * luck), curve.cap_s) if curve.jitter else delay_s
+        self._entries[key] = Entry(now_s, delay_s, now_s + pause_s, curve.memory_s, text, reason)
+        return pause_s
+
+    def waiting(self, key: str, now_s: float) -> Entry | None:
+        """The entry of a key that may not try yet."""
+        entry = self._entries.get(key)
+        return entry if entry is not None and not entry.is_expired(now_s) and now_s < entry.until_s else None
+
+    def is_waiting(self, key: str, now_s: float) -> bool:
+        """Whether a key may not try yet; when the pause is exactly over, it may."""
+        return self.waiting(key, now_s) is not None
+
+    def reset(self, key: str) -> None:
+        """Begin anew with the next failure, and try at once."""
+        self._entries.pop(key, None)
+
+    def reset_prefix(self, prefix: str) -> int:
+        """The same for all keys that begin so; answers how many."""
+        keys = [key for key in self._entries if key.startswith(prefix)]
+        for key in keys:
+            del self._entries[key]
+        return len(keys)
+
+    def forget_expired(self, now_s: float) -> None:
+        """Drop what counts no more."""
+        self._entries = {key: entry for key, entry in self._entries.items() if not entry.is_expired(now_s)}

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which images go, in which order and why; and why each of the others stays.
+
+Owns: the age and the space phase, protection, thresholds for bytes and inodes.
+Never: removes anything or measures. The sizes runtimes tell are compressed and count shared layers twice, so the space
+phase is planned anew after each removal, with the file system measured again.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from agent.model.image_store import Filesystem
+from agent.model.image_text import duration_text
+
+__all__ = [
+    "CollectMode",
+    "CollectPlan",
+    "CollectRules",
+    "Kept",
+    "NodeImage",
+    "Removal",
+    "RemovalReason",
+    "plan_collection",
+    "rules_fault",
+]
+
+
+class RemovalReason(StrEnum):
+    """Why an image goes; also the label of a metric."""
+
+    AGE = "age"
+    SPACE = "space"
+    MANUAL = "manual"
+
+
+class CollectMode(StrEnum):
+    """`age`: beside a kubelet, which sees to space itself."""
+
+    FULL = "full"
+    AGE = "age"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectRules:
+    """Percentages of use; `max_age_s` 0 = off."""
+
+    mode: CollectMode = CollectMode.FULL
+    high: int = 85
+    low: int = 80
+    inode_high: int = 90
+    inode_low: int = 85
+    min_age_s: float = 120.0
+    max_age_s: float = 0.0
+    keep: tuple[str, ...] = ()
+    """Names (globs) that stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeImage:
+    """One image with its history. `users` holds it back from removal, whoever they are."""
+
+    id: str
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+    first_seen_s: float = 0.0
+    last_used_s: float = 0.0
+    is_pinned: bool = False
+    users: tuple[str, ...] = ()
+    handler: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        """For people."""
+        return self.names[0] if self.names else self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One image that goes. `sum_bytes` adds up what went before it."""
+
+    image: NodeImage
+    reason: RemovalReason
+    age_s: float
+    sum_bytes: int
+
+    def __str__(self) -> str:
+        idle = duration_text(float(round(self.age_s)))
+        return f"remove {self.image.shown_name} ({self.image.size_bytes} bytes, unused for {idle}): {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One image that stays."""
+
+    image: NodeImage
+    why: str
+
+    def __str__(self) -> str:
+        return f"keep {self.image.shown_name}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectPlan:
+    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough."""
+
+    removals: tuple[Removal, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    missing_bytes: int = 0
+    missing_inodes: int = 0
+    problem: str = ""
+    used_percent: int = 0
+    expected_bytes: int = field(default=0)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.removals, *self.kept)))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether even all removals together are not enough, as far as sizes tell."""
+        return self.expected_bytes < self.missing_bytes
+
+
+def rules_fault(rules: CollectRules) -> str:
+    """What is wrong with the numbers together; empty = nothing."""
+    if not 0 <= rules.low < rules.high <= 100:
+        return f"images.gc.low ({rules.low}) must be less than images.gc.high ({rules.high})"
+    if not 0 <= rules.inode_low < rules.inode_high <= 100:
+        return f"images.gc.inodeLow ({rules.inode_low}) must be less than images.gc.inodeHigh ({rules.inode_high})"
+    if rules.max_age_s and rules.max_age_s <= rules.min_age_s:
+        return "images.gc.maxAge must be longer than images.gc.minAge, or 0s for off"
+    return ""
+
+
+def plan_collection(
+    images: Sequence[NodeImage], disk: Filesystem, rules: CollectRules, now_s: float, *, is_forced: bool = False
+) -> CollectPlan:
+    """What to remove now. `is_forced`: everything unprotected, whatever the thresholds say (`gc --now`)."""
+    free: list[NodeImage] = []
+    kept: list[Kept] = []
+    for image in images:
+        why = _protection(image, rules, now_s)
+        if why:
+            kept.append(Kept(image, why))
+        else:
+            free.append(image)
+    free.sort(key=lambda one: (one.last_used_s, one.first_seen_s, -one.size_bytes, one.id))
+    if is_forced:
+        return CollectPlan(
+            removals=tuple(_removals(free, RemovalReason.MANUAL, now_s)),
+            kept=tuple(kept),
+            used_percent=disk.used_percent,
+            expected_bytes=sum(image.size_bytes for image in free),
+        )
+    old = [image for image in free if _is_too_old(image, rules, now_s)] if rules.mode is not CollectMode.OFF else []
+    rest = [image for image in free if image not in old]
+    removals = list(_removals(old, RemovalReason.AGE, now_s))
+    missing_bytes, missing_inodes, problem = _missing(disk, rules)
+    enough: list[NodeImage] = []
+    freed = sum(image.size_bytes for image in old)
+    if missing_bytes or missing_inodes:
+        for image in rest:
+            if freed >= missing_bytes and not missing_inodes:
+                break
+            enough.append(image)
+            freed += image.size_bytes
+    removals += _removals(enough, RemovalReason.SPACE, now_s, sum(image.size_bytes for image in old))
+    kept += [Kept(image, _why_not_now(image, rules, now_s)) for image in rest[len(enough) :]]
+    return CollectPlan(
+        removals=tuple(removals),
+        kept=tuple(kept),
+        missing_bytes=missing_bytes,
+        missing_inodes=missing_inodes,
+        problem=problem,
+        used_percent=disk.used_percent,
+        expected_bytes=freed,
+    )
+
+
+def _protection(image: NodeImage, rules: CollectRules, now_s: float) -> str:
+    if image.users:
+        return f"used by {', '.join(image.users[:3])}" + (" and others" if len(image.users) > 3 else "")
+    if image.is_pinned:
+        return "pinned"
+    if any(fnmatchcase(name, pattern) for pattern in rules.keep for name in image.names):
+        return "kept by name"
+    if now_s - image.first_seen_s < rules.min_age_s:
+        return f"younger than {duration_text(rules.min_age_s)}"
+    return ""
+
+
+def _is_too_old(image: NodeImage, rules: CollectRules, now_s: float) -> bool:
+    return rules.max_age_s > 0 and _age_s(image, now_s) > rules.max_age_s
+
+
+def _age_s(image: NodeImage, now_s: float) -> float:
+    # An image that was never used is as old as our knowledge of it, not infinitely old.
+    return max(0.0, now_s - max(image.last_used_s, image.first_seen_s))
+
+
+def _missing(disk: Filesystem, rules: CollectRules) -> tuple[int, int, str]:
+    if rules.mode is not CollectMode.FULL:
+        return 0, 0, ""
+    if disk.capacity_bytes <= 0:
+        return 0, 0, "invalid capacity 0 on image filesystem"
+    missing = 0
+    if disk.used_percent >= rules.high and rules.high < 100:
+        missing = disk.capacity_bytes * (100 - rules.low) // 100 - disk.available_bytes
+    inodes = 0
+    if disk.inodes and disk.used_inodes_percent >= rules.inode_high and rules.inode_high < 100:
+        inodes = disk.inodes * (100 - rules.inode_low) // 100 - disk.free_inodes
+    return max(0, missing), max(0, inodes), ""
+
+
+def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float, begun: int = 0) -> Iterable[Removal]:
+    total = begun
+    for image in images:
+        total += image.size_bytes
+        yield Removal(image, reason, _age_s(image, now_s), total)
+
+
+def _why_not_now(image: NodeImage, rules: CollectRules, now_s: float) -> str:
+    age = duration_text(float(round(_age_s(image, now_s))))
+    if rules.mode is CollectMode.OFF:
+        return f"collection is off; unused for {age}"
+    return f"no need for its space; unused for {age}"

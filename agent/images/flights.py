@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flights: real pulls, each shared by all requests that want the same thing.
+
+Owns: the values, and what follows for a flight from its members: its class, who counts for its turn.
+Never: changes; the queue replaces a flight by a new value.
+"""
+
+from typing import Self, TypeVar
+
+import msgspec
+
+from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullPolicy
+
+__all__ = ["Flight", "FlightKey", "Member"]
+
+
+class FlightKey(msgspec.Struct, frozen=True, gc=False):
+    """What makes two requests the same pull. `fingerprint` stands for the ordered credentials."""
+
+    reference: str
+    handler: str = ""
+    fingerprint: str = "public"
+
+    @property
+    def image(self) -> tuple[str, str]:
+        """What may be pulled only once at a time."""
+        return self.reference, self.handler
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """One request in a flight. `pod` is any text that is equal for requests of one pod."""
+
+    id: str
+    index: int
+    arrived_s: float
+    pod: str
+    priority: int = 0
+    policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
+    is_prefetch: bool = False
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether the pod may take what is kept for critical ones."""
+        return self.priority >= CRITICAL_PRIORITY and not self.is_prefetch
+
+
+class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A pull, waiting until `started_s` is set. Make one with `of`, which derives the last three fields.
+
+    `orphaned_s` says since when nobody wants it any more. It is critical if one member is: joining raises a flight,
+    leaving lowers it again.
+    """
+
+    number: int
+    key: FlightKey
+    registry: str
+    members: tuple[Member, ...]
+    size_bytes: int | None = None
+    started_s: float | None = None
+    orphaned_s: float | None = None
+    is_kept: bool = False
+    is_critical: bool
+    is_prefetch: bool
+    counting_members: tuple[Member, ...]
+    """Who decides when it is its turn: members of pods, if there are any."""
+
+    @classmethod
+    def of(cls, number: int, key: FlightKey, registry: str, member: Member, size_bytes: int | None) -> Self:
+        """A new one with one member."""
+        return cls(
+            number=number,
+            key=key,
+            registry=registry,
+            members=(member,),
+            size_bytes=size_bytes,
+            is_critical=member.is_critical,
+            is_prefetch=member.is_prefetch,
+            counting_members=(member,),
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it holds a slot."""
+        return self.started_s is not None
+
+    @property
+    def pull_class(self) -> PullClass:
+        """For metrics and people."""
+        if self.is_prefetch:
+            return PullClass.PREFETCH
+        return PullClass.CRITICAL if self.is_critical else PullClass.POD
+
+    def with_member(self, member: Member, size_bytes: int | None) -> Self:
+        """Somebody joins; an orphan has a home again."""
+        known = self.size_bytes if self.size_bytes is not None else size_bytes
+        joined = msgspec.structs.replace(self, size_bytes=known, orphaned_s=None, is_kept=False)
+        return _of_members(joined, (*self.members, member))
+
+    def without(self, gone: frozenset[str]) -> Self:
+        """The same without some members."""
+        return _of_members(self, tuple(one for one in self.members if one.id not in gone))
+
+
+FlightType = TypeVar("FlightType", bound=Flight)
+
+
+def _of_members(flight: FlightType, members: tuple[Member, ...]) -> FlightType:
+    of_pods = tuple(member for member in members if not member.is_prefetch)
+    return msgspec.structs.replace(
+        flight,
+        members=members,
+        is_critical=any(member.is_critical for member in of_pods),
+        is_prefetch=not of_pods,
+        counting_members=of_pods or members,
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an image consists of: layers with their sizes, from the manifest in the content store.
+
+Owns: reading OCI and Docker manifests, indexes and configs, and the chain ids of layers.
+Never: reads the store or chooses a platform; the runtime has chosen by fetching.
+Source of behaviour: OCI image spec; IMG-T02, T03.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+__all__ = ["LARGEST_MANIFEST", "Blob", "Manifest", "chain_ids", "read_diff_ids", "read_manifest"]
+
+LARGEST_MANIFEST = 4 << 20
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """A descriptor."""
+
+    digest: str
+    size: int = 0
+
+
+class _Document(msgspec.Struct, frozen=True):
+    config: Blob | None = None
+    layers: tuple[Blob, ...] | None = None
+    manifests: tuple[Blob, ...] | None = None
+
+
+class _RootFilesystem(msgspec.Struct, frozen=True):
+    diff_ids: tuple[str, ...] = ()
+
+
+class _Config(msgspec.Struct, frozen=True):
+    rootfs: _RootFilesystem = msgspec.field(default_factory=_RootFilesystem)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One image for one platform. `size_bytes` is what the manifest itself weighs."""
+
+    digest: str
+    size_bytes: int
+    config: Blob
+    layers: tuple[Blob, ...] = field(default=())
+
+    @property
+    def total_bytes(self) -> int:
+        """All that a node without any of it has to fetch."""
+        return self.size_bytes + self.config.size + sum(layer.size for layer in self.unique_layers)
+
+    @property
+    def unique_layers(self) -> tuple[Blob, ...]:
+        """Layers to fetch; a blob that is in it twice comes once."""
+        return tuple({layer.digest: layer for layer in self.layers}.values())
+
+
+def read_manifest(digest: str, content: bytes) -> Manifest | None:
+    """The manifest in a blob; None for an index, a config or anything else."""
+    try:
+        document = msgspec.json.decode(content, type=_Document)
+    except msgspec.DecodeError:
+        return None
+    if document.config is None or document.layers is None:
+        return None
+    return Manifest(digest, len(content), document.config, document.layers)
+
+
+def read_diff_ids(content: bytes) -> tuple[str, ...]:
+    """Digests of the unpacked layers, from a config; empty if it has none."""
+    try:
+        return msgspec.json.decode(content, type=_Config).rootfs.diff_ids
+    except msgspec.DecodeError:
+        return ()
+
+
+def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
+    """The names of the snapshots that the layers become, one on top of the other."""
+    chain: list[str] = []
+    for diff_id in diff_ids:
+        if chain:
+            chain.append("sha256:" + hashlib.sha256(f"{chain[-1]} {diff_id}".encode()).hexdigest())
+        else:
+            chain.append(diff_id)
+    return tuple(chain)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which registries a credential or a provider is for: patterns, and whether an image falls under one.
+
+Owns: reading the keys of a Docker configuration, and matching host labels, port and path.
+Never: resolves names or touches credentials. A pattern that is no address matches nothing.
+Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go` and Go `net/url`; IMG-C03, C04.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+__all__ = ["KeyInvalid", "MatchKey", "is_match", "key_of_entry", "parse_key"]
+
+SCHEMES = ("https://", "http://")
+API_PATHS = ("/v1/", "/v2/")
+# What Go's parser lets stand in a host; the rest of ASCII it refuses.
+HOST = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=<>\"\u0080-\U0010ffff-]*")
+BRACKETED = re.compile(r"\[(?P<ip>[0-9A-Fa-f:.]+)\]")
+PORT = re.compile(r"(?::(?P<port>[0-9]*))?")
+BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class KeyInvalid(ValueError):
+    """The text is no address. The message does not repeat it: somebody may have put a secret there."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchKey:
+    """Host labels, port, path."""
+
+    labels: tuple[str, ...]
+    port: str
+    path: str
+
+    def covers(self, target: "MatchKey") -> bool:
+        """Whether a pattern covers an image: the same port and number of labels, and the path as a plain prefix."""
+        return (
+            self.port == target.port
+            and len(self.labels) == len(target.labels)
+            and target.path.startswith(self.path)
+            and all(map(_label_matches, self.labels, target.labels))
+        )
+
+
+def parse_key(text: str) -> MatchKey:
+    """An address without scheme. Raises KeyInvalid."""
+    host, port, path = _split(text)
+    return MatchKey(tuple(host.split(".")), port, path)
+
+
+def is_match(pattern: str, image: str) -> bool:
+    """Whether an image name without tag falls under a pattern."""
+    try:
+        return parse_key(pattern).covers(parse_key(image))
+    except KeyInvalid:
+        return False
+
+
+def key_of_entry(written: str) -> str:
+    """The pattern behind a key as Docker writes it: no scheme, no API version, no lone slash. Raises KeyInvalid."""
+    text = written
+    for scheme in SCHEMES:
+        if text.startswith(scheme):
+            text = text.removeprefix(scheme)
+            break
+    authority = re.split(r"[/?#]", text, maxsplit=1)[0].rpartition("@")[2]
+    _host, _port, path = _split(text)
+    if path.startswith(API_PATHS):
+        path = path[3:]
+    return authority + ("" if path == "/" else path)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    if any(sign < " " or sign == "\x7f" for sign in text):
+        raise KeyInvalid("holds control characters")
+    rest = text.partition("#")[0].partition("?")[0]
+    authority, slash, tail = rest.partition("/")
+    authority = authority.rpartition("@")[2]
+    bracketed = BRACKETED.match(authority)
+    if authority.startswith("["):
+        if bracketed is None:
+            raise KeyInvalid("has an opening bracket that no IPv6 address follows")
+        host, after = bracketed[0], authority[bracketed.end() :]
+    else:
+        host, colon, port_text = authority.partition(":")
+        after = colon + port_text
+        if not HOST.fullmatch(host):
+            raise KeyInvalid("has a sign in its host that no host has")
+    port = PORT.fullmatch(after)
+    if port is None:
+        raise KeyInvalid("has a port that is no number")
+    if BAD_ESCAPE.search(tail):
+        raise KeyInvalid("has a broken % escape")
+    if port["port"] is not None and bracketed is not None:
+        host = bracketed["ip"]
+    return host, port["port"] or "", unquote(slash + tail)
+
+
+def _label_matches(pattern: str, label: str) -> bool:
+    if pattern.startswith("["):
+        return False  # to Go's glob this is a set of single signs, which no host label equals
+    if "*" not in pattern:
+        return pattern == label
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), label, re.DOTALL) is not None

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of the images plane: kept as plain counts where they arise, made into families only for a scrape.
+
+Owns: counters, histograms, and the bounded `registry` label.
+Never: has a label per image, pod or namespace. Gauges are read from the parts at scrape time.
+Source of behaviour: IMG-M01 to M06; buckets and size classes are the kubelet's.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from agent.model.image_pull import ErrorClass, PullClass, PullResult
+from agent.model.image_state import LimitState
+from agent.model.image_store import Filesystem
+
+__all__ = ["Gauges", "ImageMetrics", "size_class"]
+
+MIB, GIB = 2**20, 2**30
+PULL_BUCKETS_S = (1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
+SHORT_BUCKETS_S = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
+SIZE_CLASSES = (
+    (10 * MIB, "0-10MB"), (100 * MIB, "10MB-100MB"), (500 * MIB, "100MB-500MB"), (GIB, "500MB-1GB"),
+    (5 * GIB, "1GB-5GB"), (10 * GIB, "5GB-10GB"), (20 * GIB, "10GB-20GB"), (30 * GIB, "20GB-30GB"),
+    (40 * GIB, "30GB-40GB"), (60 * GIB, "40GB-60GB"), (100 * GIB, "60GB-100GB"),
+)  # fmt: skip
+MOST_REGISTRIES = 20
+OTHER = "other"
+
+Figures = Iterable[tuple[Sequence[str], float]]
+
+
+def size_class(size_bytes: int) -> str:
+    """The label for a size; lower bounds are exclusive."""
+    if size_bytes <= 0:
+        return "N/A"
+    return next((name for bound, name in SIZE_CLASSES if size_bytes <= bound), "GT100GB")
+
+
+class _Histogram:
+    """Counts per bucket and label values."""
+
+    def __init__(self, buckets: Sequence[float]) -> None:
+        self._buckets = tuple(buckets)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._totals: dict[tuple[str, ...], float] = {}
+
+    def observe(self, labels: tuple[str, ...], value: float) -> None:
+        """One observation."""
+        counts = self._counts.setdefault(labels, [0] * (len(self._buckets) + 1))
+        counts[bisect_left(self._buckets, value)] += 1
+        self._totals[labels] = self._totals.get(labels, 0.0) + value
+
+    def family(self, name: str, text: str, labels: Sequence[str]) -> Metric:
+        """For a scrape."""
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [*(str(float(bound)) for bound in self._buckets), "+Inf"]
+        for values, counts in self._counts.items():
+            rows, total = [], 0
+            for bound, number in zip(bounds, counts, strict=True):
+                total += number
+                rows.append((bound, total))
+            family.add_metric(list(values), rows, sum_value=self._totals[values])
+        return family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What is true at the moment of a scrape."""
+
+    queued: dict[PullClass, int] = field(default_factory=dict)
+    in_flight: dict[str, int] = field(default_factory=dict)
+    limits: Sequence[LimitState] = ()
+    oldest_wait_s: float = 0.0
+    backoff_entries: int = 0
+    disk: Filesystem = field(default_factory=Filesystem)
+    images: dict[str, int] = field(default_factory=dict)
+    collected_at_s: float = 0.0
+
+
+class ImageMetrics:
+    """All numbers of the plane. Add `families` to the page's sources, with a function that gives the gauges."""
+
+    def __init__(self) -> None:
+        self._pull_s = _Histogram(PULL_BUCKETS_S)
+        self._active_s = _Histogram(PULL_BUCKETS_S)
+        self._wait_s = _Histogram(SHORT_BUCKETS_S)
+        self._provider_s = _Histogram(SHORT_BUCKETS_S)
+        self._pulls: Counter[tuple[str, str]] = Counter()
+        self._errors: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._layers: Counter[str] = Counter()
+        self._provider_errors: Counter[str] = Counter()
+        self._removed: Counter[str] = Counter()
+        self._use: Counter[str] = Counter()
+        self.freed_bytes = 0
+
+    def request_ended(self, result: PullResult, pull_class: PullClass) -> None:
+        """One request is over."""
+        self._pulls[str(result), str(pull_class)] += 1
+
+    def pull_succeeded(self, registry: str, size_bytes: int, active_s: float, whole_s: float) -> None:
+        """One flight worked; times with and without waiting."""
+        label = (size_class(size_bytes),)
+        self._pull_s.observe(label, whole_s)
+        self._active_s.observe(label, active_s)
+        self._use[registry] += 1
+
+    def pull_failed(self, registry: str, error_class: ErrorClass) -> None:
+        """One flight failed."""
+        self._errors[str(error_class), registry] += 1
+        self._use[registry] += 1
+
+    def waited(self, pull_class: PullClass, wait_s: float) -> None:
+        """A flight got its slot."""
+        self._wait_s.observe((str(pull_class),), wait_s)
+
+    def fetched(self, registry: str, done_bytes: int, downloaded: int, cached: int) -> None:
+        """What a flight brought."""
+        self._bytes[registry] += done_bytes
+        self._layers["downloaded"] += downloaded
+        self._layers["cached"] += cached
+
+    def provider_called(self, provider: str, duration_s: float, has_failed: bool) -> None:
+        """A credential provider was run."""
+        self._provider_s.observe((provider,), duration_s)
+        self._provider_errors[provider] += has_failed
+
+    def removed(self, reason: str, freed_bytes: int) -> None:
+        """The collector removed an image; the difference is measured, and may be none."""
+        self._removed[reason] += 1
+        self.freed_bytes += max(0, freed_bytes)
+
+    def _registry(self, registry: str) -> str:
+        """The label of a registry: the most used ones by name."""
+        if len(self._use) <= MOST_REGISTRIES:
+            return registry
+        return registry if registry in [name for name, _ in self._use.most_common(MOST_REGISTRIES)] else OTHER
+
+    def families(self, gauges: Gauges) -> Iterable[Metric]:
+        """Everything, for a scrape."""
+        size = ["image_size_in_bytes"]
+        yield self._pull_s.family("kepd_image_pull_duration_seconds", "Pulls that worked, with their wait.", size)
+        yield self._active_s.family("kepd_image_pull_active_seconds", "Pulls that worked, without their wait.", size)
+        yield self._wait_s.family("kepd_image_pull_wait_seconds", "Waiting for a slot.", ["class"])
+        yield _counter("kepd_image_pulls", "Requests for images.", ["result", "class"], self._pulls.items())
+        errors = self._by_registry({(name, kind): count for (kind, name), count in self._errors.items()})
+        yield _counter("kepd_image_pull_errors", "Pulls that failed.", ["registry", "error_class"], errors.items())
+        fetched = self._by_registry({(name,): count for name, count in self._bytes.items()})
+        yield _counter("kepd_image_bytes_downloaded", "Bytes fetched.", ["registry"], fetched.items())
+        layers = {(state,): count for state, count in self._layers.items()}
+        yield _counter("kepd_image_layers", "Layers of pulled images.", ["state"], layers.items())
+        provider = ["provider"]
+        yield self._provider_s.family("kepd_credential_provider_seconds", "Runs of credential providers.", provider)
+        failures = {(name,): count for name, count in self._provider_errors.items()}
+        yield _counter("kepd_credential_provider_errors", "Runs that failed.", provider, failures.items())
+        removed = {(reason,): count for reason, count in self._removed.items()}
+        yield _counter("kepd_image_gc_removed", "Images removed.", ["reason"], removed.items())
+        yield CounterMetricFamily("kepd_image_gc_freed_bytes", "Space that removals made.", value=self.freed_bytes)
+        yield from self._gauges(gauges)
+
+    def _by_registry(self, counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+        """The same with bounded registries in the first place."""
+        bounded: Counter[tuple[str, ...]] = Counter()
+        for (name, *rest), number in counts.items():
+            bounded[self._registry(name), *rest] += number
+        return bounded
+
+    def _gauges(self, now: Gauges) -> Iterable[Metric]:
+        queued = {(str(one),): float(now.queued.get(one, 0)) for one in PullClass}
+        yield _gauge("kepd_image_pull_queue_length", "Pulls that wait.", ["class"], queued.items())
+        in_flight: dict[tuple[str, ...], float] = {}
+        for name, number in now.in_flight.items():
+            label = (self._registry(name),)
+            in_flight[label] = in_flight.get(label, 0.0) + number
+        yield _gauge("kepd_image_pulls_in_flight", "Pulls that run.", ["registry"], in_flight.items())
+        limits = {(one.scope,): float(one.limit) for one in now.limits[: MOST_REGISTRIES + 1]}
+        yield _gauge("kepd_image_pull_limit", "Pulls that may run; 0 = no limit.", ["scope"], limits.items())
+        oldest = "kepd_image_pull_oldest_wait_seconds"
+        yield GaugeMetricFamily(oldest, "How long the longest has been waiting.", value=now.oldest_wait_s)
+        yield GaugeMetricFamily("kepd_image_backoff_entries", "Keys in back-off.", value=now.backoff_entries)
+        disk, kind = now.disk, ["kind"]
+        space = {("capacity",): float(disk.capacity_bytes), ("available",): float(disk.available_bytes)}
+        yield _gauge("kepd_image_fs_bytes", "File system of the images.", kind, space.items())
+        inodes = {("capacity",): float(disk.inodes), ("available",): float(disk.free_inodes)}
+        yield _gauge("kepd_image_fs_inodes", "Inodes of that file system.", kind, inodes.items())
+        last = "kepd_image_gc_last_run_timestamp_seconds"
+        yield GaugeMetricFamily(last, "When images were last collected.", value=now.collected_at_s)
+        images = {(state,): float(count) for state, count in now.images.items()}
+        yield _gauge("kepd_images", "Images on the node.", ["state"], images.items())
+
+
+def _counter(name: str, text: str, labels: Sequence[str], counts: Figures) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, number in counts:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], figures: Figures) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, figure in figures:
+        family.add_metric(list(values), figure)
+    return family

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts a runtime asks for an image of a registry, from containerd's hosts.toml.
+
+Owns: where the file of a registry may lie, reading it, and the chain in the order of asking.
+Never: writes such files or asks a host; fallbacks happen inside the runtime and count for the written registry.
+Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+__all__ = ["MirrorChain", "MirrorHost", "default_chain", "folder_names", "read_hosts"]
+
+ALL_CAPABILITIES = ("pull", "resolve", "push")
+HUB_HOST = "registry-1.docker.io"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorHost:
+    """One host to ask."""
+
+    url: str
+    capabilities: tuple[str, ...] = ALL_CAPABILITIES
+    is_path_overridden: bool = False
+    skips_verification: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorChain:
+    """All hosts for one registry; the last is its own. `source` is the file, empty = none."""
+
+    registry: str
+    hosts: tuple[MirrorHost, ...]
+    source: str = ""
+    problem: str = ""
+
+
+def folder_names(registry: str) -> tuple[str, ...]:
+    """Folders below config_path in which the runtime looks for hosts.toml, in its order."""
+    host, colon, port = registry.rpartition(":")
+    if colon and port.isdecimal():
+        return (f"{host}_{port}_", registry, "_default")
+    return (registry, "_default")
+
+
+def default_chain(registry: str) -> MirrorChain:
+    """Without a file: the registry itself."""
+    return MirrorChain(registry, (MirrorHost(_own_url(registry)),))
+
+
+def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
+    """The chain that a file makes. A file that cannot be read is told as a problem, with the registry itself."""
+    try:
+        document = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return MirrorChain(registry, default_chain(registry).hosts, source, f"cannot be read: {error}")
+    listed = document.get("host")
+    hosts = [_host(url, fields) for url, fields in listed.items()] if isinstance(listed, dict) else []
+    server = document.get("server")
+    own = _with_scheme(server) if isinstance(server, str) and server else _own_url(registry)
+    return MirrorChain(registry, (*hosts, _host(own, document)), source)
+
+
+def _host(url: str, fields: object) -> MirrorHost:
+    settings: Mapping[str, object] = fields if isinstance(fields, dict) else {}
+    capabilities = settings.get("capabilities")
+    words = tuple(map(str, capabilities)) if isinstance(capabilities, Sequence) else ALL_CAPABILITIES
+    return MirrorHost(
+        _with_scheme(url), words, settings.get("override_path") is True, settings.get("skip_verify") is True
+    )
+
+
+def _with_scheme(url: str) -> str:
+    return url if urlsplit(url).scheme in ("http", "https") else f"https://{url}"
+
+
+def _own_url(registry: str) -> str:
+    return f"https://{HUB_HOST if registry == 'docker.io' else registry}"

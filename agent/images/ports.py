@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the images plane needs from outside.
+
+Owns: the protocols. Everything but the runtime, state files and the clock may be absent; what depends on it is then
+left out and said so.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Protocol
+
+from agent.images.prefetch_plan import PodImage
+from agent.images.texts import ImageEvent
+from agent.model.image_credential import Credential, SecretId, SecretText
+from agent.model.image_pull import PodIdentity
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent
+from agent.model.ingest import Ingest
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = [
+    "Clock",
+    "Content",
+    "Events",
+    "Files",
+    "ImageNames",
+    "Leases",
+    "PodSource",
+    "Runtime",
+    "ServiceAccounts",
+    "SizeProbe",
+    "Usage",
+    "Wanted",
+]
+
+
+class Runtime(Protocol):
+    """CRI's image service."""
+
+    async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None: ...
+
+    async def list_images(self) -> list[pb.Image]: ...
+
+    async def pull_image(
+        self,
+        image: str,
+        auth: pb.AuthConfig | None = None,
+        sandbox_config: pb.PodSandboxConfig | None = None,
+        *,
+        handler: str = "",
+    ) -> str: ...
+
+    async def remove_image(self, image: str) -> None: ...
+
+    async def image_filesystem(self) -> str: ...
+
+    async def sandbox_image(self) -> str: ...
+
+
+class Usage(Protocol):
+    """Who uses images, by CRI."""
+
+    async def list_containers(self) -> list[pb.Container]: ...
+
+    async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
+
+
+class Content(Protocol):
+    """containerd's content store, for progress."""
+
+    async def list_ingests(self) -> list[Ingest]: ...
+
+    async def list_blobs(self, label: str) -> list[BlobInfo]: ...
+
+    async def blob_info(self, digest: str) -> BlobInfo | None: ...
+
+    async def read_blob(self, digest: str, most_bytes: int) -> bytes: ...
+
+    def store_events(self) -> AsyncIterator[StoreEvent]: ...
+
+
+class ImageNames(Protocol):
+    """containerd's image names and their labels."""
+
+    async def image_records(self) -> list[ImageRecord]: ...
+
+    async def label_image(self, name: str, labels: Mapping[str, str]) -> None: ...
+
+    async def create_image(self, record: ImageRecord) -> None: ...
+
+    async def delete_image(self, name: str) -> None: ...
+
+
+class Leases(Protocol):
+    """What containerd's own collector shall leave alone."""
+
+    async def create_lease(self, lease_id: str, labels: Mapping[str, str]) -> None: ...
+
+    async def list_leases(self) -> dict[str, dict[str, str]]: ...
+
+    async def delete_lease(self, lease_id: str) -> None: ...
+
+    async def add_to_lease(self, lease_id: str, kind: str, resource_id: str) -> None: ...
+
+
+class Files(Protocol):
+    """State that outlives the process, and the space there is."""
+
+    async def read(self, name: str) -> bytes | None: ...
+
+    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
+
+    async def write(self, name: str, content: bytes) -> None: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def set_aside(self, name: str) -> str: ...
+
+    async def measure(self, path: str) -> Filesystem: ...
+
+
+class Events(Protocol):
+    """Where events about pods and the node go."""
+
+    def tell(self, event: ImageEvent) -> None: ...
+
+
+class PodSource(Protocol):
+    """Pods of this node that an untouched kubelet will start: all their images, again whenever they change."""
+
+    def snapshots(self) -> AsyncIterator[Sequence[PodImage]]: ...
+
+
+class Wanted(Protocol):
+    """Images that pods need which have no container yet: by manifest, by binding, or in the queue."""
+
+    def wanted_images(self) -> Collection[str]: ...
+
+
+class ServiceAccounts(Protocol):
+    """Tokens and annotations of service accounts, for credential providers that want them. Both may raise OSError."""
+
+    async def token(self, account: SecretId, pod: PodIdentity, audience: str) -> SecretText: ...
+
+    async def annotations(self, account: SecretId) -> Mapping[str, str]: ...
+
+
+class SizeProbe(Protocol):
+    """Asks a registry how large an image is. None: it could not say."""
+
+    async def size_bytes(self, reference: str, credential: Credential | None) -> int | None: ...
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now_s(self) -> float: ...
+
+    def wall_s(self) -> float: ...
+
+    async def sleep(self, duration_s: float) -> None: ...

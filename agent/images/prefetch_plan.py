@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which images to fetch before anybody needs them, and which pins to set and to take away.
+
+Owns: the decision over a configured list and over pods that are bound to this node but not started.
+Never: pulls or pins. Fetching ahead yields: to pods, to the disk, and to whoever keeps deleting what it brings.
+Source of behaviour: IMG-F01 to F03, F06, V09.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.model.image_pull import NO_POD, PodIdentity, PullPolicy
+from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.image_store import Filesystem
+
+__all__ = [
+    "DAY_S",
+    "MOST_FETCHES_A_DAY",
+    "Fetch",
+    "ListedImage",
+    "Pin",
+    "PodImage",
+    "PrefetchPlan",
+    "PrefetchRules",
+    "Shelf",
+    "Skip",
+    "Unpin",
+    "plan_prefetch",
+]
+
+DAY_S = 86400.0
+MOST_FETCHES_A_DAY = 3
+GAP_TO_HIGH = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchRules:
+    """`high` and `low`: the collector's (or the kubelet's) thresholds in percent of use."""
+
+    is_for_pods: bool = False
+    is_private: bool = False
+    is_always: bool = False
+    hold_s: float = 3600.0
+    high: int = 85
+    low: int = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedImage:
+    """One line of the list."""
+
+    image: str
+    is_pinned: bool = False
+    handler: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodImage:
+    """An image that a pod of this node will need, in order of need. `is_private`: the pod brings pull secrets."""
+
+    pod: PodIdentity
+    image: str
+    policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
+    priority: int = 0
+    handler: str = ""
+    is_private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Pull it. `hold_s`: pin it that long, so that it is there when it is needed."""
+
+    image: str
+    handler: str = ""
+    pod: PodIdentity = NO_POD
+    priority: int = 0
+    hold_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"fetch {self.image}" + (f" for {self.pod}" if self.pod.uid else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Put our mark and the runtime's pin on a name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"pin {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin:
+    """Take away a pin that we set."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"unpin {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Not fetched, and why."""
+
+    image: str
+    why: str
+    is_thrashing: bool = False
+
+    def __str__(self) -> str:
+        return f"skip {self.image}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchPlan:
+    """In the order in which it is done: pins first, they cost nothing."""
+
+    pins: tuple[Pin, ...] = ()
+    unpins: tuple[Unpin, ...] = ()
+    fetches: tuple[Fetch, ...] = ()
+    skips: tuple[Skip, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.pins or self.unpins or self.fetches)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.pins, *self.unpins, *self.fetches, *self.skips)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """What is on the node. Names are normalised; `held_until`: pins by time, wall seconds."""
+
+    names: frozenset[str] = frozenset()
+    our_pins: frozenset[str] = frozenset()
+    held_until: Mapping[str, float] = field(default_factory=dict)
+    disk: Filesystem = field(default_factory=Filesystem)
+    fetched_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan_prefetch(
+    listed: Sequence[ListedImage], pods: Sequence[PodImage], shelf: Shelf, rules: PrefetchRules, now_s: float
+) -> PrefetchPlan:
+    """What to do now; applying it and planning again gives nothing more."""
+    wanted_pins = {name for one in listed if one.is_pinned and (name := _normalised(one.image))}
+    held = {name for name, until_s in shelf.held_until.items() if until_s > now_s}
+    fetches: dict[tuple[str, str], Fetch] = {}
+    skips: list[Skip] = []
+    for fetch in (*_of_list(listed), *_of_pods(pods, rules, skips)):
+        name = _normalised(fetch.image)
+        key = (name, fetch.handler)
+        if not name:
+            skips.append(Skip(fetch.image, "it is no image name"))
+        elif name not in shelf.names and key not in fetches:
+            why = _obstacle(name, shelf, rules, now_s)
+            if why is None:
+                fetches[key] = fetch
+            else:
+                skips.append(why)
+    return PrefetchPlan(
+        pins=tuple(Pin(name) for name in sorted((wanted_pins | held) & shelf.names - shelf.our_pins)),
+        unpins=tuple(Unpin(name) for name in sorted(shelf.our_pins - wanted_pins - held)),
+        fetches=tuple(fetches.values()),
+        skips=tuple(skips),
+    )
+
+
+def _of_list(listed: Iterable[ListedImage]) -> Iterable[Fetch]:
+    return [Fetch(one.image, one.handler) for one in listed]
+
+
+def _of_pods(pods: Iterable[PodImage], rules: PrefetchRules, skips: list[Skip]) -> Iterable[Fetch]:
+    fetches = []
+    for one in pods if rules.is_for_pods else ():
+        if one.policy is PullPolicy.NEVER:
+            continue
+        if one.policy is PullPolicy.ALWAYS and not rules.is_always:
+            skips.append(Skip(one.image, "policy Always asks the registry anyway; see images.prefetch.always"))
+        elif one.is_private and not rules.is_private:
+            skips.append(
+                Skip(
+                    one.image, "its pod has pull secrets, and every pod could use it then; see images.prefetch.private"
+                )
+            )
+        else:
+            fetches.append(Fetch(one.image, one.handler, one.pod, one.priority, rules.hold_s))
+    return fetches
+
+
+def _obstacle(name: str, shelf: Shelf, rules: PrefetchRules, now_s: float) -> Skip | None:
+    recent = [at_s for at_s in shelf.fetched_at.get(name, ()) if now_s - at_s < DAY_S]
+    if len(recent) >= MOST_FETCHES_A_DAY:
+        return Skip(name, f"fetched {len(recent)} times within 24h and deleted again", is_thrashing=True)
+    disk = shelf.disk
+    if not disk.capacity_bytes:
+        return None
+    if disk.used_percent > rules.high - GAP_TO_HIGH:
+        return Skip(name, f"{disk.used_percent}% of the disk used, more than {rules.high - GAP_TO_HIGH}%")
+    left = disk.available_bytes - shelf.sizes.get(name, 0)
+    if 100 - left * 100 // disk.capacity_bytes > rules.low:
+        return Skip(name, f"it would bring the disk above {rules.low}%")
+    return None
+
+
+def _normalised(image: str) -> str:
+    try:
+        return parse_reference(image).runtime_ref
+    except ReferenceInvalid:
+        return ""

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches images ahead of need and keeps pins, as prefetch_plan.py says.
+
+Owns: the loop (the list changed, pods changed, a pull ended, a pause is over), the requests to the puller with class
+prefetch, pins on image names, and how often each image was fetched. Its tasks live in the group that `run` opens.
+Never: decides what to fetch; never takes a pin away that it did not set.
+Source of behaviour: IMG-F01 to F03, F06.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.images.collector import PINNED_BY, PINNED_BY_US
+from agent.images.ports import Clock, Events, Files, ImageNames, PodSource, Runtime
+from agent.images.prefetch_plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
+from agent.images.settings import ImageSettings
+from agent.images.state import StateFile
+from agent.images.texts import ImageEvent, thrashing
+from agent.model.component import Report
+from agent.model.image_pull import NO_POD, PullOutcome, PullPolicy, PullRequest
+from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.image_store import Filesystem
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
+
+__all__ = ["Disk", "Prefetcher", "PrefetcherParts", "Pulls"]
+
+log = structlog.get_logger(plane="images")
+
+RUNTIME_PIN = "io.cri-containerd.pinned"
+RUNTIME_PIN_VALUE = "pinned"
+FILE, KIND = "prefetch.json", "PrefetchHistory"
+LOOK_AGAIN_S = 60.0
+FIRST_RETRY_S, LONGEST_RETRY_S = 30.0, 1800.0
+
+
+class Pulls(Protocol):
+    """The puller."""
+
+    async def request(self, request: PullRequest) -> PullOutcome: ...
+
+
+class Disk(Protocol):
+    """The disk of the images, as last measured."""
+
+    @property
+    def disk(self) -> Filesystem: ...
+
+
+class PrefetchState(msgspec.Struct, frozen=True):
+    """Fetches of the last day and pins by time, by normalised name."""
+
+    fetched_at: dict[str, tuple[float, ...]] = {}
+    held_until: dict[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetcherParts:
+    """What a prefetcher is made of."""
+
+    runtime: Runtime
+    pulls: Pulls
+    disk: Disk
+    files: Files
+    names: ImageNames | None = None
+    pods: PodSource | None = None
+    events: Events | None = None
+
+
+class Prefetcher:
+    """The prefetch part of the images plane."""
+
+    def __init__(self, parts: PrefetcherParts, settings: ImageSettings, *, clock: Clock) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._clock = clock
+        self._state_file: StateFile[PrefetchState] = StateFile(parts.files, FILE, KIND, PrefetchState)
+        self._asked: tuple[ListedImage, ...] = ()
+        self._pods: Sequence[PodImage] = ()
+        self._wake = asyncio.Event()
+        self._fetching: set[str] = set()
+        self._retry_at: dict[str, tuple[float, float]] = {}
+        self._fetched_at: dict[str, tuple[float, ...]] = {}
+        self._held_until: dict[str, float] = {}
+        self._told: set[str] = set()
+        self.plan = PrefetchPlan()
+
+    def apply(self, settings: ImageSettings) -> None:
+        """Another list or other rules."""
+        self._settings = settings
+        self._wake.set()
+
+    async def prefetch(self, images: Sequence[tuple[str, bool]]) -> tuple[int, int]:
+        """A list by hand (image, pinned) in place of the last one. Answers how many are missing and there."""
+        self._asked = tuple(ListedImage(image=image, is_pinned=is_pinned) for image, is_pinned in images)
+        names = await self._present_names()
+        present = sum(_normalised(one.image) in names for one in self._asked)
+        self._wake.set()
+        return len(self._asked) - present, present
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled."""
+        state = await self._state_file.load()
+        if state is not None:
+            self._fetched_at, self._held_until = dict(state.fetched_at), dict(state.held_until)
+        async with asyncio.TaskGroup() as group:
+            if self._parts.pods is not None:
+                group.create_task(self._follow_pods(self._parts.pods), name="prefetch-pods")
+            while True:
+                try:
+                    await self._reconcile(group)
+                    report.ready(f"{len(self._fetching)} fetching")
+                except RuntimeCallFailed as error:
+                    report.degraded(f"the container runtime does not answer: {error.details}")
+                alarm = group.create_task(self._ring(), name="prefetch-alarm")
+                await self._wake.wait()
+                self._wake.clear()
+                alarm.cancel()
+
+    async def _ring(self) -> None:
+        await self._clock.sleep(LOOK_AGAIN_S)
+        self._wake.set()
+
+    async def _follow_pods(self, source: PodSource) -> None:
+        async for pods in source.snapshots():
+            self._pods = tuple(pods)
+            self._wake.set()
+
+    async def _reconcile(self, group: asyncio.TaskGroup) -> None:
+        now_s = self._clock.wall_s()
+        self._forget_old(now_s)
+        listed = (*self._settings.listed, *self._asked)
+        self.plan = plan_prefetch(listed, self._pods, await self._shelf(), self._settings.prefetch, now_s)
+        for skip in self.plan.skips:
+            if skip.is_thrashing and skip.image not in self._told:
+                self._told.add(skip.image)
+                self._tell_thrashing(skip.image)
+        await self._pin()
+        for fetch in self.plan.fetches:
+            name = _normalised(fetch.image)
+            due_s, _ = self._retry_at.get(name, (0.0, 0.0))
+            if name not in self._fetching and self._clock.now_s() >= due_s:
+                self._fetching.add(name)
+                group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
+
+    async def _shelf(self) -> Shelf:
+        our_pins: frozenset[str] = frozenset()
+        if self._parts.names is not None:
+            records = await self._parts.names.image_records()
+            our_pins = frozenset(one.name for one in records if one.labels.get(PINNED_BY) == PINNED_BY_US)
+        return Shelf(
+            names=await self._present_names(),
+            our_pins=our_pins,
+            held_until=self._held_until,
+            disk=self._parts.disk.disk,
+            fetched_at=self._fetched_at,
+        )
+
+    async def _present_names(self) -> frozenset[str]:
+        images = await self._parts.runtime.list_images()
+        return frozenset(name for image in images for name in (*image.repo_tags, *image.repo_digests))
+
+    async def _fetch(self, fetch: Fetch, name: str) -> None:
+        request = PullRequest(
+            image=fetch.image,
+            policy=PullPolicy.IF_NOT_PRESENT,
+            handler=fetch.handler,
+            priority=fetch.priority,
+            is_prefetch=True,
+        )
+        try:
+            outcome = await self._parts.pulls.request(request)
+        finally:
+            self._fetching.discard(name)
+        now_s = self._clock.wall_s()
+        if outcome.is_ok:
+            self._retry_at.pop(name, None)
+            self._fetched_at[name] = (*self._fetched_at.get(name, ()), now_s)
+            if fetch.hold_s > 0:
+                self._held_until[name] = now_s + fetch.hold_s
+            await self._state_file.save(PrefetchState(dict(self._fetched_at), dict(self._held_until)))
+        else:
+            _, pause_s = self._retry_at.get(name, (0.0, FIRST_RETRY_S / 2))
+            pause_s = min(2 * pause_s, LONGEST_RETRY_S)
+            self._retry_at[name] = (self._clock.now_s() + pause_s, pause_s)
+            log.warning("image_prefetch_failed", image=name, error=outcome.message, retry_in_s=pause_s)
+        self._wake.set()
+
+    async def _pin(self) -> None:
+        names = self._parts.names
+        if names is None:
+            return
+        for pin in self.plan.pins:
+            await _label(names, pin.name, {RUNTIME_PIN: RUNTIME_PIN_VALUE, PINNED_BY: PINNED_BY_US})
+        for unpin in self.plan.unpins:
+            await _label(names, unpin.name, {RUNTIME_PIN: "", PINNED_BY: ""})
+
+    async def unpin_all(self) -> int:
+        """Take away all pins that we set, for an uninstall. Answers how many there were."""
+        names = self._parts.names
+        if names is None:
+            return 0
+        ours = [one.name for one in await names.image_records() if one.labels.get(PINNED_BY) == PINNED_BY_US]
+        for name in ours:
+            await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
+        return len(ours)
+
+    def _tell_thrashing(self, image: str) -> None:
+        log.warning("image_prefetch_given_up", image=image)
+        if self._parts.events is not None:
+            times = len(self._fetched_at.get(image, ()))
+            self._parts.events.tell(ImageEvent(NO_POD, "", thrashing(image, times)))
+
+    def _forget_old(self, now_s: float) -> None:
+        recent = {
+            name: tuple(at_s for at_s in times if now_s - at_s < DAY_S) for name, times in self._fetched_at.items()
+        }
+        self._fetched_at = {name: times for name, times in recent.items() if times}
+        self._held_until = {name: until_s for name, until_s in self._held_until.items() if until_s > now_s}
+        self._told &= self._fetched_at.keys()
+
+
+async def _label(names: ImageNames, name: str, labels: dict[str, str]) -> None:
+    try:
+        await names.label_image(name, labels)
+    except NotFound:
+        log.debug("image_pin_gone", image=name)
+
+
+def _normalised(image: str) -> str:
+    try:
+        return str(parse_reference(image))
+    except ReferenceInvalid:
+        return ""

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulling an image from another repository than the one that is written.
+
+Owns: the ordered rules and what they make of a reference.
+Never: pulls, or chooses credentials: those go by the target, or by the original if `images.rewrite.auth` says so.
+Source of behaviour: IMG-R03 to R05. containerd has no path rewrite.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
+
+__all__ = ["BUILT_IN", "RewriteRule", "Target", "rewritten", "rule_fault"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteRule:
+    """`match` is searched in the normalised repository. `is_only`: the original is never tried."""
+
+    match: str
+    replace: str
+    keep_name: bool = True
+    is_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to pull from, and by which rule."""
+
+    reference: ImageReference
+    rule: RewriteRule
+
+
+BUILT_IN = (RewriteRule(match=r"^k8s\.gcr\.io/", replace="registry.k8s.io/"),)
+
+
+def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> Target | None:
+    """The first rule that matches, applied once; tag and digest stay. None: pull what is written."""
+    for rule in rules:
+        pattern = re.compile(rule.match)
+        if not pattern.search(reference.repo):
+            continue
+        repo = pattern.sub(rule.replace, reference.repo, count=1)
+        text = repo + (f":{reference.effective_tag}" if reference.effective_tag else "")
+        text += f"@{reference.digest}" if reference.digest else ""
+        try:
+            target = parse_reference(text)
+        except ReferenceInvalid:
+            return None
+        return None if target.repo == reference.repo else Target(target, rule)
+    return None
+
+
+def rule_fault(rule: RewriteRule) -> str:
+    """What is wrong with a rule; empty = nothing."""
+    try:
+        pattern = re.compile(rule.match)
+    except re.error as error:
+        return f"{rule.match!r} is not a regular expression: {error}"
+    try:
+        pattern.sub(rule.replace, "")
+        re.sub(f"(?:{rule.match})?", rule.replace, "registry.example.com/a")
+    except (re.error, IndexError) as error:
+        return f"{rule.replace!r} does not fit {rule.match!r}: {error}"
+    return ""

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits and order options of the pull queue, as one value that can be replaced while pulls run.
+
+Owns: their names, the neutral defaults with which the queue is first come first served, and what `kubelet` means.
+Never: reads configuration (settings.py does) or decides.
+Source of behaviour: IMG-S01 to S25; the kubelet's side is KEP-3673.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+__all__ = ["DEFAULT_HEAD_START", "QueueRules", "Rate"]
+
+DEFAULT_HEAD_START: tuple[tuple[int, float], ...] = (
+    (2_000_001_000, 600), (2_000_000_000, 300), (1_000_000, 60), (1, 30), (0, 0),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Starts per second, and how many may come at once. 0 per second = no limit."""
+
+    per_s: float = 0
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """None or 0 = no such limit, unless said otherwise."""
+
+    max_parallel: int = 0
+    per_registry: Mapping[str, int] = field(default_factory=dict)
+    per_registry_default: int | None = None
+    registry_groups: Mapping[str, str] = field(default_factory=dict)
+    """Host: name of the group whose limit it shares with others."""
+    per_pod_max: int | None = None
+    critical_reserve: int = 0
+    large_bytes: int | None = None
+    large_max: int | None = None
+    prefetch_max: int = 1
+    fair_share_s: float = 0
+    head_start: tuple[tuple[int, float], ...] = DEFAULT_HEAD_START
+    head_start_negative_s: float = -60
+    size_rate: float | None = None
+    size_cap_s: float = 120
+    size_unknown_s: float = 10
+    is_shared: bool = True
+    """Requests for the same thing share a flight."""
+    is_rechecked: bool = True
+    """Who became served while waiting is told at once."""
+    always_join_max_age_s: float = 60
+    rate: Rate = field(default_factory=Rate)
+    registry_rates: Mapping[str, Rate] = field(default_factory=dict)
+    cancel_grace_s: float = 0
+    cancel_keep_share: float = 0.9
+    is_one_per_reference: bool = True
+    is_cancelled_with_pod: bool = True
+    is_refused_by_rate: bool = False
+    """An empty bucket fails a pull, as the kubelet has it, where it would otherwise only delay it."""
+
+    def as_kubelet(self, *, is_serial: bool = False) -> Self:
+        """First come first served with nothing but the number of slots and the rate (IMG-S02)."""
+        return replace(
+            type(self)(),
+            max_parallel=1 if is_serial else self.max_parallel,
+            rate=self.rate,
+            head_start=(),
+            head_start_negative_s=0,
+            is_shared=False,
+            is_rechecked=False,
+            is_one_per_reference=False,
+            is_cancelled_with_pod=False,
+            is_refused_by_rate=True,
+        )
+
+    def head_start_s(self, priority: int) -> float:
+        """How much earlier a request of this priority counts as having come (IMG-S09)."""
+        for threshold, start_s in self.head_start:
+            if priority >= threshold:
+                return start_s
+        return self.head_start_negative_s if priority < 0 else 0
+
+    def size_term_s(self, size_bytes: int | None) -> float:
+        """How much later a pull of this size counts (IMG-S10)."""
+        if not self.size_rate:
+            return 0
+        if size_bytes is None:
+            return self.size_unknown_s
+        return min(size_bytes / self.size_rate, self.size_cap_s)
+
+    def registry_group(self, registry: str) -> str:
+        """Whose limit a registry falls under."""
+        return self.registry_groups.get(registry, registry)
+
+    def registry_limit(self, group: str) -> int | None:
+        """How many pulls of a registry or group may run."""
+        return self.per_registry.get(group, self.per_registry_default)

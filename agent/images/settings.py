@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From configuration keys to the rules of the parts: limits, pauses, deadlines, access, collection, prefetch.
+
+Owns: the translation, the defaults that depend on other keys, and what is wrong with keys only together.
+Never: reads the document or keeps state; a reload makes new settings.
+Source of behaviour: IMG-S23, section 14 of the images rules.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.config.document import ImageBackoff, Images
+from agent.images.access import AccessRules, VerifyPolicy
+from agent.images.allowlist import allowlist_fault
+from agent.images.backoff import CURVES, BackoffRules, Curve
+from agent.images.collect import CollectMode, CollectRules, rules_fault
+from agent.images.deadline import DeadlineRules
+from agent.images.prefetch_plan import ListedImage, PrefetchRules
+from agent.images.progress import Cadence
+from agent.images.rewrite import RewriteRule, rule_fault
+from agent.images.rules import DEFAULT_HEAD_START, QueueRules, Rate
+from agent.model.finding import Finding, shown, suggestion
+from agent.model.image_pull import ErrorClass
+
+__all__ = ["AUTO_LIMIT", "ImageSettings", "image_faults", "image_settings", "with_limit"]
+
+AUTO_LIMIT = 3
+KUBELET = "kubelet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSettings:
+    """Everything the plane takes from the configuration; `source` is where it came from."""
+
+    source: Images = field(default_factory=Images)
+    queue: QueueRules = field(default_factory=QueueRules)
+    backoff: BackoffRules = field(default_factory=BackoffRules)
+    deadline: DeadlineRules = field(default_factory=DeadlineRules)
+    access: AccessRules = field(default_factory=AccessRules)
+    collect: CollectRules = field(default_factory=CollectRules)
+    collect_period_s: float = 300.0
+    prefetch: PrefetchRules = field(default_factory=PrefetchRules)
+    listed: tuple[ListedImage, ...] = ()
+    rewrite: tuple[RewriteRule, ...] = ()
+    is_original_auth_tried: bool = False
+    cadence: Cadence = field(default_factory=Cadence)
+    has_progress_events: bool = True
+    is_like_kubelet: bool = False
+    falls_back: bool = False
+    always_cache_s: float = 0.0
+    size_probe: str = "auto"
+    size_probe_except: tuple[str, ...] = ("docker.io",)
+    is_auth_for_host_only: bool = False
+    drain_s: float = 30.0
+
+
+def image_settings(images: Images, *, has_kubelet: bool = False) -> ImageSettings:
+    """The settings of a checked configuration. `has_kubelet`: somebody else sees to the disk."""
+    is_like_kubelet = images.profile == KUBELET
+    queue = _queue(images)
+    mode = images.gc.mode if images.gc.mode != "auto" else ("age" if has_kubelet else "full")
+    return ImageSettings(
+        source=images,
+        queue=queue.as_kubelet() if is_like_kubelet else queue,
+        backoff=_backoff(images.backoff, is_like_kubelet=is_like_kubelet),
+        deadline=DeadlineRules(
+            progress_s=images.progress_timeout, total_s=images.total_timeout, least_bytes_s=images.min_rate
+        ),
+        access=AccessRules(
+            policy=VerifyPolicy(images.verify.policy),
+            allowlist=images.verify.allowlist,
+            max_age_s=images.verify.max_age,
+            is_normalised=not is_like_kubelet,
+        ),
+        collect=_collect(images, mode),
+        collect_period_s=images.gc.period,
+        prefetch=PrefetchRules(
+            is_for_pods=images.prefetch.pods,
+            is_private=images.prefetch.private,
+            is_always=images.prefetch.always,
+            hold_s=images.prefetch.hold,
+            high=images.gc.high,
+            low=images.gc.low,
+        ),
+        listed=tuple(_listed(dict(line)) for line in images.prefetch.list),
+        rewrite=_rewrite(images),
+        is_original_auth_tried=images.rewrite.auth == "original",
+        cadence=Cadence(
+            every_s=images.progress.every, every_bytes=images.progress.bytes, every_percent=images.progress.percent
+        ),
+        has_progress_events=images.progress.events,
+        is_like_kubelet=is_like_kubelet,
+        falls_back=images.fallback_to_present,
+        always_cache_s=images.always_cache,
+        size_probe=images.size_probe,
+        size_probe_except=images.size_probe_except,
+        is_auth_for_host_only=images.auth_scope == "host",
+        drain_s=images.drain,
+    )
+
+
+def with_limit(settings: ImageSettings, limit: int, registry: str = "") -> ImageSettings:
+    """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit."""
+    queue = settings.queue
+    if registry:
+        limits = {**queue.per_registry, registry: limit}
+        if not limit:
+            del limits[registry]
+        return replace(settings, queue=replace(queue, per_registry=limits))
+    if settings.is_like_kubelet:
+        return replace(settings, queue=replace(queue, max_parallel=limit))
+    shares = _shares(settings.source, limit)
+    changed = replace(
+        queue,
+        max_parallel=limit,
+        per_pod_max=shares.per_pod_max,
+        large_max=shares.large_max,
+        critical_reserve=shares.critical_reserve,
+    )
+    return replace(settings, queue=changed)
+
+
+def _queue(images: Images) -> QueueRules:
+    wanted = AUTO_LIMIT if images.max_parallel_pulls == "auto" else images.max_parallel_pulls
+    limit = 1 if images.serialize_pulls else wanted
+    shares = _shares(images, limit)
+    table = tuple((_int(dict(one)["priority"]), _float(dict(one)["start"])) for one in images.head_start)
+    return QueueRules(
+        max_parallel=limit,
+        per_registry=dict(images.per_registry),
+        per_registry_default=None if images.per_registry_default == "none" else images.per_registry_default,
+        registry_groups={host: name for name, hosts in images.registry_groups.items() for host in hosts},
+        large_bytes=images.large_image_size or None,
+        prefetch_max=images.prefetch.max,
+        fair_share_s=images.fair_share,
+        head_start=tuple(sorted(table, reverse=True)) or DEFAULT_HEAD_START,
+        head_start_negative_s=images.head_start_negative,
+        size_rate=images.size_rate or None,
+        size_cap_s=images.size_cap,
+        size_unknown_s=images.size_unknown,
+        is_shared=images.dedupe,
+        always_join_max_age_s=images.always_join_max_age,
+        rate=Rate(images.registry_pull_qps, images.registry_burst),
+        registry_rates={
+            host: Rate(_float(dict(pairs)["qps"]), _int(dict(pairs)["burst"]))
+            for host, pairs in images.per_registry_rate.items()
+        },
+        cancel_grace_s=images.cancel_grace,
+        cancel_keep_share=images.cancel_keep_share,
+        per_pod_max=shares.per_pod_max,
+        large_max=shares.large_max,
+        critical_reserve=shares.critical_reserve,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    per_pod_max: int | None
+    large_max: int | None
+    critical_reserve: int
+
+
+def _shares(images: Images, limit: int) -> _Shares:
+    """What depends on the number of slots. Whatever is configured, one slot is left for ordinary pulls."""
+    most = limit - 1 if limit >= 2 else None
+    reserve = (1 if limit >= 3 else 0) if images.critical_reserve == "auto" else images.critical_reserve
+    return _Shares(
+        most if images.per_pod_max == "auto" else images.per_pod_max or None,
+        most if images.large_max == "auto" else images.large_max or None,
+        min(reserve, max(0, limit - 1)),
+    )
+
+
+def _backoff(given: ImageBackoff, *, is_like_kubelet: bool) -> BackoffRules:
+    default = Curve(given.start, given.factor, given.cap)
+    if is_like_kubelet:
+        return BackoffRules(default, {})
+    own = {ErrorClass(name): _curve(dict(pairs)) for name, pairs in given.classes.items()}
+    return BackoffRules(default, {**CURVES, **own})
+
+
+def _curve(fields: Mapping[str, object]) -> Curve:
+    return Curve(_float(fields["start"]), _float(fields["factor"]), _float(fields["cap"]))
+
+
+def _collect(images: Images, mode: str) -> CollectRules:
+    gc = images.gc
+    return CollectRules(
+        mode=CollectMode(mode),
+        high=gc.high,
+        low=gc.low,
+        inode_high=gc.inode_high,
+        inode_low=gc.inode_low,
+        min_age_s=gc.min_age,
+        max_age_s=gc.max_age,
+        keep=gc.keep,
+    )
+
+
+def _listed(fields: Mapping[str, object]) -> ListedImage:
+    return ListedImage(image=str(fields["image"]), is_pinned=fields["pin"] is True, handler=str(fields["handler"]))
+
+
+def _rewrite(images: Images) -> tuple[RewriteRule, ...]:
+    return tuple(
+        RewriteRule(
+            match=str(fields["match"]),
+            replace=str(fields["replace"]),
+            keep_name=fields["keepName"] is True,
+            is_only=fields["only"] is True,
+        )
+        for fields in map(dict, images.rewrite.rules)
+    )
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def image_faults(images: Images) -> Sequence[Finding]:
+    """What the document's own checks cannot see: values that only fail together, patterns, expressions."""
+    found: list[Finding] = []
+    if images.serialize_pulls and images.max_parallel_pulls not in (1, Images().max_parallel_pulls):
+        found.append(Finding("", "images.maxParallelPulls", "must be 1 when images.serializePulls is true"))
+    if fault := rules_fault(_collect(images, "full")):
+        found.append(Finding("", "images.gc", fault))
+    faults = filter(None, map(allowlist_fault, images.verify.allowlist))
+    found += [Finding("", "images.verify.allowlist", fault) for fault in faults]
+    for position, rule in enumerate(_rewrite(images)):
+        if fault := rule_fault(rule):
+            found.append(Finding("", f"images.rewrite.rules[{position}]", fault))
+    known = [str(one) for one in ErrorClass]
+    for name in images.backoff.classes:
+        if name not in known:
+            hint = suggestion(name, known) or f"; classes are {', '.join(known)}"
+            found.append(Finding("", "images.backoff.classes", f"{shown(name)} is no class of errors{hint}"))
+    return found

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences users read about images: events and waiting messages, letter by letter as a kubelet has them.
+
+Owns: the wording, one function per sentence, and event values.
+Never: decides when something is said.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`; IMG-B03, B09, T07.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.model.image_pull import PodIdentity
+from agent.model.image_text import duration_text, quoted
+
+__all__ = ["ImageEvent", "Sentence", "backed_off", "bytes_text", "failed", "progress", "queued"]
+
+GIB, MIB, KIB = 2**30, 2**20, 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Kind, reason and text of an event."""
+
+    is_warning: bool
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEvent:
+    """Something to tell about a pod's container; the pod is empty for what concerns the node."""
+
+    pod: PodIdentity
+    container: str
+    sentence: Sentence
+
+
+def pulling(image: str) -> Sentence:
+    """Before a pull waits for its slot."""
+    return Sentence(False, "Pulling", f"Pulling image {quoted(image)}")
+
+
+def pulled(image: str, active_s: float, whole_s: float, size_bytes: int) -> Sentence:
+    """After it."""
+    times = f"in {duration_text(active_s)} ({duration_text(whole_s)} including waiting)"
+    text = f"Successfully pulled image {quoted(image)} {times}. Image size: {size_bytes} bytes."
+    return Sentence(False, "Pulled", text)
+
+
+def present(image: str, *, is_access_checked: bool = True) -> Sentence:
+    """Nothing had to be fetched."""
+    text = f"Container image {quoted(image)} already present on machine"
+    return Sentence(False, "Pulled", text + (" and can be accessed by the pod" if is_access_checked else ""))
+
+
+def failed(image: str, error: str, reason: str) -> tuple[Sentence, Sentence]:
+    """A pull that failed tells two things."""
+    return (
+        Sentence(True, "Failed", f"Failed to pull image {quoted(image)}: {error}"),
+        Sentence(True, "Failed", f"Error: {reason}"),
+    )
+
+
+def backed_off(image: str) -> tuple[Sentence, Sentence]:
+    """An attempt that is not made yet."""
+    return (
+        Sentence(False, "BackOff", f"Back-off pulling image {quoted(image)}"),
+        Sentence(True, "Failed", "Error: ImagePullBackOff"),
+    )
+
+
+def back_off_message(image: str, reason: str, error: str) -> str:
+    """What the container shows while it may not try."""
+    return f"Back-off pulling image {quoted(image)}" + (f": {reason}: {error}" if error else "")
+
+
+def never_present(image: str) -> Sentence:
+    """Policy Never without a usable image; the same whether it is absent or not for this pod."""
+    text = f"Container image {quoted(image)} is not present with pull policy of Never"
+    return Sentence(True, "ErrImageNeverPull", text)
+
+
+def bad_name(image: str, error: str) -> Sentence:
+    """A name that does not parse."""
+    return Sentence(True, "InspectFailed", f"Failed to apply default image tag {quoted(image)}: {error}")
+
+
+def inspect_failed(image: str, error: str) -> Sentence:
+    """The runtime could not say whether an image is there."""
+    return Sentence(True, "InspectFailed", f"Failed to inspect image {quoted(image)}: {error}")
+
+
+def without_id_or_size(image: str) -> str:
+    """What a runtime's answer without id or size comes to."""
+    return f"Id or size of image {quoted(image)} is not set"
+
+
+def secrets_missing(names: Sequence[str]) -> Sentence:
+    """Pull secrets that could not be got."""
+    what = f"Unable to retrieve some image pull secrets ({', '.join(names)})"
+    text = f"{what}; attempting to pull the image may not succeed."
+    return Sentence(True, "FailedToRetrieveImagePullSecret", text)
+
+
+def provider_failed(provider: str, why: str) -> Sentence:
+    """A credential provider did not answer; the pull goes on without it."""
+    text = f"Credential provider {quoted(provider)} failed: {why}; pulling without its credentials"
+    return Sentence(True, "CredentialProviderFailed", text)
+
+
+def fell_back(image: str, error: str) -> Sentence:
+    """An image on the node was used because nobody answered (IMG-P11)."""
+    text = f"Using the present image {quoted(image)} because its registry cannot be asked: {error}"
+    return Sentence(True, "Failed", text)
+
+
+def queued(image: str, position: int, why: str) -> Sentence:
+    """Told once to those who wait long."""
+    return Sentence(False, "PullQueued", f"Waiting to pull image {quoted(image)}: position {position}, {why}")
+
+
+def progress(image: str, done: str, unpacked: str, left_s: float | None) -> Sentence:
+    """How far a long pull is."""
+    parts = [done, *((unpacked,) if unpacked else ())]
+    if left_s is not None:
+        parts.append(f"about {duration_text(max(1.0, round(left_s)))} left")
+    return Sentence(False, "PullProgress", f"Pulling image {quoted(image)}: {', '.join(parts)}")
+
+
+def thrashing(image: str, times: int) -> Sentence:
+    """Somebody deletes what is prefetched."""
+    text = f"Image {quoted(image)} was fetched {times} times within 24h and deleted again; it is no longer prefetched"
+    return Sentence(True, "PrefetchThrashing", text)
+
+
+def bytes_text(size_bytes: int) -> str:
+    """A size for people: `1.2GiB`."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f}{unit}"
+    return f"{size_bytes}B"

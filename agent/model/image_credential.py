@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credentials for registries, wrapped so that nobody sees them by accident.
+
+Owns: the wrapper, a credential with where it came from, a pull secret as a pod names it, and the hash by which records
+know a credential again.
+Never: shows a password: repr, str and format of the wrapper are three stars (IMG-C10).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["NO_SECRET", "PUBLIC", "Credential", "PullSecret", "SecretId", "SecretText", "fingerprint"]
+
+PUBLIC = "public"
+# Go's encoder writes these as escapes, and the hash is taken over what it writes.
+GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+class SecretText:
+    """Text that only `reveal` shows."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """For the one place that sends it."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+NO_SECRET = SecretText("")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretId:
+    """Which Secret object."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullSecret:
+    """A Secret that a pod names in imagePullSecrets."""
+
+    id: SecretId
+    type: str
+    data: Mapping[str, SecretText] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What one pull attempt presents. `source` is `secret:NAME`, `node` or `provider:NAME`."""
+
+    username: str
+    password: SecretText = NO_SECRET
+    email: str = ""
+    identity_token: SecretText = NO_SECRET
+    source: str = "node"
+    secret: SecretId | None = None
+    service_account: SecretId | None = None
+
+    @property
+    def is_node_wide(self) -> bool:
+        """Whether every pod of the node may use what it fetched (IMG-V04)."""
+        return self.secret is None and self.service_account is None
+
+    def hash(self) -> str:
+        """SHA-256 as a kubelet's records have it: over the compact JSON, empty fields left out."""
+        fields = {
+            "username": self.username,
+            "password": self.password.reveal(),
+            "email": self.email,
+            "identitytoken": self.identity_token.reveal(),
+        }
+        text = json.dumps({k: v for k, v in fields.items() if v}, ensure_ascii=False, separators=(",", ":"))
+        for sign, escape in GO_ESCAPES.items():
+            text = text.replace(sign, escape)
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+    def __repr__(self) -> str:
+        who = hashlib.sha256(self.username.encode()).hexdigest()[:8]
+        return f"Credential(user={who}, source={self.source})"
+
+
+def fingerprint(credentials: Sequence[Credential]) -> str:
+    """What two requests must share to share a pull: the whole list in its order; `public` without any."""
+    if not credentials:
+        return PUBLIC
+    whole = hashlib.sha256()
+    for credential in credentials:
+        whole.update(credential.hash().encode())
+    return whole.hexdigest()[:24]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One wish for an image and how it ended: what other planes say to the images plane and hear back.
+
+Owns: the request, the outcome, pull policies, classes of errors.
+Never: holds a secret outside its wrapper; an outcome never holds any.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.model.image_credential import PullSecret, SecretId
+
+__all__ = [
+    "CRITICAL_PRIORITY",
+    "NO_POD",
+    "ErrorClass",
+    "PodIdentity",
+    "PullClass",
+    "PullOutcome",
+    "PullPolicy",
+    "PullRequest",
+    "PullResult",
+]
+
+CRITICAL_PRIORITY = 2_000_000_000
+
+
+class PullPolicy(StrEnum):
+    """imagePullPolicy."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class PullClass(StrEnum):
+    """Who wants it, in order of importance."""
+
+    CRITICAL = "critical"
+    POD = "pod"
+    PREFETCH = "prefetch"
+
+
+class ErrorClass(StrEnum):
+    """What kind of failure; a field of its own, never part of the texts for users (IMG-B08)."""
+
+    AUTH = "auth"
+    AUTH_PROVIDER = "auth-provider"
+    NOT_FOUND = "notfound"
+    NAME = "name"
+    PLATFORM = "platform"
+    VERIFIER = "verifier"
+    RATE = "rate"
+    NO_SPACE = "nospace"
+    NET = "net"
+    DNS = "dns"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    SERVER = "5xx"
+    CORRUPT = "corrupt"
+    RUNTIME = "runtime"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class PullResult(StrEnum):
+    """How a request ended; also the label of a metric."""
+
+    PULLED = "pulled"
+    REVALIDATED = "revalidated"
+    PRESENT = "present"
+    JOINED = "joined"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """Whose pod. All empty: nobody's, such as a pull by hand."""
+
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.name else ""
+
+
+NO_POD = PodIdentity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """One container (or image volume, or line of a list) that needs an image."""
+
+    image: str
+    policy: PullPolicy
+    pod: PodIdentity = NO_POD
+    container: str = ""
+    priority: int = 0
+    is_prefetch: bool = False
+    handler: str = ""
+    secrets: tuple[PullSecret, ...] = ()
+    missing_secrets: tuple[str, ...] = ()
+    service_account: SecretId | None = None
+    annotations: tuple[tuple[str, str], ...] = ()
+    may_fall_back: bool = False
+    """An Always pull that fails because nobody answers may use what is present (IMG-P11)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullOutcome:
+    """How it ended. `reason` and `message` are what a container status shows when there is no image."""
+
+    result: PullResult
+    image: str
+    image_id: str = ""
+    size_bytes: int = 0
+    reason: str = ""
+    message: str = ""
+    error_class: ErrorClass | None = None
+    waited_s: float = 0.0
+    active_s: float = 0.0
+    retry_in_s: float | None = None
+    notes: tuple[str, ...] = field(default=())
+    """Warnings that did not stop it, such as a secret that could not be read."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether a container can be made from it."""
+        return bool(self.image_id)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the images plane tells those who ask: what a collection did, where pulls go, why a pull is as it is.
+
+Owns: frozen values without behaviour. Never: holds anything secret.
+"""
+
+from dataclasses import dataclass
+
+from agent.model.image_state import ImageState, PullState
+
+__all__ = ["CollectedImage", "CollectionState", "MirrorState", "PullExplanation"]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedImage:
+    """One image that went, or would go."""
+
+    image: ImageState
+    reason: str
+    is_removed: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    """One run of the collector."""
+
+    images: tuple[CollectedImage, ...]
+    freed_bytes: int
+    usage_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """One host that pulls of a registry go to."""
+
+    registry: str
+    url: str
+    capabilities: tuple[str, ...]
+    source: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullExplanation:
+    """Why an image is there or not, waits or failed: one sentence per rule that bears on it."""
+
+    image: str
+    reference: str
+    is_present: bool
+    pull: PullState | None
+    sentences: tuple[str, ...]

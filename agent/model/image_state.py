@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulls and images as they are, for those who look: the API, the command line, tests.
+
+Owns: frozen values without behaviour. Whatever waits says at which place and why.
+Never: holds anything secret.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agent.model.image_pull import ErrorClass, PullClass
+
+__all__ = ["ImageState", "LayerStage", "LayerState", "LimitState", "PullStage", "PullState", "Requester"]
+
+
+class PullStage(StrEnum):
+    """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled."""
+
+    QUEUED = "queued"
+    CREDENTIALS = "credentials"
+    RESOLVING = "resolving"
+    DOWNLOADING = "downloading"
+    UNPACKING = "unpacking"
+    VERIFYING = "verifying"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
+
+
+class LayerStage(StrEnum):
+    """Where one layer is."""
+
+    CACHED = "cached"
+    WAITING = "waiting"
+    DOWNLOADING = "downloading"
+    DOWNLOADED = "downloaded"
+    UNPACKING = "unpacking"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One layer of a running pull."""
+
+    digest: str
+    size_bytes: int
+    done_bytes: int
+    stage: LayerStage
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who waits for a pull."""
+
+    id: str
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    priority: int
+    policy: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullState:
+    """One pull with everything that is known of it. Times are wall time; 0 = not yet."""
+
+    id: str
+    image: str
+    reference: str
+    registry: str
+    handler: str
+    pull_class: PullClass
+    stage: PullStage
+    requesters: tuple[Requester, ...] = ()
+    position: int = 0
+    wait_reason: str = ""
+    wait_text: str = ""
+    queued_at_s: float = 0.0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    size_bytes: int | None = None
+    total_bytes: int | None = None
+    done_bytes: int = 0
+    percent: int | None = None
+    rate_bytes_s: float = 0.0
+    eta_s: float | None = None
+    is_eta_rough: bool = False
+    layers: tuple[LayerState, ...] = ()
+    layers_unpacked: int = 0
+    attempts: int = 0
+    image_id: str = ""
+    error: str = ""
+    error_class: ErrorClass | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageState:
+    """One image on the node, and why it stays or may go."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    handler: str = ""
+    is_pinned: bool = False
+    is_pinned_by_us: bool = False
+    is_in_use: bool = False
+    used_by: tuple[str, ...] = ()
+    first_seen_s: float = 0.0
+    last_used_s: float = 0.0
+    source: str = ""
+    kept_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """One limit and how much of it is taken. `scope` is `node`, or a registry; `limit` 0 = none."""
+
+    scope: str
+    limit: int
+    running: int

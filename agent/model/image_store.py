@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a runtime keeps of images: blobs, names, news about both, and the file system under them.
+
+Owns: the values that drivers give and the images plane reads.
+Never: knows how they are got.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "StoreEvent", "StoreEventKind"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """A blob that is whole."""
+
+    digest: str
+    size_bytes: int
+    created_at_s: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """A name and what it stands for."""
+
+    name: str
+    digest: str
+    media_type: str
+    size_bytes: int
+    created_at_s: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class StoreEventKind(StrEnum):
+    """`unpacking` and `unpacked` name a snapshot, the others an image."""
+
+    UNPACKING = "unpacking"
+    UNPACKED = "unpacked"
+    NAMED = "named"
+    UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEvent:
+    """Something happened to a snapshot or a name."""
+
+    kind: StoreEventKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filesystem:
+    """Where images lie. `capacity_bytes` 0 = the measurement is unusable."""
+
+    capacity_bytes: int = 0
+    available_bytes: int = 0
+    inodes: int = 0
+    free_inodes: int = 0
+
+    @property
+    def used_percent(self) -> int:
+        """As the kubelet counts: what is not available is used."""
+        return _used_percent(self.capacity_bytes, self.available_bytes)
+
+    @property
+    def used_inodes_percent(self) -> int:
+        """The same for inodes; file systems without a fixed number of them never run out."""
+        return _used_percent(self.inodes, self.free_inodes)
+
+
+def _used_percent(capacity: int, available: int) -> int:
+    return 100 - available * 100 // capacity if capacity > 0 else 0

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole images plane on fakes, or on real drivers, the way the daemon puts it together.
+
+Owns: construction, and what the parts told while a test ran.
+Never: decides or waits; tests move the clock.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.config.document import Images
+from agent.images.attempt import Attempts
+from agent.images.collector import CollectorParts, ImageCollector
+from agent.images.credentials import CredentialSource, NodeConfig
+from agent.images.desk import Desk
+from agent.images.ending import Endings, Keeping
+from agent.images.history import ImageHistory
+from agent.images.intake import Intake
+from agent.images.metrics import ImageMetrics
+from agent.images.node_images import NodeImages
+from agent.images.prefetcher import Prefetcher, PrefetcherParts
+from agent.images.providers import Providers
+from agent.images.puller import Parts, Puller
+from agent.images.records import AccessRecords
+from agent.images.settings import ImageSettings, image_settings
+from agent.images.size_memory import SizeRecord
+from agent.images.state import StateFile
+from agent.images.watcher import ProgressWatcher
+from agent.model.component import Board, Report, State
+
+
+@dataclass
+class Told:
+    """An event sink that keeps everything."""
+
+    events: list = field(default_factory=list)
+
+    def tell(self, event) -> None:
+        self.events.append(event)
+
+    def reasons(self, uid: str = "") -> list[str]:
+        return [one.sentence.reason for one in self.events if not uid or one.pod.uid == uid]
+
+    def texts(self) -> list[str]:
+        return [one.sentence.text for one in self.events]
+
+
+@dataclass
+class Plane:
+    """All parts."""
+
+    puller: Puller
+    collector: ImageCollector
+    prefetcher: Prefetcher
+    node: NodeImages
+    metrics: ImageMetrics
+    records: AccessRecords
+    intake: Intake
+    watcher: ProgressWatcher
+    told: Told
+    board: Board
+    report: Report
+    report2: Report
+    report3: Report
+
+
+def build_plane(
+    cri,
+    containerd,
+    files,
+    clock,
+    *,
+    settings: ImageSettings | None = None,
+    providers=(),
+    plugin_folder: Path = Path("/nonexistent"),
+    node_config: tuple[Path, ...] = (),
+    probe=None,
+    pods=None,
+    wanted=(),
+) -> Plane:
+    settings = settings or image_settings(Images())
+    told, metrics = Told(), ImageMetrics()
+    plugins = Providers(
+        providers, plugin_folder, {"PATH": "/usr/bin:/bin"}, clock=clock, observe=metrics.provider_called
+    )
+    records = AccessRecords(files)
+    intake = Intake(
+        cri, records, CredentialSource(NodeConfig(node_config, clock=clock), plugins), settings, clock=clock
+    )
+    watcher = ProgressWatcher(containerd, clock=clock)
+    attempts = Attempts(cri, watcher, containerd, containerd, clock=clock)
+    desk = Desk(metrics, told, clock=clock)
+    history = ImageHistory(files, clock=clock)
+    keeping = Keeping(records=records, names=containerd, metrics=metrics, watcher=watcher, history=history)
+    endings = Endings(intake, attempts, desk, keeping, lambda: 0.0, clock=clock)
+    collector_parts = CollectorParts(
+        runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
+        names=containerd, leases=containerd, events=told,
+    )  # fmt: skip
+    collector = ImageCollector(collector_parts, settings, clock=clock)
+    parts = Parts(
+        intake=intake, attempts=attempts, watcher=watcher, endings=endings, desk=desk, records=records,
+        sizes=StateFile(files, "sizes.json", "SizeMemory", dict[str, SizeRecord]), probe=probe, room=collector,
+    )  # fmt: skip
+    puller = Puller(parts, settings, clock=clock)
+    for one in (puller, *wanted):
+        collector.protect(one)
+    prefetcher = Prefetcher(
+        PrefetcherParts(
+            runtime=cri, pulls=puller, disk=collector, files=files, names=containerd, pods=pods, events=told
+        ),
+        settings,
+        clock=clock,
+    )
+    node = NodeImages(puller, collector, prefetcher, Path("/nonexistent"))
+    board = Board(clock.wall_s)
+    reports = [board.add(name, State.STARTING) for name in ("images", "collector", "prefetcher")]
+    return Plane(puller, collector, prefetcher, node, metrics, records, intake, watcher, told, board, *reports)

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images plane with a real containerd and a real registry, behind a proxy that counts, slows down and fails."""
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.wire.cri import runtime_v1_pb2 as cri_pb
+from agent.wire.kepd.v1 import image_pb2
+from tests.daemon.process import Kepd
+from tests.lab import Fault, Image, Lab, Throttle
+from tests.node.image_client import ImageClient
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
+
+LIMIT = 2
+CONFIG = f"""images:
+  maxParallelPulls: {LIMIT}
+  criticalReserve: 0
+  perPodMax: 0
+  progressTimeout: 2s
+  sizeProbe: "off"
+  backoff: {{start: 500ms}}
+"""
+
+
+class Node:
+    """kepd, its client, and the registry's two doors."""
+
+    def __init__(self, kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
+        self.kepd, self.lab, self.throttle = kepd, lab, throttle
+        self.client = ImageClient(kepd.socket)
+
+    def restart(self, number: int = signal.SIGKILL) -> None:
+        self.client.close()
+        self.kepd.end(number)
+        self.start()
+
+    def start(self) -> None:
+        self.kepd.start("--planes", "images").wait_ready()
+        self.client = ImageClient(self.kepd.socket)
+
+    def image(self, name: str, *sizes_bytes: int) -> str:
+        """An image in the registry, named so that its pull goes through the throttle."""
+        image = Image.sized(f"node/{name}", *(sizes_bytes or (200_000,)))
+        self.lab.push(image)
+        return self.lab.throttled(image)
+
+    def blob_gets(self, name: str) -> list[str]:
+        return [one.path for one in self.throttle.requests(f"GET /v2/node/{name}/blobs/") if (one.status or 200) < 400]
+
+
+@pytest.fixture
+def node(lab: Lab, throttle: Throttle, short_path: Path, free_port: int) -> Iterator[Node]:
+    config = CONFIG + f"  nodeConfig: {short_path}/config.json\n"
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=config) as kepd:
+        kepd.start("--planes", "images").wait_ready()
+        running = Node(kepd, lab, throttle)
+        yield running
+        throttle.reset()
+        running.client.close()
+        present = lab.cri.call("ListImages", cri_pb.ListImagesRequest()).images
+        for name in [tag for image in present for tag in image.repo_tags if "/node/" in tag]:
+            lab.cri.remove_image(name)
+        assert "Traceback" not in kepd.log.read_text(), kepd.log.read_text()
+
+
+def peak_of_images(throttle: Throttle, prefix: str) -> int:
+    """How many images were being pulled at once, as the registry saw it."""
+    spans: dict[str, list[float]] = {}
+    for one in throttle.requests(f"/v2/node/{prefix}"):
+        name = one.path.split("/")[3]
+        begin, end = spans.setdefault(name, [one.started_s, one.started_s])
+        spans[name] = [min(begin, one.started_s), max(end, one.ended_s or time.monotonic())]
+    edges = sorted([(begin, 1) for begin, _ in spans.values()] + [(end, -1) for _, end in spans.values()])
+    depth = peak = 0
+    for _, step in edges:
+        depth += step
+        peak = max(peak, depth)
+    return peak
+
+
+def test_never_more_pulls_than_the_limit_as_counted_at_the_registry(node: Node) -> None:
+    """IMG-S01, IMG-S20."""
+    images = [node.image(f"limit{number}", 300_000 + number) for number in range(6)]
+    more = [node.image(f"raised{number}", 300_000 + number) for number in range(6)]
+    node.throttle.reset()
+    node.throttle.limit(total_bytes_s=3_000_000)
+    outcomes = node.client.pull(*images).result()
+    assert {one.result for one in outcomes.values()} == {"pulled"}
+    assert peak_of_images(node.throttle, "limit") == LIMIT
+
+    answer = node.client.call("SetPullLimit", image_pb2.SetPullLimitRequest(limit=4), image_pb2.SetPullLimitResponse)
+    assert [one.limit for one in answer.limits if one.scope == "node"] == [4]
+    node.client.pull(*more).result()
+    assert LIMIT < peak_of_images(node.throttle, "raised") <= 4
+
+
+def test_two_that_want_one_image_cause_one_pull(node: Node) -> None:
+    """IMG-S03."""
+    image = node.image("shared", 2_000_000)
+    node.throttle.limit(total_bytes_s=4_000_000)
+    wishes = [node.client.pull(image) for _ in range(5)]
+    results = sorted(wish.result()[image].result for wish in wishes)
+    blobs = node.blob_gets("shared")
+
+    assert results == ["joined"] * 4 + ["pulled"]
+    assert len(blobs) == len(set(blobs))
+    assert node.client.pull(image).result()[image].result == "present"
+
+
+def test_a_cancelled_pull_frees_its_slot_within_a_second(node: Node) -> None:
+    """IMG-S17: by the id, and by ending the call."""
+    slow = [node.image(f"slow{number}", 5_000_000) for number in range(LIMIT + 1)]
+    quick = node.image("quick")
+    node.throttle.inject(Fault(kind="hang", pattern="/v2/node/slow.*/blobs/", after_bytes=100_000))
+    wishes = [node.client.pull(image) for image in slow]
+    node.kepd.wait(lambda: node.throttle.in_flight("GET /v2/node/slow") >= LIMIT, "both slots busy")
+    waiting = node.client.pull(quick)
+    queued = node.kepd.wait(lambda: [pull for pull in node.client.pulls() if pull.stage == "queued"], "two that wait")
+    assert {pull.wait_reason for pull in queued} == {"slot"}
+    assert "2 of 2 slots busy" in queued[0].wait_text
+
+    wishes[LIMIT].give_up()
+    running = next(pull for pull in node.client.pulls() if pull.stage != "queued")
+    began_s = time.monotonic()
+    node.client.call("CancelPull", image_pb2.CancelPullRequest(id=running.id), image_pb2.CancelPullResponse)
+    assert waiting.result()[quick].result == "pulled"
+    first = min(one.started_s for one in node.throttle.requests("/v2/node/quick/"))
+    assert first - began_s < 1.0
+    node.throttle.clear()
+    assert sorted(wish.result()[image].result for wish, image in zip(wishes[:LIMIT], slow, strict=False)) == [
+        "cancelled",
+        "pulled",
+    ]
+
+
+FAULTS = [
+    ("hang", Fault(kind="hang", pattern="/blobs/", after_bytes=1000), {"timeout"}),
+    ("reset", Fault(kind="reset", pattern="/blobs/", after_bytes=1000), {"net"}),
+    ("unauthorized", Fault(kind="status", pattern="/v2/node/", status=401), {"auth"}),
+    ("forbidden", Fault(kind="status", pattern="/v2/node/", status=403), {"auth"}),
+    ("missing", Fault(kind="status", pattern="/v2/node/", status=404), {"notfound"}),
+    ("too-many", Fault(kind="status", pattern="/v2/node/", status=429), {"rate"}),
+    ("broken", Fault(kind="status", pattern="/v2/node/", status=500), {"5xx"}),
+    ("truncated", Fault(kind="truncate", pattern="/blobs/"), {"corrupt", "net"}),
+    ("round-and-round", Fault(kind="redirect", pattern="/v2/node/"), {"unknown", "net", "5xx"}),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "classes"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_registry_that_fails_gives_the_reason_and_others_go_on(
+    node: Node, name: str, fault: Fault, classes: set[str]
+) -> None:
+    """IMG-B03, IMG-B06: another registry's pull is not held up meanwhile."""
+    image = node.image(name, 400_000)
+    other = Image.sized(f"node/other-{name}", 100_000)
+    direct = node.lab.push(other)
+    with node.throttle.fault(fault):
+        wish = node.client.pull(image)
+        assert node.client.pull(direct).result()[direct].result == "pulled"
+        outcome = wish.result()[image]
+
+    assert outcome.result == "failed"
+    assert outcome.error_class in classes, outcome
+    assert outcome.reason in ("ErrImagePull", "RegistryUnavailable")
+    assert outcome.message
+    assert "\n" not in outcome.message
+
+
+def test_a_layer_with_a_wrong_digest_is_refused_and_the_right_one_taken_later(node: Node) -> None:
+    """IMG-P07."""
+    image = Image.sized("node/wrong", 300_000)
+    node.lab.push(image)
+    built = node.lab.build(image)
+    blob = node.lab.registry.blob_file(built.layer_digests[-1])
+    good = blob.read_bytes()
+    blob.write_bytes(b"\x00" * len(good))
+    reference = node.lab.throttled(image)
+    outcome = node.client.pull(reference).result()[reference]
+    blob.write_bytes(good)
+
+    assert (outcome.result, outcome.error_class) == ("failed", "corrupt"), outcome
+    later = node.client.pull(reference).result()[reference]
+    assert later.result == "pulled", later
+
+
+def test_progress_goes_from_the_queue_to_the_end(node: Node) -> None:
+    """IMG-T05."""
+    image = node.image("progress", 3_000_000, 3_000_000)
+    node.throttle.limit(total_bytes_s=3_000_000)
+    wish = node.client.pull(image)
+    seen = node.kepd.wait(
+        lambda: [p for p in node.client.pulls() if p.stage == "downloading" and p.total_bytes and p.percent], "percent"
+    )
+    wish.result()
+
+    assert 6_000_000 < seen[0].total_bytes < 8_000_000
+    assert 0 < seen[0].done_bytes < seen[0].total_bytes
+    assert seen[0].rate_bytes_per_second > 0
+    assert wish.states[image][-1] == "done"
+    assert "downloading" in wish.states[image]
+
+
+def test_names_that_are_none_are_told_as_a_kubelet_would(node: Node) -> None:
+    """IMG-P03."""
+    outcome = node.client.pull("Not/A Name").result()["Not/A Name"]
+
+    assert (outcome.result, outcome.reason) == ("refused", "InvalidImageName")
+
+
+SECRET = "hunter2-very-secret"
+
+
+def test_secrets_appear_nowhere(node: Node) -> None:
+    """IMG-B08, IMG-C: a pull that uses credentials, fails with them, and is looked at from all sides."""
+    (node.kepd.folder / "config.json").write_text(
+        json.dumps({"auths": {node.lab.throttle.address: {"username": "user", "password": SECRET}}})
+    )
+    image = node.image("private")
+    with node.throttle.fault(Fault(kind="status", pattern="/v2/node/private", status=401)):
+        failed = node.client.pull(image).result()[image]
+    assert failed.error_class == "auth"
+    time.sleep(0.6)
+    assert node.client.pull(image).result()[image].result == "pulled"
+    texts = {
+        "log": node.kepd.log.read_text(),
+        "metrics": node.kepd.get("/metrics")[1],
+        "pulls": node.kepd.ctl("get", "pulls", "-o", "json").stdout,
+        "images": node.kepd.ctl("get", "images", "-o", "json").stdout,
+        "explain": node.kepd.ctl("explain", "pull", image).stdout,
+        "outcome": str(failed),
+    }
+    for path in (node.kepd.folder / "state").rglob("*"):
+        if path.is_file():
+            texts[str(path)] = path.read_bytes().decode("utf-8", "replace")
+            assert path.stat().st_mode & 0o077 == 0, path
+    found = [where for where, text in texts.items() if SECRET in text or "aHVudGVyMi12ZXJ5LXNlY3JldA" in text]
+
+    assert found == []
+
+
+def test_pulls_survive_a_restart_of_containerd(node: Node) -> None:
+    """The pull that was running is made again; nobody gets an error."""
+    image = node.image("restart", 3_000_000)
+    node.throttle.limit(total_bytes_s=2_000_000)
+    wish = node.client.pull(image)
+    node.kepd.wait(lambda: node.throttle.in_flight("GET /v2/node/restart/blobs"), "bytes flow")
+    node.lab.containerd.restart()
+    node.lab.cri.reconnect()
+    node.throttle.limit(total_bytes_s=None)
+
+    assert wish.result(60)[image].result == "pulled"
+
+
+@pytest.mark.slow
+def test_kill_at_random_points_during_200_pulls_loses_and_repeats_nothing(node: Node) -> None:
+    """No image lost, none pulled twice that was complete, no leaked lease."""
+    images = [node.image(f"many{number:03d}", 20_000 + number) for number in range(200)]
+    node.throttle.reset()
+    chance = random.Random(4711)
+    complete: set[str] = set()
+    for _ in range(6):
+        wish = node.client.pull(*images)
+        time.sleep(chance.uniform(0.2, 1.2))
+        complete |= {name for name in images if name in node.client.images()}
+        marks = {name: len(node.blob_gets(name.split("/")[2].partition(":")[0])) for name in complete}
+        node.restart(signal.SIGKILL)
+        wish.join(10)
+        again = {name: len(node.blob_gets(name.split("/")[2].partition(":")[0])) for name in marks}
+        assert again == marks, "what was complete is not fetched again"
+    outcomes = node.client.pull(*images).result(120)
+    present = node.client.images()
+
+    assert {one.result for one in outcomes.values()} <= {"pulled", "present", "joined"}
+    assert [name for name in images if name not in present] == []
+    leases = node.lab.containerd.ctr("leases", "ls", "-q").split()
+    assert [lease for lease in leases if lease.startswith("kepd-")] == []
