@@ -2,8 +2,11 @@
 """The images plane with a real containerd and a real registry, behind a proxy that counts, slows down and fails."""
 
 import json
+import os
 import random
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,3 +284,66 @@ def test_kill_at_random_points_during_200_pulls_loses_and_repeats_nothing(node: 
     assert [name for name in images if name not in present] == []
     leases = node.lab.containerd.ctr("leases", "ls", "-q").split()
     assert [lease for lease in leases if lease.startswith("kepd-")] == []
+
+
+def test_a_full_disk_is_told_and_recovers(short_path: Path, free_port: int) -> None:
+    """IMG-B06: a clear reason, and the same pull works once there is room."""
+    disk = short_path / "d"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "kepd-test", str(disk)], check=True)
+    try:
+        with Lab.start(parent=disk) as small:
+            image = Image.sized("node/large", 20_000_000)
+            reference = small.push(image)
+            filler = disk / "filler"
+            free = shutil.disk_usage(disk).free
+            with filler.open("wb") as out:
+                out.truncate(0)
+                os.posix_fallocate(out.fileno(), 0, free - 8_000_000)
+            with Kepd(short_path, free_port, endpoint=small.endpoint, extra=CONFIG) as kepd:
+                kepd.start("--planes", "images").wait_ready()
+                client = ImageClient(kepd.socket)
+                outcome = client.pull(reference).result(60)[reference]
+                assert (outcome.result, outcome.error_class) == ("failed", "nospace"), outcome
+                assert "no space left on device" in outcome.message
+                filler.unlink()
+                later = kepd.wait(
+                    lambda: (got := client.pull(reference).result(60)[reference]).result == "pulled" and got, "room", 60
+                )
+                assert later.image_id
+                client.close()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_what_people_see(node: Node) -> None:
+    """The commands, on one pull that hangs and one that waits for it."""
+    slow, waiting = node.image("seen-slow", 2_000_000), node.image("seen-waiting", 1_000_000)
+    node.kepd.ctl("set", "pull-limit", "1")
+    node.throttle.inject(Fault(kind="hang", pattern="/v2/node/seen-slow/blobs/", after_bytes=100_000))
+    first = node.client.pull(slow)
+    node.kepd.wait(lambda: node.throttle.in_flight("GET /v2/node/seen-slow"), "the first pull")
+    second = node.client.pull(waiting)
+    node.kepd.wait(lambda: [pull for pull in node.client.pulls() if pull.stage == "queued"], "one that waits")
+    pulls = node.kepd.ctl("get", "pulls")
+    explained = node.kepd.ctl("explain", "pull", waiting)
+
+    assert "waiting at 1: 1 of 1 slots busy" in pulls.stdout
+    assert "node: 1 of 1 running" in pulls.stderr
+    assert "1 of 1 slots busy" in explained.stdout
+
+    node.throttle.clear()
+    first.result()
+    second.result()
+    done = node.kepd.ctl("pull", waiting)
+    listed = node.kepd.ctl("get", "images", "-o", "wide")
+    queued = node.kepd.ctl("pull", "--no-wait", node.image("seen-later"))
+    missing = node.kepd.ctl("pull", waiting.replace("seen-waiting", "nothing"))
+
+    assert (done.returncode, "present" in done.stdout) == (0, True)
+    assert "seen-waiting" in listed.stdout
+    assert queued.stdout.startswith("queued")
+    assert (missing.returncode, "ErrImagePull" in missing.stdout) == (1, True)
+    assert node.kepd.ctl("cancel", "pull", "nothing").returncode == 3
+    assert node.kepd.ctl("get", "mirrors").returncode == 0
+    assert "kepd_image_pulls_total" in node.kepd.get("/metrics")[1]
