@@ -2,20 +2,23 @@
 """NodeService: node, planes, configuration. Converts and delegates."""
 
 import json
+from collections.abc import AsyncIterator
 
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, Reason, invalid
-from agent.api.paging import page
-from agent.api.ports import ConfigurationView, NodeView
+from agent.api.paging import page, parse_filter
+from agent.api.ports import ConfigurationView, EventView, NodeView
 from agent.api.service import Call
 from agent.api.timestamps import timestamp
+from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import Change, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
 from agent.model.component import Component, State
+from agent.model.event import Event
 from agent.model.finding import suggestion
 from agent.wire.kepd.v1 import list_pb2, node_pb2
 
@@ -35,8 +38,9 @@ MOST_VERBOSE = 9
 class NodeService:
     """kepd.v1.NodeService."""
 
-    def __init__(self, node: NodeView, configuration: ConfigurationView) -> None:
+    def __init__(self, node: NodeView, configuration: ConfigurationView, events: EventView) -> None:
         self._node = node
+        self._events = events
         self._configuration = configuration
 
     async def get_node(self, _request: node_pb2.GetNodeRequest, _call: Call) -> node_pb2.GetNodeResponse:
@@ -99,6 +103,43 @@ class NodeService:
         verbosity = request.verbosity if request.HasField("verbosity") else None
         self._node.set_verbosity(verbosity, dict(request.planes))
         return node_pb2.SetVerbosityResponse()
+
+    async def list_events(self, request: node_pb2.ListEventsRequest, _call: Call) -> node_pb2.ListEventsResponse:
+        """What happened, oldest first."""
+        feed = self._events.events
+        events = [_event(event) for event in feed.items.values()]
+        items, token = page(events, request.options, _event_order, node_pb2.Event)
+        meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
+        return node_pb2.ListEventsResponse(events=items, meta=meta)
+
+    async def watch_events(
+        self, request: node_pb2.WatchEventsRequest, _call: Call
+    ) -> AsyncIterator[node_pb2.WatchEventsResponse]:
+        """What happened, then what happens."""
+        holds = parse_filter(request.filter, node_pb2.Event)
+        async for kind, event, version in watched(self._events.events, _event, holds, lambda event: event.id):
+            yield node_pb2.WatchEventsResponse(type=kind, event=event, resource_version=version)
+
+
+def _event(event: Event) -> node_pb2.Event:
+    return node_pb2.Event(
+        id=event.id,
+        type="Warning" if event.is_warning else "Normal",
+        reason=event.reason,
+        message=event.message,
+        plane=event.plane,
+        namespace=event.namespace,
+        object_name=event.object_name,
+        container=event.container,
+        count=event.count,
+        first_seen=timestamp(event.first_seen_s),
+        last_seen=timestamp(event.last_seen_s),
+    )
+
+
+def _event_order(event: node_pb2.Event) -> str:
+    """As they happened."""
+    return f"{event.last_seen.ToNanoseconds():020d}{event.id}"
 
 
 def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:

@@ -7,6 +7,7 @@ from typing import Protocol
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
 from agent.model.component import Component
+from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.image_pull import PullOutcome, PullRequest
 from agent.model.image_report import CollectionState, MirrorState, PullExplanation
@@ -14,7 +15,7 @@ from agent.model.image_state import ImageState, LimitState, PullState
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["ConfigurationView", "ImageView", "NodeView", "PodView", "PullView"]
+__all__ = ["ConfigurationView", "EventView", "ImageView", "NodeView", "PodView", "PullView"]
 
 
 class NodeView(Protocol):
@@ -27,6 +28,13 @@ class NodeView(Protocol):
     def version(self) -> int: ...
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None: ...
+
+
+class EventView(Protocol):
+    """Events of this node."""
+
+    @property
+    def events(self) -> Feed[Event]: ...
 
 
 class ConfigurationView(Protocol):

@@ -9,7 +9,16 @@ from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
-__all__ = ["POD_COLUMNS", "list_containers", "list_nodes", "list_planes", "list_pods"]
+__all__ = [
+    "EVENT_COLUMNS",
+    "POD_COLUMNS",
+    "event_name",
+    "list_containers",
+    "list_events",
+    "list_nodes",
+    "list_planes",
+    "list_pods",
+]
 
 
 def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
@@ -81,3 +90,26 @@ def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
         Column("EXIT", lambda one: str(one.exit_code) if one.state == "Terminated" else "", wide=True),
     )
     return Listing("Container", containers, columns, lambda one: f"container/{one.id}", "no containers")
+
+
+EVENT_COLUMNS: Columns[node_pb2.Event] = (
+    Column("LAST SEEN", lambda event: age(event.last_seen)),
+    Column("TYPE", lambda event: event.type),
+    Column("REASON", lambda event: event.reason),
+    Column("OBJECT", lambda event: f"{event.namespace}/{event.object_name}" if event.object_name else "node"),
+    Column("MESSAGE", lambda event: f"{event.message} (x{event.count})" if event.count > 1 else event.message),
+    Column("CONTAINER", lambda event: event.container, wide=True),
+    Column("FIRST SEEN", lambda event: age(event.first_seen), wide=True),
+    Column("PLANE", lambda event: event.plane, wide=True),
+)
+
+
+def event_name(event: node_pb2.Event) -> str:
+    """For `-o name`."""
+    return f"event/{event.id}"
+
+
+def list_events(daemon: Client) -> Listing[node_pb2.Event]:
+    """What happened, oldest first."""
+    answer = daemon.call("kepd.v1.NodeService/ListEvents", node_pb2.ListEventsRequest(), node_pb2.ListEventsResponse)
+    return Listing("Event", answer.events, EVENT_COLUMNS, event_name, "no events")

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "events": ("get", "events"),
     "images": ("get", "images"),
     "node": ("get", "nodes"),
     "pods": ("get", "pods"),

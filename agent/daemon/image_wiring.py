@@ -43,6 +43,7 @@ from agent.images.state import StateFile
 from agent.images.texts import ImageEvent
 from agent.images.watcher import ProgressWatcher
 from agent.model.component import Report
+from agent.model.event import Event
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -63,6 +64,7 @@ class Outside:
     containerd: Containerd
     clock: SystemClock
     environment: Mapping[str, str]
+    tell: Callable[[Event], None] = lambda _event: None
     kube: "KubeClient | None" = None
 
 
@@ -78,14 +80,26 @@ class ImagePlane:
     close: Callable[[], None]
 
 
-class LoggedEvents:
-    """Events of images go to the log until there is somebody who keeps them."""
+class ImageEvents:
+    """Events of images, into the ring of the node."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell = tell
 
     def tell(self, event: ImageEvent) -> None:
-        """One event; warnings are shown as such."""
-        sentence = event.sentence
-        told = log.warning if sentence.is_warning else log.info
-        told("event_told", reason=sentence.reason, pod=str(event.pod), container=event.container, note=sentence.text)
+        """One event."""
+        self._tell(
+            Event(
+                id="",
+                is_warning=event.sentence.is_warning,
+                reason=event.sentence.reason,
+                message=event.sentence.text,
+                plane="images",
+                namespace=event.pod.namespace,
+                object_name=event.pod.name,
+                container=event.container,
+            )
+        )
 
 
 def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
@@ -127,7 +141,7 @@ class _Shared:
         self.node = configuration.node.name
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
         self.metrics = ImageMetrics()
-        self.events = LoggedEvents()
+        self.events = ImageEvents(outside.tell)
         self.records = AccessRecords(self.files)
         self.history = ImageHistory(self.files, clock=outside.clock)
 

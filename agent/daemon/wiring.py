@@ -31,6 +31,7 @@ from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.daemon.configuration import RunningConfiguration
+from agent.daemon.event_ring import EventRing
 from agent.daemon.instance import instance_id
 from agent.daemon.lifecycle import Lifecycle
 from agent.daemon.logs import Levels
@@ -121,6 +122,9 @@ class _Parts:
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
         self.access = access_rule(configuration)
+        self.ring = EventRing(
+            Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
+        )
         self.puller: Puller | None = None
         self.kube: KubeClient | None = None
         self.resources = ExitStack()
@@ -143,6 +147,8 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     units = [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
+    parts.ring.load()
+    units.append(parts.unit("event-ring", lambda report: parts.ring.run(report, parts.clock)))
     services, planes = _planes(parts)
     units += planes
     lifecycle = Lifecycle(parts.board, parts.manager, parts.clock, _lag_noter(parts.metrics))
@@ -207,6 +213,7 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
         containerd=parts.containerd,
         clock=parts.clock,
         environment=parts.environment,
+        tell=parts.ring.tell,
         kube=_kube(parts) if parts.configuration.images.prefetch.pods else None,
     )
     parts.kube = outside.kube
@@ -293,7 +300,7 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
     parts.resources.callback(listener.close)
     facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
     services = {
-        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running),
+        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running, parts.ring),
         pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
         image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),

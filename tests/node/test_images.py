@@ -237,6 +237,7 @@ def test_secrets_appear_nowhere(node: Node) -> None:
         "pulls": node.kepd.ctl("get", "pulls", "-o", "json").stdout,
         "images": node.kepd.ctl("get", "images", "-o", "json").stdout,
         "explain": node.kepd.ctl("explain", "pull", image).stdout,
+        "events": node.kepd.ctl("get", "events", "-o", "json").stdout,
         "outcome": str(failed),
     }
     for path in (node.kepd.folder / "state").rglob("*"):
@@ -347,3 +348,35 @@ def test_what_people_see(node: Node) -> None:
     assert node.kepd.ctl("cancel", "pull", "nothing").returncode == 3
     assert node.kepd.ctl("get", "mirrors").returncode == 0
     assert "kepd_image_pulls_total" in node.kepd.get("/metrics")[1]
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: 'IMAGE', command: [sleep, "1000"]}]}
+"""
+
+
+def test_events_of_a_pod_have_the_kubelets_words_and_outlive_kepd(lab: Lab, short_path: Path, free_port: int) -> None:
+    """IMG-B03: the pods plane's pulls go through the queue, and what happens to them is kept."""
+    image = lab.push(Image.sized("node/events", 50_000))
+    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as kepd:
+        good, bad = kepd.manifests / "good.yaml", kepd.manifests / "bad.yaml"
+        good.write_text(POD.replace("NAME", "good").replace("IMAGE", image))
+        bad.write_text(POD.replace("NAME", "bad").replace("IMAGE", image.replace("events", "nothing")))
+        kepd.start("--planes", "images,pods")
+        kepd.wait(lambda: kepd.socket.exists() and "Failed" in kepd.ctl("events").stdout, "the failure", 20)
+        kepd.wait(lambda: "Pulled" in kepd.ctl("events").stdout, "the success", 20)
+        lines = kepd.ctl("events").stdout
+        assert f'Successfully pulled image "{image}" in' in lines
+        assert "default/bad-n1" in lines
+        assert "Error: ErrImagePull" in lines
+        for path in (good, bad):
+            path.unlink()
+        kepd.wait(lambda: kepd.json("get", "pods")["items"] == [], "all pods gone", 30)
+        kepd.end()
+        kepd.start("--planes", "images")
+        kepd.wait(lambda: kepd.socket.exists() and "Pulled" in kepd.ctl("events").stdout, "events of before", 20)
+    lab.cri.remove_image(image)

@@ -8,13 +8,22 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.image_listings import PULL_COLUMNS, list_images, list_mirrors, list_pulls, pull_name
-from agent.cli.listings import POD_COLUMNS, list_containers, list_nodes, list_planes, list_pods
+from agent.cli.listings import (
+    EVENT_COLUMNS,
+    POD_COLUMNS,
+    event_name,
+    list_containers,
+    list_events,
+    list_nodes,
+    list_planes,
+    list_pods,
+)
 from agent.cli.options import output_option
 from agent.cli.render import print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing
 from agent.model.exit_codes import NOT_FOUND
-from agent.wire.kepd.v1 import image_pb2, list_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2
 
 __all__ = ["get"]
 
@@ -27,6 +36,7 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
     "images": list_images,
     "pulls": list_pulls,
     "mirrors": list_mirrors,
+    "events": list_events,
 }
 
 
@@ -64,10 +74,10 @@ def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> li
 @click.argument("kind", metavar="NOUN", shell_complete=complete_noun)
 @click.argument("name", required=False, shell_complete=complete_name)
 @output_option()
-@click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods, pulls).")
+@click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods, pulls, events).")
 @click.pass_obj
 def get(session: Session, kind: str, name: str | None, output: str, *, watch: bool) -> None:
-    """List nodes, planes, pods, containers, images, pulls or mirrors; with NAME, that one."""
+    """List nodes, planes, pods, containers, images, pulls, mirrors or events; with NAME, that one."""
     kind = noun(kind)
     with connected(session) as daemon:
         if watch:
@@ -95,5 +105,10 @@ def follow(daemon: Client, kind: str, output: str, session: Session) -> None:
         for step in daemon.follow("kepd.v1.ImageService/WatchImagePulls", wanted, image_pb2.WatchImagePullsResponse):
             if step.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
                 print_listing(Listing("Pull", [step.pull], PULL_COLUMNS, pull_name), output, session)
+    elif kind == "events":
+        asked = node_pb2.WatchEventsRequest()
+        for news in daemon.follow("kepd.v1.NodeService/WatchEvents", asked, node_pb2.WatchEventsResponse):
+            if news.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
+                print_listing(Listing("Event", [news.event], EVENT_COLUMNS, event_name), output, session)
     else:
-        raise click.UsageError("only pods and pulls can be watched")
+        raise click.UsageError("only pods, pulls and events can be watched")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of this node: the last ones, counted where they repeat, kept over restarts.
+
+Owns: the ring, its file `events.ring` in the state directory, and the feed that the API shows. Telling never waits and
+never fails; the file is written now and then and at the end.
+Never: decides what is an event.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.daemon.configuration import write_atomically
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.feed import Feed
+
+__all__ = ["EventRing"]
+
+log = structlog.get_logger(plane="daemon")
+
+FILE = "events.ring"
+SAVE_S = 60.0
+
+
+class Clock(Protocol):
+    """Waiting."""
+
+    async def sleep(self, duration_s: float) -> None: ...
+
+
+class EventRing:
+    """At most `size` events; the oldest go first."""
+
+    def __init__(self, state_directory: Path, size: int, wall_s: Callable[[], float]) -> None:
+        self.events: Feed[Event] = Feed()
+        self._path = state_directory / FILE
+        self._size = size
+        self._wall_s = wall_s
+        self._by_sameness: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._ids = count(1)
+        self._saved_version = self.events.version
+
+    def tell(self, event: Event) -> None:
+        """Something happened. The id and the times are given here."""
+        now_s = self._wall_s()
+        known_id = self._by_sameness.get(event.sameness)
+        known = self.events.items.get(known_id) if known_id else None
+        if known is not None:
+            self._put(replace(known, count=known.count + 1, last_seen_s=now_s))
+            return
+        self._put(replace(event, id=f"e{next(self._ids)}", first_seen_s=now_s, last_seen_s=now_s))
+
+    def _put(self, event: Event) -> None:
+        self._by_sameness[event.sameness] = event.id
+        self._by_sameness.move_to_end(event.sameness)
+        self.events.put(event.id, event)
+        while len(self._by_sameness) > self._size:
+            _, oldest = self._by_sameness.popitem(last=False)
+            self.events.remove(oldest)
+
+    def load(self) -> None:
+        """What an earlier process left. A damaged file is an empty one: events are no state."""
+        try:
+            kept = msgspec.json.decode(self._path.read_bytes(), type=list[Event])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("event_ring_unreadable", path=str(self._path), error=str(error))
+            return
+        for event in kept[-self._size :]:
+            self._put(replace(event, id=f"e{next(self._ids)}"))
+        self._saved_version = self.events.version
+
+    def save(self) -> None:
+        """Write it if anything is new."""
+        if self.events.version == self._saved_version:
+            return
+        self._saved_version = self.events.version
+        kept = [self.events.items[event_id] for event_id in self._by_sameness.values()]
+        try:
+            write_atomically(self._path, msgspec.json.encode(kept))
+        except OSError as error:
+            log.warning("event_ring_not_saved", error=str(error))
+
+    async def run(self, report: Report, clock: Clock) -> None:
+        """Save now and then, and at the end."""
+        report.ready(f"{len(self.events.items)} events kept")
+        try:
+            while True:
+                await clock.sleep(SAVE_S)
+                await asyncio.to_thread(self.save)
+        finally:
+            self.save()

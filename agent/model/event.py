@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Something that people should hear about: what Kubernetes calls an event.
+
+Owns: the value, and when two are the same event seen again.
+Never: says where events go.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Event"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """`object_name` is empty for what concerns the node itself. Times are wall time."""
+
+    id: str
+    is_warning: bool
+    reason: str
+    message: str
+    plane: str
+    namespace: str = ""
+    object_name: str = ""
+    container: str = ""
+    count: int = 1
+    first_seen_s: float = 0.0
+    last_seen_s: float = 0.0
+
+    @property
+    def sameness(self) -> tuple[str, ...]:
+        """What must be equal for two to be one event seen again."""
+        return (self.plane, self.namespace, self.object_name, self.container, self.reason, self.message)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+from agent.daemon.event_ring import EventRing
+from agent.model.event import Event
+
+
+def event(reason: str, message: str = "m") -> Event:
+    return Event(id="", is_warning=False, reason=reason, message=message, plane="images", object_name="web")
+
+
+def shown(ring: EventRing) -> list[tuple[str, int]]:
+    return [(one.reason, one.count) for one in sorted(ring.events.items.values(), key=lambda one: one.last_seen_s)]
+
+
+def test_what_repeats_is_counted_and_the_oldest_goes_first(tmp_path: Path) -> None:
+    """EVT-01."""
+    times = iter(range(100))
+    ring = EventRing(tmp_path, 2, lambda: float(next(times)))
+    for reason in ("Pulling", "Pulled", "Pulling", "Failed"):
+        ring.tell(event(reason))
+
+    assert shown(ring) == [("Pulling", 2), ("Failed", 1)]
+
+
+def test_events_outlive_the_process_and_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
+    ring = EventRing(tmp_path, 10, lambda: 5.0)
+    ring.tell(event("Pulling"))
+    ring.save()
+    again = EventRing(tmp_path, 10, lambda: 6.0)
+    again.load()
+    again.tell(event("Pulling"))
+    assert shown(again) == [("Pulling", 2)]
+    assert (tmp_path / "events.ring").stat().st_mode & 0o077 == 0
+
+    (tmp_path / "events.ring").write_bytes(b"[{")
+    third = EventRing(tmp_path, 10, lambda: 7.0)
+    third.load()
+    assert shown(third) == []
+
+
+def test_nothing_new_is_not_written(tmp_path: Path) -> None:
+    ring = EventRing(tmp_path, 10, lambda: 5.0)
+    ring.save()
+    assert not (tmp_path / "events.ring").exists()
