@@ -7,6 +7,7 @@ Never: decides anything at run time. wiring.py calls this once.
 
 import asyncio
 import os
+import platform
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from agent.daemon.plane_lock import held_plane_lock
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.registry.address import default_base_url
+from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.attempt import Attempts
 from agent.images.collector import CollectorParts, ImageCollector
@@ -30,6 +33,7 @@ from agent.images.ending import Endings, Keeping
 from agent.images.history import ImageHistory
 from agent.images.intake import Intake
 from agent.images.metrics import ImageMetrics
+from agent.images.mirrors import folder_names, read_hosts
 from agent.images.node_images import NodeImages
 from agent.images.ports import PodSource
 from agent.images.prefetcher import Prefetcher, PrefetcherParts
@@ -77,7 +81,7 @@ class ImagePlane:
     families: Callable[[], Iterable[Metric]]
     apply: Callable[[Configuration], None]
     run: Callable[[Report, Report, Report], Awaitable[None]]
-    close: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
 
 
 class ImageEvents:
@@ -129,8 +133,12 @@ def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
                 group.create_task(collector.run(collection), name="images-collection")
                 group.create_task(prefetcher.run(prefetch), name="images-prefetch")
 
+    async def close() -> None:
+        await shared.probe.close()
+        shared.files.close()
+
     images = NodeImages(puller, collector, prefetcher, HOSTS_FOLDER)
-    return ImagePlane(puller, images, families, apply, run, shared.files.close)
+    return ImagePlane(puller, images, families, apply, run, close)
 
 
 class _Shared:
@@ -140,6 +148,7 @@ class _Shared:
         self.outside = outside
         self.node = configuration.node.name
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
+        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=_registry_address)
         self.metrics = ImageMetrics()
         self.events = ImageEvents(outside.tell)
         self.records = AccessRecords(self.files)
@@ -181,6 +190,7 @@ def _puller(
         desk=desk,
         records=shared.records,
         sizes=StateFile(shared.files, "sizes.json", "SizeMemory", dict[str, SizeRecord]),
+        probe=shared.probe,
         room=collector,
     )
     return Puller(parts, settings, clock=clock)
@@ -206,6 +216,17 @@ def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
     from agent.daemon.pod_source import KubePods
 
     return KubePods(kube, shared.node, puller.pod_gone)
+
+
+def _registry_address(registry: str) -> str:
+    """Where a registry is asked: as the runtime would, by its hosts file if there is one."""
+    for name in folder_names(registry):
+        path = HOSTS_FOLDER / name / "hosts.toml"
+        if path.is_file():
+            for host in read_hosts(registry, path.read_bytes(), str(path)).hosts:
+                if "resolve" in host.capabilities:
+                    return host.url
+    return default_base_url(registry)
 
 
 def _credentials(configuration: Configuration, outside: Outside, metrics: ImageMetrics) -> CredentialSource:

@@ -73,7 +73,7 @@ class Daemon:
     cri: CriRuntime
     containerd: Containerd
     lifecycle: Lifecycle
-    kube: "KubeClient | None" = None
+    closers: list[Callable[[], Awaitable[None]]]
     resources: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -91,8 +91,8 @@ class Daemon:
         """After all units have ended."""
         await self.cri.close()
         await self.containerd.close()
-        if self.kube is not None:
-            await self.kube.close()
+        for close in self.closers:
+            await close()
         self.resources.close()
 
 
@@ -126,8 +126,8 @@ class _Parts:
             Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
         )
         self.puller: Puller | None = None
-        self.kube: KubeClient | None = None
         self.resources = ExitStack()
+        self.closers: list[Callable[[], Awaitable[None]]] = []
 
     def _called(self, method: str, code: str, duration_s: float) -> None:
         self.metrics.cri_called(method, code, duration_s)
@@ -165,7 +165,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         cri=parts.cri,
         containerd=parts.containerd,
         lifecycle=lifecycle,
-        kube=parts.kube,
+        closers=parts.closers,
         resources=parts.resources,
     )
 
@@ -216,13 +216,14 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
         tell=parts.ring.tell,
         kube=_kube(parts) if parts.configuration.images.prefetch.pods else None,
     )
-    parts.kube = outside.kube
+    if outside.kube is not None:
+        parts.closers.append(outside.kube.close)
     plane = wire_images(parts.configuration, outside)
     parts.puller = plane.puller
     collection = parts.board.add("image-collection", State.STARTING, "starting")
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
     parts.metrics.sources.append(plane.families)
-    parts.resources.callback(plane.close)
+    parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
 
     async def run(report: Report) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a registry is asked, and which addresses it may send us to.
+
+Owns: the default address of a registry, the root of its API, and the rules for redirects and token services: https
+everywhere, plain http only from loopback to loopback, and no login inside an address.
+Never: resolves a name or opens a connection.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from agent.drivers.registry.errors import ProbeFailed
+
+__all__ = ["Origin", "Place", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
+
+HUB = "docker.io"
+HUB_HOST = "registry-1.docker.io"
+PORTS = {"http": 80, "https": 443}
+PRINTABLE = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What two addresses must share for one to get the other's credentials."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine, by its name or number alone."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read along."""
+        return self.scheme == "https" or self.is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the API of a registry begins. A mirror, or a wire that others can read, gets no credentials."""
+
+    root: str
+    origin: Origin
+    takes_credentials: bool
+
+
+def default_base_url(registry: str) -> str:
+    """Without any configuration: loopback in plain, everything else by TLS."""
+    if registry == HUB:
+        return f"https://{HUB_HOST}"
+    scheme = "http" if origin_of(f"http://{registry}").is_loopback else "https"
+    return f"{scheme}://{registry}"
+
+
+def find_place(registry: str, base_url: str) -> Place:
+    """A base address without a path gets `/v2`; a path is taken as it is (containerd's `override_path`)."""
+    origin = origin_of(base_url)
+    own = origin_of(f"{origin.scheme}://{HUB_HOST if registry == HUB else registry}")
+    path = urlsplit(base_url).path.rstrip("/")
+    netloc = urlsplit(base_url).netloc
+    return Place(f"{origin.scheme}://{netloc}{path or '/v2'}", origin, origin == own and origin.is_private)
+
+
+def origin_of(url: str) -> Origin:
+    """Scheme, host and port. Raises ProbeFailed for what is no http address, or holds a login."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ProbeFailed("an address is malformed, expected https://HOST[:PORT]/PATH") from None
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ProbeFailed("an address is neither http nor https, or names no host")
+    if "@" in parts.netloc:
+        raise ProbeFailed("an address holds a login, expected none")
+    return Origin(parts.scheme, parts.hostname, PORTS[parts.scheme] if port is None else port)
+
+
+def followed(url: str, link: str) -> str:
+    """The address that an answer from `url` points to. Raises ProbeFailed if nobody should go there."""
+    try:
+        target = urljoin(url, link)
+    except ValueError:
+        raise ProbeFailed("the registry points to a malformed address") from None
+    origin = origin_of(target)
+    if origin.scheme != "https" and not (origin.is_loopback and origin_of(url).is_loopback):
+        raise ProbeFailed("the registry points to an address without TLS")
+    if PRINTABLE.fullmatch(target) is None:
+        raise ProbeFailed("the registry points to a malformed address")
+    return target.partition("#")[0]
+
+
+def with_query(url: str, pairs: list[tuple[str, str]]) -> str:
+    """The address with more parameters."""
+    if not pairs:
+        return url
+    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(pairs)}"

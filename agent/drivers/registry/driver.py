@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large an image is, asked at its registry.
+
+Owns: one session, the deadline of a probe, which registries rest after a failure, and the one line about it.
+Never: downloads a blob, retries, or raises for what a registry does: whoever asks schedules pulls and can do without.
+Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The owner calls `close`.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from agent.drivers.registry.address import default_base_url, find_place
+from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
+from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
+from agent.drivers.registry.resting import Resting
+from agent.model.image_credential import Credential
+from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
+
+if TYPE_CHECKING:
+    from agent.drivers.registry.session import Session
+
+__all__ = ["Clock", "RegistrySizes", "Timing"]
+
+log = structlog.get_logger(plane="images")
+
+MOST_DOCUMENTS = 3  # an index may point to an index
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Both deadlines."""
+
+    connect_s: float = 3.0
+    probe_s: float = 5.0
+
+
+class RegistrySizes:
+    """Sizes of images for a machine. `base_url` says where a registry is asked: `https://HOST[:PORT][/PATH]`."""
+
+    def __init__(
+        self,
+        *,
+        machine: str,
+        clock: Clock,
+        base_url: Callable[[str], str] = default_base_url,
+        user_agent: str = "kepd",
+        timing: Timing | None = None,
+    ) -> None:
+        self._platform = node_platform(machine)
+        self._clock = clock
+        self._base_url = base_url
+        self._user_agent = user_agent
+        self._timing = timing or Timing()
+        self._resting = Resting()
+        self._session: Session | None = None
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End all connections; who asks afterwards hears None."""
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def size_bytes(self, reference: str, credential: Credential | None) -> int | None:
+        """Compressed bytes of config and layers for this machine; None if the registry did not say."""
+        try:
+            parsed = parse_reference(reference)
+        except ReferenceInvalid:
+            return self._failed("", "the name of the image cannot be read")
+        if self._is_closed or self._resting.holds(parsed.registry, self._clock.now_s()):
+            return None
+        try:
+            async with asyncio.timeout(self._timing.probe_s):
+                return await self._ask(parsed, credential)
+        except TimeoutError:
+            self._resting.begin(parsed.registry, self._clock.now_s())
+            return self._failed(parsed.registry, f"no answer within {self._timing.probe_s:g} s")
+        except ProbeFailed as error:
+            if isinstance(error, RegistryFailed):
+                self._resting.begin(parsed.registry, self._clock.now_s())
+            return self._failed(parsed.registry, str(error))
+
+    async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:
+        place = find_place(reference.registry, self._configured_url(reference.registry))
+        session = await self._ready_session()
+        from agent.drivers.registry.visit import Visit
+
+        visit = Visit(session, place, reference.path, credential)
+        wanted = reference.digest or reference.effective_tag
+        for _ in range(MOST_DOCUMENTS):
+            document = read_document(await visit.manifest(wanted))
+            size_bytes = total_bytes(document)
+            if size_bytes is not None:
+                return size_bytes
+            wanted = choose_entry(document, self._platform)
+        raise ProbeFailed("the index points to indexes only")
+
+    def _configured_url(self, registry: str) -> str:
+        try:
+            return self._base_url(registry)
+        except (OSError, ValueError):
+            raise ProbeFailed("where the registry is to be asked cannot be read") from None
+
+    async def _ready_session(self) -> "Session":
+        if self._session is None:
+            # The first import takes longer than the event loop may stand still.
+            await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
+            from agent.drivers.registry.session import Session
+
+            if self._is_closed:
+                raise ProbeFailed("the probe is being stopped")
+            if self._session is None:
+                self._session = Session(connect_s=self._timing.connect_s, user_agent=self._user_agent)
+        return self._session
+
+    @staticmethod
+    def _failed(registry: str, reason: str) -> None:
+        log.debug("image_size_probe_failed", registry=registry, reason=reason, v=3)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All requests of one probe: manifests, the redirects on the way, and the one challenge that is answered.
+
+Owns: which request carries what. Credentials go to the registry's own host and to the token service it names, and only
+after it asked; a host that it redirects to gets nothing, and its challenge is not answered.
+Never: outlives the probe; a token is not kept.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+
+from agent.drivers.registry.address import Place, followed, origin_of, with_query
+from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
+from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_status
+from agent.drivers.registry.manifest_size import ACCEPT
+from agent.drivers.registry.session import Answer, Session
+from agent.model.image_credential import Credential, SecretText
+
+__all__ = ["Visit"]
+
+MOST_REDIRECTS = 3
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CLIENT_ID = "kepd"
+SENDABLE = re.compile(r"[\x21-\x7e]+")
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    """What a token service says; registries differ in the name."""
+
+    token: str = ""
+    access_token: str = ""
+
+
+class Visit:
+    """One probe at one registry."""
+
+    def __init__(self, session: Session, place: Place, path: str, credential: Credential | None) -> None:
+        self._session = session
+        self._place = place
+        self._path = path
+        self._credential = credential if place.takes_credentials else None
+        self._authorization: SecretText | None = None
+
+    async def manifest(self, wanted: str) -> bytes:
+        """What the repository has under a tag or digest. Raises ProbeFailed and RegistryFailed."""
+        url = f"{self._place.root}/{self._path}/manifests/{wanted}"
+        answer = await self._follow(url)
+        is_own = origin_of(answer.url) == self._place.origin
+        if answer.status == HTTPStatus.UNAUTHORIZED and is_own and self._authorization is None:
+            self._authorization = await self._authorize(answer)
+            answer = await self._follow(url)
+        check_status(answer.status, "the registry")
+        return answer.body
+
+    async def _follow(self, url: str) -> Answer:
+        for _ in range(MOST_REDIRECTS + 1):
+            headers = {"Accept": ACCEPT}
+            if self._authorization is not None and origin_of(url) == self._place.origin:
+                headers["Authorization"] = self._authorization.reveal()
+            answer = await self._session.ask(url, headers)
+            if answer.status not in REDIRECTS:
+                return answer
+            url = followed(url, answer.location)
+        raise ProbeFailed(f"the registry redirects more than {MOST_REDIRECTS} times")
+
+    async def _authorize(self, answer: Answer) -> SecretText:
+        """What to present from now on."""
+        challenge = choose_challenge(read_challenges(answer.challenges))
+        if challenge is None:
+            raise RegistryFailed("the registry wants a login and offers neither Bearer nor Basic")
+        if challenge.scheme == "basic":
+            basic = self._basic()
+            if basic is None:
+                raise RegistryFailed("the registry wants a login and there is none for it")
+            return basic
+        return await self._token(answer.url, challenge)
+
+    def _basic(self) -> SecretText | None:
+        if self._credential is None or not self._credential.username:
+            return None
+        pair = f"{self._credential.username}:{self._credential.password.reveal()}"
+        return SecretText("Basic " + base64.b64encode(pair.encode("utf-8", "replace")).decode())
+
+    async def _token(self, url: str, challenge: Challenge) -> SecretText:
+        realm = challenge.parameters.get("realm", "")
+        if not realm:
+            raise RegistryFailed("the registry wants a token and does not say from where")
+        service = followed(url, realm)
+        pairs = token_parameters(challenge, self._path)
+        answer = await self._ask_token(service, pairs)
+        check_status(answer.status, "the token service")
+        try:
+            said = msgspec.json.decode(answer.body, type=TokenAnswer)
+        except (msgspec.DecodeError, RecursionError):
+            raise ProbeFailed("the token service's answer cannot be read") from None
+        token = said.token or said.access_token
+        if SENDABLE.fullmatch(token) is None:
+            raise ProbeFailed("the token service's answer holds no token")
+        return SecretText(f"Bearer {token}")
+
+    async def _ask_token(self, service: str, pairs: list[tuple[str, str]]) -> Answer:
+        """An identity token is exchanged by POST, a password is sent with a GET, and nothing is a guest's GET."""
+        identity = self._credential.identity_token if self._credential is not None else None
+        headers: Mapping[str, str] = {"Accept": "application/json"}
+        if identity:
+            scope = " ".join(value for name, value in pairs if name == "scope")
+            named = {name: value for name, value in pairs if name == "service"}
+            form = {"grant_type": "refresh_token", "client_id": CLIENT_ID, "scope": scope}
+            return await self._session.ask(service, headers, {**form, **named, "refresh_token": identity.reveal()})
+        basic = self._basic()
+        if basic is not None:
+            headers = {**headers, "Authorization": basic.reveal()}
+        return await self._session.ask(with_query(service, pairs), headers)
