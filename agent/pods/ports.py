@@ -4,10 +4,11 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
+from agent.model.finding import Finding
 from agent.model.runtime_event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Clock", "Containers", "Manifests", "Sandboxes"]
+__all__ = ["Clock", "Containers", "Events", "Manifests", "Sandboxes", "Snapshot"]
 
 
 class Sandboxes(Protocol):
@@ -46,10 +47,23 @@ class Containers(Protocol):
     ) -> str: ...
 
 
+class Snapshot(Protocol):
+    """A look at the files: their content, what cannot be read now, and of which files nothing was ever read."""
+
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
+
+    @property
+    def problems(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def unread(self) -> frozenset[str]: ...
+
+
 class Manifests(Protocol):
     """Files with pods."""
 
-    def snapshots(self) -> AsyncIterator[Mapping[str, bytes]]: ...
+    def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
 class Events(Protocol):

@@ -2,25 +2,46 @@
 """The manifest directory with real files and inotify."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory, read_manifests
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.drivers.manifests.snapshot import Snapshot
 
 
 @asynccontextmanager
-async def watching(folder: Path, rescan_s: float = 5.0) -> AsyncIterator["asyncio.Queue[dict[str, bytes]]"]:
+async def watching(
+    folder: Path, rescan_s: float | list[float] = 5.0, *, problems: bool = False
+) -> AsyncIterator["asyncio.Queue[dict[str, bytes]]"]:
+    """What is seen. `rescan_s` may be a list whose first value a test changes; `problems` adds the first of them."""
     seen: asyncio.Queue[dict[str, bytes]] = asyncio.Queue()
 
+    def timing() -> tuple[float, float]:
+        return (rescan_s[0] if isinstance(rescan_s, list) else rescan_s), 0.02
+
     async def follow() -> None:
-        async for files in ManifestDirectory(folder, lambda: (rescan_s, 0.02)).snapshots():
-            await seen.put(named(files))
+        async for snapshot in ManifestDirectory(folder, timing).snapshots():
+            told = {Path(one.where).name: one.text.encode() for one in snapshot.problems if problems}
+            await seen.put(named(snapshot.files) | told)
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(follow())
         yield seen
         task.cancel()
+
+
+def write(path: Path, content: bytes) -> None:
+    """At once, as a reader in another thread sees it."""
+    hidden = path.with_name(f".{path.name}.tmp")
+    hidden.write_bytes(content)
+    hidden.rename(path)
 
 
 def named(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -29,7 +50,7 @@ def named(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 async def test_files_that_appear_change_and_go_are_told(tmp_path: Path) -> None:
     """MAN-06: an atomic rename counts once, a file in the making not at all."""
-    (tmp_path / "a.yaml").write_bytes(b"1")
+    write(tmp_path / "a.yaml", b"1")
     async with watching(tmp_path) as seen:
         assert await asyncio.wait_for(seen.get(), 2) == {"a.yaml": b"1"}
         (tmp_path / ".b.tmp").write_bytes(b"2")
@@ -37,8 +58,8 @@ async def test_files_that_appear_change_and_go_are_told(tmp_path: Path) -> None:
         assert await asyncio.wait_for(seen.get(), 2) == {"a.yaml": b"1", "b.json": b"2"}
         (tmp_path / "a.yaml").unlink()
         assert await asyncio.wait_for(seen.get(), 2) == {"b.json": b"2"}
-        (tmp_path / "note.txt").write_bytes(b"x")
-        (tmp_path / ".hidden.yaml").write_bytes(b"x")
+        write(tmp_path / "note.txt", b"x")
+        write(tmp_path / ".hidden.yaml", b"x")
         await asyncio.sleep(0.1)
         assert seen.empty()
 
@@ -48,13 +69,13 @@ async def test_a_directory_that_comes_goes_and_comes_again(tmp_path: Path) -> No
     async with watching(folder, rescan_s=0.05) as seen:
         assert await asyncio.wait_for(seen.get(), 2) == {}
         folder.mkdir()
-        (folder / "a.yaml").write_bytes(b"1")
+        write(folder / "a.yaml", b"1")
         assert await asyncio.wait_for(seen.get(), 2) == {"a.yaml": b"1"}
         (folder / "a.yaml").unlink()
         folder.rmdir()
         assert await asyncio.wait_for(seen.get(), 2) == {}
         folder.mkdir()
-        (folder / "b.yaml").write_bytes(b"2")
+        write(folder / "b.yaml", b"2")
         assert await asyncio.wait_for(seen.get(), 2) == {"b.yaml": b"2"}
 
 
@@ -62,7 +83,7 @@ async def test_a_symlink_swap_is_seen(tmp_path: Path) -> None:
     """How a mounted ConfigMap changes."""
     for name, content in (("one", b"1"), ("two", b"2")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "a.yaml").write_bytes(content)
+        write(tmp_path / name / "a.yaml", content)
     folder = tmp_path / "manifests"
     folder.mkdir()
     (folder / "..data").symlink_to(tmp_path / "one")
@@ -74,11 +95,165 @@ async def test_a_symlink_swap_is_seen(tmp_path: Path) -> None:
         assert await asyncio.wait_for(seen.get(), 2) == {"a.yaml": b"2"}
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+def test_what_is_no_file_is_left_out_and_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "good.yaml").write_bytes(b"1")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    snapshot = read_manifests(tmp_path)
+    (problem,) = snapshot.problems
 
-    assert named(read_manifests(tmp_path)) == {"good.yaml": b"1"}
-    assert read_manifests(tmp_path / "good.yaml") == {}
+    assert named(snapshot.files) == {"good.yaml": b"1"}
+    assert str(problem).startswith(f"{tmp_path}/loop.yaml: cannot be read: Too many levels of symbolic links")
+    assert snapshot.unread == {f"{tmp_path}/loop.yaml"}
+
+
+def test_only_a_directory_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
+    """MAN-08."""
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = Snapshot({"/m/a.yaml": b"1"})
+
+    assert read_manifests(tmp_path / "nothing", before) == Snapshot()
+    for name, reason in (("file", "Not a directory"), ("loop", "Too many levels"), ("file/below", "Not a directory")):
+        path = tmp_path / name
+        fresh, later = read_manifests(path), read_manifests(path, before)
+        assert f"{path}: cannot be read: {reason}" in str(fresh.problems[0])
+        assert (fresh.files, fresh.unread) == ({}, {str(path)})
+        assert (later.files, later.problems, later.unread) == (before.files, fresh.problems, frozenset())
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_file_that_cannot_be_read_any_more_keeps_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_bytes(name.encode())
+    before = read_manifests(tmp_path)
+    usual = Path.open
+
+    def broken(path: Path, *arguments: Any) -> Any:
+        if path.name != "b.yaml":
+            raise OSError(code, os.strerror(code), str(path))
+        return usual(path, *arguments)
+
+    (tmp_path / "b.yaml").write_bytes(b"new")
+    (tmp_path / "c.yaml").write_bytes(b"new")
+    monkeypatch.setattr(Path, "open", broken)
+    snapshot = read_manifests(tmp_path, before)
+
+    assert named(snapshot.files) == {"a.yaml": b"a.yaml", "b.yaml": b"new"}
+    assert [Path(one.where).name for one in snapshot.problems] == ["a.yaml", "c.yaml"]
+    assert all(os.strerror(code) in one.text for one in snapshot.problems)
+    assert snapshot.unread == {f"{tmp_path}/c.yaml"}
+
+
+def test_names_that_are_no_utf8_are_read(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.yaml"
+    with open(name, "wb") as file:  # noqa: PTH123
+        file.write(b"1")
+
+    assert read_manifests(tmp_path).files == {os.fsdecode(name): b"1"}
+
+
+async def test_a_directory_that_becomes_unreadable_and_heals(tmp_path: Path) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    write(folder / "a.yaml", b"1")
+    async with watching(folder, rescan_s=0.05, problems=True) as seen:
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"1"}
+        (tmp_path / "next").symlink_to(folder)
+        folder.rename(tmp_path / "aside")
+        (tmp_path / "next").rename(folder)
+        shown: dict[str, bytes] = {}
+        while folder.name not in shown:
+            shown = await asyncio.wait_for(seen.get(), 5)
+        assert shown[folder.name].startswith(b"cannot be read: Too many levels")
+        folder.unlink()
+        (tmp_path / "aside").rename(folder)
+        while shown != {"a.yaml": b"1"}:
+            shown = await asyncio.wait_for(seen.get(), 5)
+
+
+async def test_a_directory_that_is_moved_away_is_noticed_at_once_and_watched_again(tmp_path: Path) -> None:
+    """The path counts, not the directory that once stood there."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    write(folder / "a.yaml", b"1")
+    async with watching(folder, rescan_s=300.0) as seen:
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"1"}
+        fresh = tmp_path / "fresh"
+        fresh.mkdir()
+        write(fresh / "b.yaml", b"2")
+        folder.rename(tmp_path / "aside")
+        fresh.rename(folder)
+        shown = await asyncio.wait_for(seen.get(), 5)
+        while shown != {"b.yaml": b"2"}:
+            shown = await asyncio.wait_for(seen.get(), 5)
+        write(tmp_path / "aside" / "c.yaml", b"3")
+        write(folder / "d.yaml", b"4")
+        assert await asyncio.wait_for(seen.get(), 5) == {"b.yaml": b"2", "d.yaml": b"4"}
+
+
+async def test_a_linked_directory_is_watched_where_the_link_leads_after_a_rescan(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "a.yaml", name.encode())
+    folder = tmp_path / "manifests"
+    folder.symlink_to(tmp_path / "one")
+    rescan_s = [0.05]
+    async with watching(folder, rescan_s) as seen:
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"one"}
+        (tmp_path / "next").symlink_to(tmp_path / "two")
+        (tmp_path / "next").rename(folder)
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"two"}
+        rescan_s[0] = 300.0
+        await asyncio.sleep(0.2)
+        write(tmp_path / "two" / "b.yaml", b"2")
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"two", "b.yaml": b"2"}
+
+
+async def test_who_writes_all_the_time_is_read_all_the_same(tmp_path: Path) -> None:
+    """MAN-06: the pause that is waited for has an end."""
+    async with watching(tmp_path, rescan_s=300.0) as seen:
+        assert await asyncio.wait_for(seen.get(), 5) == {}
+        write(tmp_path / "a.yaml", b"1")
+        for _ in range(2000):
+            write(tmp_path / "note.txt", b"x")
+            await asyncio.sleep(0.005)
+            if not seen.empty():
+                break
+        assert seen.get_nowait() == {"a.yaml": b"1"}
+
+
+async def test_without_a_watch_changes_are_seen_by_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may have used up the kernel's watches; that is no reason not to run pods."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("agent.drivers.manifests.driver.Inotify", refuse)
+    async with watching(tmp_path, rescan_s=0.05) as seen:
+        assert await asyncio.wait_for(seen.get(), 5) == {}
+        write(tmp_path / "a.yaml", b"1")
+        assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"1"}
+
+
+async def test_the_fake_says_what_the_driver_says(tmp_path: Path) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    write(folder / "a.yaml", b"1")
+    path = str(folder / "a.yaml")
+    fake = FakeManifestDirectory({path: b"1"})
+    looks = fake.snapshots()
+    first, real_first = await anext(looks), read_manifests(folder)
+    fake.fail(str(folder), "broken")
+    broken = await anext(looks)
+    folder.rename(tmp_path / "aside")
+    folder.write_bytes(b"no directory")
+    real_broken = read_manifests(folder, real_first)
+
+    assert first == real_first
+    assert (broken.files, broken.unread) == (real_broken.files, real_broken.unread)
+    assert [one.where for one in broken.problems] == [one.where for one in real_broken.problems]

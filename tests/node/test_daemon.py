@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """kepd with a real containerd: a pod from a file, crashes of either side, and nothing restarted by them."""
 
+import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.process import Kepd
-from tests.lab import Image, Lab
+from tests.lab import Fault, Image, Lab, Throttle
 
 pytestmark = pytest.mark.node
 
@@ -18,10 +18,11 @@ apiVersion: v1
 kind: Pod
 metadata: {name: NAME}
 spec:
+  terminationGracePeriodSeconds: GRACE
   containers:
   - name: main
     image: IMAGE
-    command: [sh, -c, "trap 'exit 0' TERM; echo $WORD; while true; do sleep 0.1; done"]
+    command: [sh, -c, "TRAP; echo $WORD; while true; do sleep 0.1; done"]
     env: [{name: WORD, value: hello from NAME}]
 """
 
@@ -37,15 +38,22 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
             daemon.wait(lambda: not pods(daemon), "all pods gone")
 
 
-def write_pod(kepd: Kepd, image: str, name: str = "web") -> None:
+def write_pod(
+    kepd: Kepd, image: str, name: str = "web", *, trap: str = "trap 'echo was asked; exit 0' TERM", grace_s: int = 30
+) -> None:
     hidden = kepd.manifests / f".{name}.tmp"
-    hidden.write_text(POD.replace("NAME", name).replace("IMAGE", image))
+    text = POD.replace("NAME", name).replace("IMAGE", image).replace("TRAP", trap).replace("GRACE", str(grace_s))
+    hidden.write_text(text)
     hidden.rename(kepd.manifests / f"{name}.yaml")
 
 
 def pods(kepd: Kepd) -> list[dict[str, object]]:
     items: list[dict[str, object]] = kepd.json("get", "pods")["items"]
     return items
+
+
+def message(kepd: Kepd, name: str) -> str:
+    return next((str(pod.get("message", "")) for pod in pods(kepd) if pod["name"] == name), "")
 
 
 def running(kepd: Kepd) -> dict[str, str]:
@@ -91,12 +99,10 @@ def test_it_connects_when_the_socket_appears(lab: Lab, short_path: Path, free_po
         kepd.start("--planes", "")
         kepd.wait(lambda: kepd.get("/readyz")[0] == 503, "an answer without a runtime")
         link.symlink_to(lab.endpoint.removeprefix("unix://"))
-        began_s = time.monotonic()
         kepd.wait_ready()
         node = kepd.json("get", "nodes")["items"][0]
 
         assert node["runtime"]["name"] == "containerd"
-        assert time.monotonic() - began_s < 3
 
 
 def test_a_removed_manifest_ends_its_pod_and_a_broken_one_is_told(kepd: Kepd, lab: Lab) -> None:
@@ -119,3 +125,97 @@ def test_where_events_come_from_is_shown(kepd: Kepd, lab: Lab) -> None:
     expected = "containerd" if lab.containerd.version[:2] == (1, 6) else "cri"
 
     kepd.wait(lambda: kepd.json("get", "nodes")["items"][0]["runtime"].get("eventSource") == expected, expected)
+
+
+def test_containers_are_asked_to_end_and_their_logs_go_with_the_pod(kepd: Kepd, lab: Lab) -> None:
+    """MAN-09, CLG-03: SIGTERM and the pod's grace first; who does not heed it is killed after that."""
+    image = lab.push(Image(name="node/daemon"))
+    kepd.start("--planes", "pods").wait_ready()
+    write_pod(kepd, image)
+    write_pod(kepd, image, "deaf", trap="trap 'echo was asked' TERM", grace_s=1)
+    kepd.wait(lambda: len(running(kepd)) == 2, "both run")
+    kept = {}
+    for name in ("web", "deaf"):
+        (log,) = (kepd.folder / "logs").glob(f"default_{name}-n1_*/main/0.log")
+        kepd.wait(lambda path=log, word=name: f"hello from {word}" in path.read_text(), "its output")
+        # A second name of the same file outlives the removal of the first.
+        kept[name] = kepd.folder / f"{name}.log"
+        os.link(log, kept[name])
+        (kepd.manifests / f"{name}.yaml").unlink()
+    kepd.wait(lambda: not pods(kepd), "both are gone", within_s=20)
+
+    assert "was asked" in kept["web"].read_text()
+    assert "was asked" in kept["deaf"].read_text()
+    assert list((kepd.folder / "logs").iterdir()) == []
+
+
+def test_a_typo_leaves_the_pod_running_also_through_a_restart(kepd: Kepd, lab: Lab) -> None:
+    """MAN-07."""
+    image = lab.push(Image(name="node/daemon"))
+    kepd.start("--planes", "pods").wait_ready()
+    write_pod(kepd, image)
+    began = kepd.wait(lambda: running(kepd), "the pod runs")
+    manifest = kepd.manifests / "web.yaml"
+    good = manifest.read_text()
+    for broken, complaint in ((good.replace("image:", "imgae:"), "spec.containers[0].imgae"), ("kind: [", "not YAML")):
+        manifest.write_text(broken)
+        kepd.wait(lambda text=complaint: text in message(kepd, "web-n1"), "the complaint is on the pod")
+        kepd.wait(lambda text=complaint: text in kepd.get("/readyz")[1], "and on the plane")
+        assert running(kepd) == began
+    kepd.end(signal.SIGKILL)
+    kepd.start("--planes", "pods")
+    kepd.wait(lambda: "not YAML" in kepd.get("/readyz")[1], "the complaint after a restart")
+    kepd.wait(lambda: kepd.ctl("get", "pods").returncode == 0, "it answers")
+    kepd.wait(lambda: running(kepd) == began, "it still runs")
+    manifest.write_text(good)
+    kepd.wait_ready()
+    assert running(kepd) == began
+    manifest.write_text("kind: [")
+    kepd.wait(lambda: kepd.get("/readyz")[0] == 503, "broken again")
+    manifest.unlink()
+    kepd.wait(lambda: not pods(kepd), "a file that is gone ends its pod")
+    kepd.wait_ready()
+
+
+def test_a_registry_that_hangs_holds_up_nobody_else(kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
+    image = lab.push(Image(name="node/daemon"))
+    lab.push(Image(name="node/hanging"))
+    hanging = lab.throttled(Image(name="node/hanging"))
+    throttle.inject(Fault(kind="hang"))
+    kepd.start("--planes", "pods").wait_ready()
+    write_pod(kepd, hanging, "stuck")
+    kepd.wait(lambda: throttle.in_flight("node/hanging"), "the pull hangs")
+    kepd.wait(lambda: message(kepd, "stuck-n1") == f"waits for: fetch {hanging} for main", "what it waits for")
+    write_pod(kepd, image)
+    kepd.wait(lambda: list(running(kepd)) == ["web-n1"], "the other runs meanwhile")
+    (kepd.manifests / "web.yaml").unlink()
+    kepd.wait(lambda: [pod["name"] for pod in pods(kepd)] == ["stuck-n1"], "and ends meanwhile")
+    (kepd.manifests / "stuck.yaml").unlink()
+    kepd.wait(lambda: not pods(kepd), "the one that hangs is gone at once")
+    kepd.wait(lambda: not throttle.in_flight("node/hanging"), "and its pull given up")
+    kepd.wait_ready()
+
+
+def test_pulls_that_fail_are_tried_later_and_later(kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
+    """Counted at the registry; a change of the manifest is tried at once."""
+    lab.push(Image(name="node/refused"))
+    throttle.inject(Fault(kind="status", status=404))
+    kepd.start("--planes", "pods").wait_ready()
+    write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad")
+    kepd.wait(lambda: len(attempts(throttle)) >= 4, "four attempts", within_s=30)
+    first, second, third, fourth = attempts(throttle)[:4]
+
+    assert second - first >= 1
+    assert third - second >= 2
+    assert fourth - third >= 4
+    assert "; tried again after " in message(kepd, "bad-n1")
+    throttle.clear()
+    write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad", grace_s=3)
+    kepd.wait(lambda: list(running(kepd)) == ["bad-n1"], "it runs")
+    kepd.wait_ready()
+
+
+def attempts(throttle: Throttle) -> list[float]:
+    """When the image was asked for; one attempt asks several times, but not for as long as the shortest pause."""
+    asked = [request.started_s for request in throttle.requests("node/refused")]
+    return [at_s for before_s, at_s in zip([0.0, *asked], asked, strict=False) if at_s - before_s > 0.9]

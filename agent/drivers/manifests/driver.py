@@ -3,16 +3,21 @@
 
 Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file
 systems tell nothing) and reading within bounds. Files that begin with a dot are somebody's work in progress.
-Never: parses. A directory that is not there yet is an empty one.
+Never: parses, or takes what cannot be read for something that is not there: only a directory or file that does not
+exist is an empty one, after any other error the last content stays.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
-from asyncinotify import Inotify, Mask
+from asyncinotify import Inotify, Mask, Watch
+
+from agent.drivers.manifests.snapshot import Snapshot
+from agent.model.finding import Finding
 
 __all__ = ["ManifestDirectory", "read_manifests"]
 
@@ -20,30 +25,54 @@ log = structlog.get_logger(plane="daemon")
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 MAX_FILE_BYTES = 4 << 20
-CHANGES = Mask.CREATE | Mask.CLOSE_WRITE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE | Mask.DELETE_SELF
+CHANGES = (
+    Mask.CREATE | Mask.CLOSE_WRITE | Mask.ATTRIB | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE
+    | Mask.DELETE_SELF | Mask.MOVE_SELF
+)  # fmt: skip
+# Who writes without a pause is read all the same, after this many times the pause that is waited for.
+MOST_DEBOUNCES = 10
 
 
-def read_manifests(directory: Path) -> dict[str, bytes]:
-    """Every manifest file by its path. What cannot be read is logged and left out."""
-    found: dict[str, bytes] = {}
+def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
+    """Every manifest file by its path; what cannot be read keeps the content that `before` has of it."""
     try:
         paths = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
-        return found
+        return Snapshot()
     except OSError as error:
-        log.warning("manifest_directory_unreadable", path=str(directory), error=error.strerror)
-        return found
+        problem = _problem(directory, error)
+        if before is None:
+            return Snapshot({}, (problem,), frozenset({str(directory)}))
+        return Snapshot(before.files, (problem,), before.unread)
+    files: dict[str, bytes] = {}
+    problems: list[Finding] = []
+    unread: set[str] = set()
     for path in paths:
-        if path.suffix not in SUFFIXES:
-            continue
         try:
-            if not path.is_file():
-                continue
-            with path.open("rb") as source:
-                found[str(path)] = source.read(MAX_FILE_BYTES + 1)
+            content = _content(path) if path.suffix in SUFFIXES else None
         except OSError as error:
-            log.warning("manifest_unreadable", path=str(path), error=error.strerror)
-    return found
+            problems.append(_problem(path, error))
+            content = before.files.get(str(path)) if before is not None else None
+            if content is None:
+                unread.add(str(path))
+        if content is not None:
+            files[str(path)] = content
+    return Snapshot(files, tuple(problems), frozenset(unread))
+
+
+def _content(path: Path) -> bytes | None:
+    """None if there is no such file, or something that is no file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as source:
+            return source.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+
+
+def _problem(path: Path, error: OSError) -> Finding:
+    return Finding(str(path), "", f"cannot be read: {error.strerror or error}; what was read of it before stays valid")
 
 
 class ManifestDirectory:
@@ -53,32 +82,63 @@ class ManifestDirectory:
         self.directory = directory
         self._timing = timing
 
-    async def snapshots(self) -> AsyncIterator[Mapping[str, bytes]]:
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
         """The files now, and again whenever they differ from the last time."""
-        last: Mapping[str, bytes] | None = None
-        with Inotify() as inotify:
-            watched = False
+        last: Snapshot | None = None
+        with _inotify() as inotify:
+            watch: Watch | None = None
             while True:
-                if not watched:
-                    with suppress(OSError):
-                        inotify.add_watch(self.directory, CHANGES)
-                        watched = True
-                files = read_manifests(self.directory)
-                if files != last:
-                    last = files
-                    yield files
-                watched = await self._wait(inotify) and watched
+                if inotify is not None:
+                    watch = self._watched(inotify, watch)
+                snapshot = await asyncio.to_thread(read_manifests, self.directory, last)
+                if snapshot != last:
+                    _tell(snapshot, last)
+                    last = snapshot
+                    yield snapshot
+                await self._wait(inotify)
 
-    async def _wait(self, inotify: Inotify) -> bool:
-        """Until something changed and has been quiet for a moment. False if the directory itself went away."""
-        exists = True
+    def _watched(self, inotify: Inotify, before: Watch | None) -> Watch | None:
+        """Watch what stands at the path now; that may be another directory than the last time, or none."""
+        watch = None
+        with suppress(OSError):
+            watch = inotify.add_watch(self.directory, CHANGES)
+        if before is not None and before is not watch:
+            with suppress(OSError):  # the kernel drops the watch of a directory that is deleted
+                inotify.rm_watch(before)
+        return watch
+
+    async def _wait(self, inotify: Inotify | None) -> None:
+        """Until something changed and has been quiet for a moment, or until it is time to look anyway."""
         rescan_s, debounce_s = self._timing()
+        if inotify is None:
+            await asyncio.sleep(rescan_s)
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(rescan_s):
-                event = await inotify.get()
-                exists = not event.mask & (Mask.DELETE_SELF | Mask.IGNORED)
+                await inotify.get()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + MOST_DEBOUNCES * debounce_s
         with suppress(TimeoutError):
-            while True:
-                event = await asyncio.wait_for(inotify.get(), debounce_s)
-                exists = exists and not event.mask & (Mask.DELETE_SELF | Mask.IGNORED)
-        return exists
+            while loop.time() < deadline_s:
+                async with asyncio.timeout(debounce_s):
+                    await inotify.get()
+
+
+@contextmanager
+def _inotify() -> Iterator[Inotify | None]:
+    """The kernel's watcher, or none where its limit is reached."""
+    try:
+        inotify = Inotify()
+    except OSError as error:
+        log.warning("manifest_watch_failed", error=error.strerror, effect="changes are seen by looking now and then")
+        yield None
+        return
+    with inotify:
+        yield inotify
+
+
+def _tell(snapshot: Snapshot, last: Snapshot | None) -> None:
+    """Log what has become unreadable, once."""
+    for problem in snapshot.problems:
+        if last is None or problem not in last.problems:
+            log.warning("manifest_unreadable", problem=str(problem))

@@ -4,14 +4,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+from agent.drivers.manifests.snapshot import Snapshot
+from agent.model.finding import Finding
+
 __all__ = ["FakeManifestDirectory"]
 
 
 class FakeManifestDirectory:
-    """The test writes with `put`."""
+    """The test writes with `put` and breaks with `fail`."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._files = dict(files or {})
+        self._reasons: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def put(self, path: str, content: bytes | None) -> None:
@@ -22,12 +26,31 @@ class FakeManifestDirectory:
             self._files[path] = content
         self._changed.set()
 
-    async def snapshots(self) -> AsyncIterator[Mapping[str, bytes]]:
+    def fail(self, path: str, reason: str) -> None:
+        """From now on a file cannot be read, or the directory of many; an empty reason heals it."""
+        self._reasons[path] = reason
+        self._changed.set()
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
         """As the driver."""
-        last: Mapping[str, bytes] | None = None
+        last: Snapshot | None = None
         while True:
-            if self._files != last:
-                last = dict(self._files)
-                yield last
             self._changed.clear()
+            snapshot = self._look(last)
+            if snapshot != last:
+                last = snapshot
+                yield snapshot
             await self._changed.wait()
+
+    def _look(self, last: Snapshot | None) -> Snapshot:
+        reasons = {path: reason for path, reason in self._reasons.items() if reason}
+        problems = tuple(Finding(path, "", f"cannot be read: {reason}") for path, reason in reasons.items())
+        known = last.files if last is not None else {}
+
+        def is_hidden(path: str) -> bool:
+            return any(path == broken or path.startswith(f"{broken}/") for broken in reasons)
+
+        seen = {path: content for path, content in self._files.items() if not is_hidden(path)}
+        kept = {path: content for path, content in known.items() if is_hidden(path)}
+        unread = frozenset(path for path in reasons if not any(one.startswith(path) for one in kept))
+        return Snapshot(dict(sorted({**seen, **kept}.items())), problems, unread)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pods plane over fakes, for tests that look at it while it runs."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.cri.fake import FakeCri
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.component import Board, State
+from agent.model.pod_state import PodState
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.pods.runner import PodRunner, PodSettings
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+WITHIN_S = 10.0
+
+
+def manifest(name: str = "web", *images: str, more: str = "", grace_s: int | None = None) -> bytes:
+    """A pod with one container per image; `more` goes into its metadata."""
+    containers = "".join(
+        f"  - {{name: {letter}, image: {image}}}\n"
+        for letter, image in zip("abcdef", images or ("i", "i"), strict=False)
+    )
+    grace = f"  terminationGracePeriodSeconds: {grace_s}\n" if grace_s is not None else ""
+    head = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}{more}}}\n"
+    return f"{head}spec:\n{grace}  containers:\n{containers}".encode()
+
+
+class Silence:
+    """A runtime that tells nothing."""
+
+    async def listen(self) -> AsyncIterator[RuntimeEvent]:
+        yield RuntimeEvent(EventKind.LOST)
+        await asyncio.Event().wait()
+
+
+class News:
+    """What the fake runtime tells, and what a test adds."""
+
+    def __init__(self, cri: FakeCri) -> None:
+        self._cri = cri
+
+    async def listen(self) -> AsyncIterator[RuntimeEvent]:
+        yield RuntimeEvent(EventKind.LOST)
+        async for event in self._cri.events():
+            yield event
+
+
+class Slow(FakeCri):
+    """A runtime whose stops and pulls take as long as the test says, and that remembers who was stopped how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops: list[tuple[str, int]] = []
+        self.stopping: set[str] = set()
+        self.may_stop = asyncio.Event()
+        self.may_stop.set()
+        self.slow_images: set[str] = set()
+        self.pulling: Counter[str] = Counter()
+        self.may_pull = asyncio.Event()
+        self.while_pulling = self._pull
+        self.registry.add("i")
+
+    async def stop_container(self, container_id: str, grace_s: int) -> None:
+        name = (await self.container_status(container_id)).metadata.name
+        self.stops.append((name, grace_s))
+        self.stopping.add(name)
+        await self.may_stop.wait()
+        self.stopping.discard(name)
+        await super().stop_container(container_id, grace_s)
+
+    async def _pull(self, image: str, _auth: pb.AuthConfig | None) -> None:
+        self.pulling[image] += 1
+        try:
+            if image in self.slow_images:
+                await self.may_pull.wait()
+        finally:
+            self.pulling[image] -= 1
+
+
+@dataclass
+class Plane:
+    """A running plane and its surroundings."""
+
+    cri: Any
+    manifests: FakeManifestDirectory
+    logs: Path
+    runner: PodRunner
+    board: Board = field(default_factory=lambda: Board(lambda: 0.0))
+
+    @property
+    def state(self) -> State:
+        return self.board.line("pods").state
+
+    @property
+    def message(self) -> str:
+        return self.board.line("pods").message
+
+    @property
+    def phases(self) -> dict[str, str]:
+        return {pod.name: pod.phase for pod in self.runner.pods.items.values()}
+
+    def pod(self, name: str = "web-n") -> PodState:
+        return self.runner.pods.items[f"default/{name}"]
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait for something that must come; how soon is not what is tested."""
+        for _ in range(int(WITHIN_S / 0.005)):
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"not within {WITHIN_S} s: {what}; {self.state} {self.message}; {self.runner.pods.items}")
+
+    async def until_phases(self, **phases: str) -> None:
+        wanted = {f"{name}-n": phase for name, phase in phases.items()}
+        await self.until(lambda: self.phases == wanted, f"phases {wanted}")
+
+    async def until_ready(self) -> None:
+        await self.until(lambda: self.state is State.READY, "ready")
+
+    async def rounds(self, count: int = 2) -> None:
+        """A few more looks at the runtime, to see that nothing comes of them."""
+        for _ in range(count):
+            before = self.cri.calls.count("ListPodSandbox")
+            self.runner._wake.set()
+            await self.until(lambda seen=before: self.cri.calls.count("ListPodSandbox") > seen, "a round")
+
+
+@asynccontextmanager
+async def running(
+    cri: Any, manifests: FakeManifestDirectory, logs: Path, *, clock: Any = None, events: Any = None
+) -> AsyncIterator[Plane]:
+    """The plane while the block lasts; leaving it is the end of the process."""
+    settings = PodSettings(node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd")
+    runner = PodRunner(cri, cri, manifests, events or Silence(), settings, clock=clock or SystemClock())
+    plane = Plane(cri, manifests, logs, runner)
+    report = plane.board.add("pods", State.STARTING, is_plane=True)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(runner.run(report))
+        try:
+            yield plane
+        finally:
+            task.cancel()
