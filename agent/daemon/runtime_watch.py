@@ -8,6 +8,7 @@ Never: fails. A node without a runtime is a state, not an error.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -73,10 +74,9 @@ class RuntimeWatch:
             await self._look(report)
             report.busy_until(None)
             pause_s = PAUSE_THERE_S if self.connected.is_set() else PAUSE_AWAY_S
-            try:
-                await asyncio.wait_for(self._hurry.wait(), pause_s)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
             self._hurry.clear()
 
     async def _look(self, report: Report) -> None:

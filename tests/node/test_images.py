@@ -262,11 +262,17 @@ def test_pulls_survive_a_restart_of_containerd(node: Node) -> None:
     assert wish.result(60)[image].result == "pulled"
 
 
+def our_leases(lab: Lab) -> set[str]:
+    """Leases of kepd; other tests' cancelled pulls keep theirs for an hour, by design."""
+    return {lease for lease in lab.containerd.ctr("leases", "ls", "-q").split() if lease.startswith("kepd-")}
+
+
 @pytest.mark.slow
 def test_kill_at_random_points_during_200_pulls_loses_and_repeats_nothing(node: Node) -> None:
     """No image lost, none pulled twice that was complete, no leaked lease."""
     images = [node.image(f"many{number:03d}", 20_000 + number) for number in range(200)]
     node.throttle.reset()
+    before = our_leases(node.lab)
     chance = random.Random(4711)
     complete: set[str] = set()
     for _ in range(6):
@@ -283,8 +289,7 @@ def test_kill_at_random_points_during_200_pulls_loses_and_repeats_nothing(node: 
 
     assert {one.result for one in outcomes.values()} <= {"pulled", "present", "joined"}
     assert [name for name in images if name not in present] == []
-    leases = node.lab.containerd.ctr("leases", "ls", "-q").split()
-    assert [lease for lease in leases if lease.startswith("kepd-")] == []
+    assert our_leases(node.lab) <= before, "no lease is left that was not there before"
 
 
 def test_a_full_disk_is_told_and_recovers(short_path: Path, free_port: int) -> None:
