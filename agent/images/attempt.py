@@ -9,6 +9,7 @@ Source of behaviour: IMG-S18, S22, C06, C08, V02, B06.
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ log = structlog.get_logger(plane="images")
 RUNTIME_POLL_S = 0.5
 RUNTIME_GONE_S = 600.0
 HOLD_S = 3600.0
+FAILED_REF = re.compile(r'ref "([^"]+)"')
 HOLD_LIMIT_S = 0.5
 HOLD_PREFIX = "kepd-hold-"
 
@@ -93,9 +95,11 @@ class Attempts:
             job.attempts += 1
             result = await self._attempt(job, credential, settings)
             if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
-                # The runtime has thrown the bad blob away; once more gets it anew.
+                await self._drop_partial(result)
                 job.attempts += 1
                 result = await self._attempt(job, credential, settings)
+                if isinstance(result, Failure):
+                    await self._drop_partial(result)
             if isinstance(result, str):
                 return await self._verified(job, result, credential)
             job.failures.append(result)
@@ -181,6 +185,13 @@ class Attempts:
             return None
         await self._give_up_hold(job)
         return Pulled(image.id, image.size, used)
+
+    async def _drop_partial(self, failure: Failure) -> None:
+        """A bad blob lies there whole; whoever asks next would go on from its end and fail at once."""
+        content, named = self._content, FAILED_REF.search(failure.details)
+        if content is not None and named is not None:
+            ref = named[1]
+            await _quietly(lambda: content.abort_ingest(ref))
 
     async def keep_partial(self, job: Job) -> None:
         """Before a call is ended: keep what it has written so far from being thrown away. Never takes long."""
