@@ -47,7 +47,8 @@ def reference() -> str:
         "## API",
         (
             "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
-            "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root."
+            "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root. "
+            "The user kepd runs as counts as root."
         ),
         methods(),
         "## Reasons of API errors",

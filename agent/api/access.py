@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may call what: levels by uid and group.
 
-Owns: the rule. Root may everything; members of `api.operateGroup` may read and operate; members of `api.readGroup`
-may read. A group that does not exist admits nobody.
+Owns: the rule. Root may everything, and so may the user the daemon runs as, who could end or trace it anyway.
+Members of `api.operateGroup` may read and operate; members of `api.readGroup` may read. A group that does not exist
+admits nobody.
 Never: looks at what a caller says about itself, only at what the kernel says (peer.py).
 """
 
@@ -39,13 +40,14 @@ class AccessRule:
     read_gid: int | None
     operate_gid: int | None
     read_group: str = ""
+    own_uid: int = 0
 
     def check(self, method: str, level: int, peer: Peer | None) -> ApiError | None:
         """The refusal, or None if the peer may call a method of that level."""
         needed = LEVEL_NAMES.get(level, "admin")
         if peer is None:
             return not_permitted(method, needed, "an unknown process", "connect through the API socket")
-        if peer.uid == 0:
+        if peer.uid in {0, self.own_uid}:
             return None
         groups = peer.groups | {peer.gid}
         operates = self.operate_gid is not None and self.operate_gid in groups

@@ -320,7 +320,7 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
 def access_rule(configuration: Configuration) -> AccessRule:
     """The rule with its groups looked up; done once per configuration, because looking up may take long."""
     api = configuration.api
-    return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group)
+    return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group, os.geteuid())
 
 
 def shared_gid(gid: int | None) -> int:

@@ -27,6 +27,12 @@ def test_levels_by_uid_and_group(peer: Peer | None, allowed: set[int]) -> None:
     assert allowed == {level for level in (READ, OPERATE, ADMIN) if RULE.check("/m", level, peer) is None}
 
 
+def test_the_user_the_daemon_runs_as_may_everything_and_no_other_user() -> None:
+    rule = AccessRule(None, None, own_uid=5)
+    assert rule.check("/m", ADMIN, Peer(1, 5, 7)) is None
+    assert rule.check("/m", READ, Peer(1, 6, 7)) is not None
+
+
 def test_an_rpc_without_a_level_is_for_root_alone() -> None:
     assert RULE.check("/m", access_pb2.LEVEL_UNSPECIFIED, Peer(1, 5, 200, frozenset({100, 200}))) is not None
     assert RULE.check("/m", access_pb2.LEVEL_UNSPECIFIED, Peer(1, 0, 0)) is None

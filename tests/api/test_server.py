@@ -31,7 +31,7 @@ from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 
-ROOT_ONLY = AccessRule(None, None)
+ROOT_ONLY = AccessRule(None, None, own_uid=os.geteuid())
 
 
 class Pods:
