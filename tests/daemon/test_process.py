@@ -29,7 +29,7 @@ def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_runtime_it_runs_and_says_so(kepd: Kepd) -> None:
     """Bad input: and it connects when the socket appears (tests/node shows that with a real one)."""
     kepd.start("--planes", "")
-    status, body = kepd.wait(lambda: (page := kepd.get("/readyz"))[0] and page, "an answer")
+    status, body = kepd.wait(lambda: "does not answer" in (page := kepd.get("/readyz"))[1] and page, "the first look")
     live = kepd.get("/livez")
 
     assert status == 503
