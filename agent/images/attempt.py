@@ -37,7 +37,7 @@ log = structlog.get_logger(plane="images")
 RUNTIME_POLL_S = 0.5
 RUNTIME_GONE_S = 600.0
 HOLD_S = 3600.0
-FAILED_REF = re.compile(r'ref "([^"]+)"')
+FAILED_REF = re.compile(r'failed commit on ref "([a-z]+-sha256:[0-9a-f]{64})": ')
 HOLD_LIMIT_S = 0.5
 HOLD_PREFIX = "kepd-hold-"
 
@@ -98,7 +98,7 @@ class Attempts:
                 await self._drop_partial(result)
                 job.attempts += 1
                 result = await self._attempt(job, credential, settings)
-                if isinstance(result, Failure):
+                if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
                     await self._drop_partial(result)
             if isinstance(result, str):
                 return await self._verified(job, result, credential)

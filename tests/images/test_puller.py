@@ -282,6 +282,27 @@ async def test_a_corrupt_download_is_tried_once_more() -> None:
         assert node.pulls_of(A) == 2
 
 
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        ('failed commit on ref "{}": unexpected commit digest sha256:x, expected sha256:y', False),
+        ('failed to copy: ref "{}" locked: unavailable', True),
+    ],
+)
+async def test_only_a_bad_blob_is_thrown_away_never_one_that_somebody_else_writes(second: str, kept: bool) -> None:
+    """IMG-B06: a bad blob left whole fails every later try; a locked one is another download."""
+    bad, other = f"layer-sha256:{'a' * 64}", f"layer-sha256:{'b' * 64}"
+    async with Node().up() as node:
+        node.containerd.ingests = [Ingest(bad, 100, 100), Ingest(other, 40, 100)]
+        first = f'failed commit on ref "{bad}": unexpected commit digest sha256:x, expected sha256:y'
+        node.failures[A] = [RuntimeCallFailed("PullImage", text) for text in (first, second.format(other))]
+        await node.ask(A)
+
+        refs = [one.ref for one in node.containerd.ingests]
+        assert bad not in refs
+        assert (other in refs) is kept
+
+
 async def test_a_pod_that_is_gone_frees_its_slot_at_once_and_gets_nothing_more() -> None:
     """IMG-S17."""
     async with Node(max_parallel_pulls=1).up() as node:
