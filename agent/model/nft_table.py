@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies in our nftables table, as values that the services plane and the nft driver share.
+
+Owns: the layout as data (which maps there are, what their keys and values are made of), the state of one table, and
+the batch that leads from one state to the next.
+Never: decides which elements there should be, and never speaks to the kernel. Keys and data are bytes in the kernel's
+own form (NF-2), so that a mirror of 100 000 elements is compared and sent without being encoded again.
+Source of behaviour: services.md 4.2 to 4.4.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+__all__ = [
+    "CLIENTS",
+    "LAYOUT",
+    "MAPS",
+    "TABLE",
+    "Batch",
+    "ChoiceChain",
+    "Content",
+    "Data",
+    "Detection",
+    "Family",
+    "MapKind",
+    "MapLayout",
+    "TableSettings",
+    "TableState",
+]
+
+TABLE = "kepd"
+LAYOUT = "layout_1"
+
+Family = Literal["IPv4", "IPv6"]
+
+Data = bytes | str | None
+"""Of a map from key to address and port, or to a number: bytes. Of a verdict map: the chain to go to, "" = drop. Of a set: None."""
+
+Content = dict[str, dict[bytes, Data]]
+"""Map name → key → data. A key of an interval set is its first and its last member, one after the other."""
+
+
+CLIENTS = "clients"
+"""Client address and number of the service port → endpoint; filled by the kernel, never by us."""
+
+
+class MapKind(StrEnum):
+    """What the elements of a map are."""
+
+    VERDICT = "verdict"
+    ENDPOINT = "endpoint"
+    NUMBER = "number"
+    MEMBER = "member"
+    INTERVAL = "interval"
+
+
+@dataclass(frozen=True, slots=True)
+class MapLayout:
+    """One map or set. `key` names its components: address, proto, port, slot, number."""
+
+    name: str
+    kind: MapKind
+    key: tuple[str, ...]
+    has_counter: bool = False
+
+
+_FRONTEND = ("address", "proto", "port")
+_NODE_PORT = ("proto", "port")
+
+MAPS: Mapping[str, MapLayout] = {
+    one.name: one
+    for one in (
+        MapLayout("services", MapKind.VERDICT, _FRONTEND, has_counter=True),
+        MapLayout("nodeports", MapKind.VERDICT, _NODE_PORT, has_counter=True),
+        MapLayout("svc_cluster", MapKind.VERDICT, _FRONTEND),
+        MapLayout("svc_local", MapKind.VERDICT, _FRONTEND),
+        MapLayout("np_cluster", MapKind.VERDICT, _NODE_PORT),
+        MapLayout("np_local", MapKind.VERDICT, _NODE_PORT),
+        MapLayout("eps", MapKind.ENDPOINT, (*_FRONTEND, "slot")),
+        MapLayout("eps_local", MapKind.ENDPOINT, (*_FRONTEND, "slot")),
+        MapLayout("np_eps", MapKind.ENDPOINT, (*_NODE_PORT, "slot")),
+        MapLayout("np_eps_local", MapKind.ENDPOINT, (*_NODE_PORT, "slot")),
+        MapLayout("cluster_ips", MapKind.MEMBER, ("address",)),
+        MapLayout("np_addrs", MapKind.MEMBER, ("address",)),
+        MapLayout("hairpin", MapKind.MEMBER, ("address", "address", "proto", "port")),
+        MapLayout("aff_port", MapKind.NUMBER, _FRONTEND),
+        MapLayout("np_aff_port", MapKind.NUMBER, _NODE_PORT),
+        MapLayout("aff_cluster", MapKind.MEMBER, ("number", "address", "port")),
+        MapLayout("aff_local", MapKind.MEMBER, ("number", "address", "port")),
+        MapLayout("pod_cidrs", MapKind.INTERVAL, ("address",)),
+        MapLayout("svc_cidrs", MapKind.INTERVAL, ("address",)),
+        MapLayout("fw_allow", MapKind.INTERVAL, (*_FRONTEND, "address")),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceChain:
+    """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20).
+
+    `timeout_s` is not 0 where clients come back to the endpoint they had: the chain looks for the client's address and
+    the number of its service port in the map `clients`, and follows what it finds there while that is still a member
+    of the list (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them.
+    """
+
+    name: str
+    map: str
+    count: int
+    timeout_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """How pods of this cluster are told from others (TY-9). `interface` may be a name, or a prefix with `*`."""
+
+    mode: Literal["none", "cidrs", "interface"] = "none"
+    interface: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What the constant part of one table depends on. Another value means another table, loaded as a whole."""
+
+    family: Family
+    mark: int = 0x4000
+    detection: Detection = Detection()
+    masquerades_all: bool = False
+    has_node_ports_everywhere: bool = False
+    """Node ports on all addresses of the node, not only on those in `np_addrs`."""
+    rejects_with_reset: bool = True
+    drops_invalid: bool = False
+    counts_endpoints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What is in the kernel. `settings_text` is what the marker chain says the table was made from."""
+
+    settings_text: str
+    chains: frozenset[str]
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21)."""
+
+    chains: Sequence[ChoiceChain] = ()
+    deletes: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    adds: Mapping[str, Sequence[tuple[bytes, Data]]] = field(default_factory=dict)
+    gone_chains: Sequence[str] = ()
+
+    @property
+    def size(self) -> int:
+        """Elements that are written."""
+        return sum(map(len, self.deletes.values())) + sum(map(len, self.adds.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self.chains or self.gone_chains or self.size)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the services plane needs of the outside.
+
+Owns: the protocols and the failures that a port may raise.
+Never: implements them; the drivers do, by shape.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Protocol
+
+from agent.model.nft_table import Batch, TableState
+
+__all__ = ["RuleTable"]
+
+
+class RuleTable(Protocol):
+    """The nftables table of one family. Failures are those of agent/model/nft_error.py."""
+
+    async def load(self, text: str) -> None:
+        """Run a text of structure as one transaction."""
+
+    async def read(self) -> TableState | None:
+        """What is there; None: no table of ours."""
+
+    async def apply(self, batch: Batch) -> None:
+        """All of it or nothing."""
+
+    def changes(self) -> AsyncGenerator[str, None]:
+        """Who changed our table, other than we ourselves: a sentence for the log. Never ends."""
+
+    async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
+        """Packets and bytes per element of a map with counters."""
