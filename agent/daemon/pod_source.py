@@ -11,11 +11,11 @@ from contextlib import aclosing
 import structlog
 
 from agent.drivers.kube.client import KubeClient
-from agent.drivers.kube.objects import Pod, PodContainer
 from agent.drivers.kube.resource import PODS, Change, Changed, Disconnected, Malformed, Replaced
 from agent.images.prefetch_plan import PodImage
 from agent.model.image_pull import PodIdentity, PullPolicy
 from agent.model.image_reference import default_policy
+from agent.model.kube_objects import Pod, PodContainer
 
 __all__ = ["KubePods", "pod_images"]
 

@@ -36,7 +36,7 @@ LAYOUT = "layout_1"
 Family = Literal["IPv4", "IPv6"]
 
 Data = bytes | str | None
-"""Of a map from key to address and port, or to a number: bytes. Of a verdict map: the chain to go to, "" = drop. Of a set: None."""
+"""Address and port, or a number: bytes. A verdict: the chain to go to, "" = drop. The member of a set: None."""
 
 Content = dict[str, dict[bytes, Data]]
 """Map name → key → data. A key of an interval set is its first and its last member, one after the other."""

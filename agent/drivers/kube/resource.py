@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from agent.drivers.kube.errors import KubeError
-from agent.drivers.kube.objects import EndpointSlice, Node, Pod, Service, ServiceCidr
+from agent.model.kube_objects import EndpointSlice, Node, Pod, Service, ServiceCidr
 
 __all__ = [
     "ENDPOINT_SLICES",

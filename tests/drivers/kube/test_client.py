@@ -7,8 +7,8 @@ import pytest
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import JSON_PATCH, KubeClient
-from agent.drivers.kube.objects import Node
 from agent.drivers.kube.resource import NODES, Resource
+from agent.model.kube_objects import Node
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates
 from tests.drivers.kube.following import FAST, QuickClock, access_to, client_of

@@ -10,7 +10,6 @@ import pytest
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.decoding import Decoding, Mark, Step
-from agent.drivers.kube.objects import Hints, HintTarget, Pod
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
     NODES,
@@ -22,6 +21,7 @@ from agent.drivers.kube.resource import (
     ObjectKey,
     Resource,
 )
+from agent.model.kube_objects import Hints, HintTarget, Pod
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

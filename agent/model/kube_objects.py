@@ -121,9 +121,10 @@ class Service(Struct, frozen=True, gc=False):
 
 
 class SliceLabels(msgspec.Struct, frozen=True, gc=False):
-    """IN-5."""
+    """IN-1, IN-5."""
 
     service_name: str | None = msgspec.field(default=None, name="kubernetes.io/service-name")
+    headless: str | None = msgspec.field(default=None, name="service.kubernetes.io/headless")
 
 
 class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which endpoints of a service port get its traffic, and why.
+
+Owns: the choice between cluster and local lists, hints of nodes and zones, terminating endpoints as the last resort,
+the ordered fallback of our own; and the rule that decided about each endpoint, for those who ask.
+Never: knows frontends or the kernel. The same function serves the sync, the vectors and `kepctl explain route`.
+Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from agent.model.service import Backend, ServiceFacts, ServiceOptions
+
+__all__ = ["Mode", "Place", "Selection", "Use", "merge", "select", "use_of"]
+
+Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
+
+HOSTNAME = "kubernetes.io/hostname"
+ANYWHERE = "*"
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where this node is. `labels` by node name are there only where somebody wants an ordered fallback."""
+
+    node: str
+    zone: str = ""
+    labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+
+
+class Use(msgspec.Struct, frozen=True, gc=False):
+    """Which of the two lists a service port needs at all."""
+
+    cluster: bool
+    local: bool
+
+
+class Selection(msgspec.Struct, frozen=True, gc=False):
+    """None: that list is not used; empty: it is used and nobody is in it.
+
+    `everyone` is the union; `level` the key of the fallback that was taken.
+    """
+
+    cluster: tuple[Backend, ...] | None
+    local: tuple[Backend, ...] | None
+    everyone: tuple[Backend, ...]
+    has_any: bool
+    mode: Mode = ""
+    level: str = ""
+
+
+def use_of(service: ServiceFacts, is_reachable_from_outside: bool) -> Use:
+    """SEL, table of derived values. A Local policy for outside traffic still needs the cluster list (TY-12)."""
+    return Use(
+        cluster=not service.is_internal_local or is_reachable_from_outside,
+        local=service.is_internal_local or (service.is_external_local and is_reachable_from_outside),
+    )
+
+
+def merge(lists: Iterable[Iterable[Backend]]) -> tuple[Backend, ...]:
+    """The backends of several slices as one list; the slices come in the order of their names (IN-11)."""
+    found: dict[str, Backend] = {}
+    for backends in lists:
+        for backend in backends:
+            if not backend.is_terminating or backend.key not in found:
+                found[backend.key] = backend
+    return tuple([found[key] for key in sorted(found)])
+
+
+def select(backends: Sequence[Backend], use: Use, place: Place, options: ServiceOptions | None = None) -> Selection:
+    """Backends as `merge` gives them."""
+    if not backends:
+        return Selection((), (), (), has_any=False)
+    cluster: tuple[Backend, ...] | None = None
+    mode: Mode = ""
+    level = ""
+    has_any = False
+    if use.cluster:
+        ready = tuple([one for one in backends if one.is_ready])
+        if options is not None and options.topology_keys and not use.local:
+            mode, (cluster, level) = "Fallback", _by_keys(ready, place, options)
+        else:
+            mode = hint_mode(ready, place)
+            cluster = _follow_hints(ready, mode, place)
+        if not ready:
+            cluster = tuple([one for one in backends if one.is_serving and one.is_terminating])
+        has_any = bool(cluster) or bool(ready)
+    local = None
+    if use.local:
+        has_any = has_any or any(one.is_ready or (one.is_serving and one.is_terminating) for one in backends)
+        local = _local(backends, place)
+    return Selection(cluster, local, _union(cluster, local), has_any=has_any, mode=mode, level=level)
+
+
+def hint_mode(ready: Sequence[Backend], place: Place) -> Mode:
+    """SEL-2: hints count only if every ready endpoint has one, and one of them is for us."""
+    if not ready:
+        return ""
+    if all(one.nodes for one in ready) and any(place.node in one.nodes for one in ready):
+        return "PreferSameNode"
+    if all(one.zones for one in ready) and any(place.zone in one.zones for one in ready):
+        return "PreferSameZone"
+    return ""
+
+
+def _follow_hints(ready: tuple[Backend, ...], mode: Mode, place: Place) -> tuple[Backend, ...]:
+    if mode == "PreferSameNode":
+        return tuple([one for one in ready if place.node in one.nodes])
+    if mode == "PreferSameZone":
+        return tuple([one for one in ready if place.zone in one.zones])
+    return ready
+
+
+def _by_keys(ready: tuple[Backend, ...], place: Place, options: ServiceOptions) -> tuple[tuple[Backend, ...], str]:
+    """SEL-20, SEL-22: the first key for which enough ready endpoints are where we are."""
+    own = place.labels.get(place.node, {})
+    for key in options.topology_keys:
+        if key == ANYWHERE:
+            return ready, key
+        value = place.node if key == HOSTNAME and not own.get(key) else own.get(key)
+        if value is None:
+            continue
+        found = tuple([one for one in ready if _label_of(one, key, place) == value])
+        if len(found) >= options.min_endpoints:
+            return found, key
+    return (), ""
+
+
+def _label_of(backend: Backend, key: str, place: Place) -> str | None:
+    labels = place.labels.get(backend.node, {})
+    return backend.node if key == HOSTNAME and not labels.get(key) else labels.get(key)
+
+
+def is_local(backend: Backend, place: Place) -> bool:
+    """IN-9."""
+    return bool(backend.node) and backend.node == place.node
+
+
+def _local(backends: Sequence[Backend], place: Place) -> tuple[Backend, ...]:
+    """SEL-6: ready ones here, else those here that are on their way out and still serve."""
+    here = [one for one in backends if is_local(one, place)]
+    ready = tuple([one for one in here if one.is_ready])
+    return ready or tuple([one for one in here if one.is_serving and one.is_terminating])
+
+
+def _union(cluster: tuple[Backend, ...] | None, local: tuple[Backend, ...] | None) -> tuple[Backend, ...]:
+    if not local:
+        return cluster or ()
+    if not cluster:
+        return local
+    return tuple(sorted({one.key: one for one in (*cluster, *local)}.values(), key=lambda one: one.key))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""API objects for tests, by their few interesting fields.
+
+Owns: short spellings. Never: hides a field that a test is about; those are arguments.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agent.model.kube_objects import EndpointSlice, Service
+
+
+def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> Service:
+    """A Service with the port 80/TCP named http unless `ports` says otherwise. `meta` and `status` are taken out."""
+    meta: Mapping[str, Any] = spec.pop("meta", {})
+    status: Mapping[str, Any] = spec.pop("status", {})
+    ports = spec.pop("ports", [{"name": "http", "protocol": "TCP", "port": 80}])
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": namespace, **meta},
+            "spec": {"clusterIP": ip, "ports": ports, **spec},
+            "status": status,
+        },
+        Service,
+    )
+
+
+def make_slice(
+    addresses: Sequence[str | Mapping[str, Any]],
+    *,
+    service: str = "web",
+    namespace: str = "shop",
+    name: str = "",
+    ports: Iterable[Mapping[str, Any]] = ({"name": "http", "protocol": "TCP", "port": 8080},),
+    family: str = "",
+) -> EndpointSlice:
+    """An EndpointSlice; an endpoint is an address, or a mapping with `ip` and the fields of the API."""
+    endpoints = []
+    for one in addresses:
+        fields = {"ip": one} if isinstance(one, str) else dict(one)
+        endpoints.append({"addresses": [fields.pop("ip")], **fields})
+    kind = family or ("IPv6" if endpoints and ":" in endpoints[0]["addresses"][0] else "IPv4")
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": name or f"{service}-1",
+                "namespace": namespace,
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": kind,
+            "ports": list(ports),
+            "endpoints": endpoints,
+        },
+        EndpointSlice,
+    )
