@@ -141,6 +141,8 @@ class TableState:
     settings_text: str
     chains: frozenset[str]
     content: Content
+    rules: Mapping[str, int] = field(default_factory=dict)
+    """Chain → how many rules it has: a table whose rules were flushed by somebody still has all its chains."""
 
 
 @dataclass(frozen=True, slots=True)

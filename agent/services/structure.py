@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constant part of our nftables table, as text for `nft -f -`.
+
+Owns: chains, rules, declarations of maps and sets, all their variations, and the marker by which a later process
+recognises the table. Elements are no part of it, except the `drop` verdicts that bridge a replacement (NF-10).
+Never: speaks to the kernel, nor holds anything of a Service.
+Source of behaviour: services.md 4.2; affinity is ours (see `ChoiceChain`), in place of NF-30.
+"""
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.model.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChoiceChain, Content, MapKind, TableSettings, TableState
+
+__all__ = [
+    "STATIC_COUNTS",
+    "removal_text",
+    "replacement_text",
+    "settings_text",
+    "static_chains",
+    "structure_damage",
+    "structure_text",
+]
+
+STATIC_COUNTS = range(1, 17)
+"""Counts of endpoints whose chains are part of the table from the start (NF-4)."""
+
+PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
+"""Endpoint map → how its static chains are called: `c_2`."""
+
+# A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else (NF-31).
+MOST_CLIENTS = 262_144
+
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:@+-]{1,15}\*?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    name: str
+    rules: tuple[str, ...]
+    hook: str = ""
+    comment: str = ""
+
+
+def structure_text(settings: TableSettings) -> str:
+    """The whole table without elements. Loads only where there is no table of ours."""
+    _check(settings)
+    lines = [f"table {_ip(settings)} {TABLE} {{", "  counter race_drops { }"]
+    lines += _declarations(settings)
+    for chain in (*_chains(settings), _marker(settings)):
+        lines += _chain_lines(chain)
+    return "\n".join((*lines, "}", ""))
+
+
+def replacement_text(settings: TableSettings, content: Content | None = None) -> str:
+    """A new table in place of whatever has its name, as one transaction.
+
+    Every frontend of `content` answers with `drop` at first, so that until its elements follow by netlink no packet
+    leaves with an address of ours untranslated: a dropped first packet is repeated, an untranslated one binds its
+    whole connection (NF-10, NF-20).
+    """
+    name = f"{_ip(settings)} {TABLE}"
+    lines = [removal_text(settings), structure_text(settings)]
+    for map_name in ("services", "nodeports"):
+        keys = (content or {}).get(map_name, {})
+        elements = ",\n".join(f"  {_key_text(MAPS[map_name].key, key)} : drop" for key in keys)
+        if elements:
+            lines.append(f"add element {name} {map_name} {{\n{elements}\n}}\n")
+    return "".join(lines)
+
+
+def removal_text(settings: TableSettings) -> str:
+    """Takes the table away, whether it is there or not."""
+    name = f"{_ip(settings)} {TABLE}"
+    return f"add table {name}\ndelete table {name}\n"
+
+
+def settings_text(settings: TableSettings) -> str:
+    """What the marker chain says: a digest of the whole text, then the settings for whoever lists the ruleset."""
+    _check(settings)
+    made_of = "\n".join(_body(settings))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    detection = settings.detection
+    detect = f"interface {detection.interface}" if detection.mode == "interface" else detection.mode
+    return f"{digest} {settings.family} mark {settings.mark:#x} pods {detect}"
+
+
+def static_chains() -> Iterator[ChoiceChain]:
+    """The chains that send to one of N endpoints and are there from the start."""
+    for map_name, prefix in PREFIXES.items():
+        for count in STATIC_COUNTS:
+            yield ChoiceChain(f"{prefix}_{count}", map_name, count)
+
+
+def structure_damage(settings: TableSettings, state: TableState) -> str:
+    """Why this table cannot be kept: a half-sentence; "" if it is whole (NF-9)."""
+    expected = settings_text(settings)
+    if state.settings_text != expected:
+        return f'it was made from "{state.settings_text}", not from "{expected}"'
+    for chain in _chains(settings):
+        found = state.rules.get(chain.name)
+        if found is None:
+            return f"chain {chain.name} is missing"
+        if found != len(chain.rules):
+            return f"chain {chain.name} has {found} rules instead of {len(chain.rules)}"
+    emptied = next((name for name, found in state.rules.items() if not found and name != LAYOUT), "")
+    return f"chain {emptied} has no rules" if emptied else ""
+
+
+def _check(settings: TableSettings) -> None:
+    detection = settings.detection
+    if detection.mode == "interface" and not _INTERFACE.fullmatch(detection.interface):
+        raise ValueError(f'{detection.interface!r}: no interface name; right is one like "cni0", or a prefix "veth*"')
+    if not 0 < settings.mark <= 0xFFFFFFFF or settings.mark & (settings.mark - 1):
+        raise ValueError(f"{settings.mark:#x}: no mark; right is one single bit such as 0x4000")
+
+
+def _ip(settings: TableSettings) -> str:
+    return "ip" if settings.family == "IPv4" else "ip6"
+
+
+def _body(settings: TableSettings) -> Iterator[str]:
+    yield from _declarations(settings)
+    for chain in _chains(settings):
+        yield from _chain_lines(chain)
+
+
+def _chain_lines(chain: _Chain) -> Iterator[str]:
+    yield f"  chain {chain.name} {{"
+    if chain.comment:
+        yield f'    comment "{chain.comment}"'
+    if chain.hook:
+        yield f"    {chain.hook}; policy accept;"
+    yield from (f"    {rule}" for rule in chain.rules)
+    yield "  }"
+
+
+def _declarations(settings: TableSettings) -> Iterator[str]:
+    ip = _ip(settings)
+    address = "ipv4_addr" if ip == "ip" else "ipv6_addr"
+    types = {"address": address, "proto": "inet_proto", "port": "inet_service", "number": "mark"}
+    selectors = {"address": f"{ip} daddr", "proto": "meta l4proto", "port": "th dport", "slot": "numgen random mod 1"}
+    endpoint = f"{ip} daddr . th dport"
+    for one in MAPS.values():
+        typed = " . ".join(types.get(part, "") for part in one.key)
+        match one.kind:
+            case MapKind.VERDICT:
+                counter = " counter;" if one.has_counter else ""
+                yield f"  map {one.name} {{ type {typed} : verdict;{counter} }}"
+            case MapKind.ENDPOINT:
+                key = " . ".join(selectors[part] for part in one.key)
+                counter = " counter;" if settings.counts_endpoints else ""
+                yield f"  map {one.name} {{ typeof {key} : {endpoint};{counter} }}"
+            case MapKind.NUMBER:
+                yield f"  map {one.name} {{ type {typed} : mark; }}"
+            case MapKind.MEMBER:
+                yield f"  set {one.name} {{ type {typed}; }}"
+            case MapKind.INTERVAL:
+                yield f"  set {one.name} {{ type {typed}; flags interval; }}"
+    clients = f"type {address} . mark : {address} . inet_service; flags dynamic, timeout; size {MOST_CLIENTS};"
+    yield f"  map {CLIENTS} {{ {clients} }}"
+
+
+def _chains(settings: TableSettings) -> Iterator[_Chain]:
+    yield from _choices(settings)
+    yield from _answers(settings)
+    yield from _levels(settings)
+    yield _dispatch(settings)
+    yield from _hooks(settings)
+
+
+def _choices(settings: TableSettings) -> Iterator[_Chain]:
+    """NF-4, NF-20: the slot that was drawn, else the first slot, else drop rather than let it out untranslated."""
+    ip = _ip(settings)
+    for chain in static_chains():
+        key = "meta l4proto . th dport" if chain.map.startswith("np_") else f"{ip} daddr . meta l4proto . th dport"
+        draws = (f"dnat {ip} to {key} . numgen random mod {n} map @{chain.map}" for n in (chain.count, 1))
+        yield _Chain(chain.name, (*draws, "counter name race_drops drop"))
+
+
+def _answers(settings: TableSettings) -> Iterator[_Chain]:
+    reset = ("meta l4proto tcp reject with tcp reset",) if settings.rejects_with_reset else ()
+    yield _Chain("rj", (*reset, "reject"))
+
+
+def _levels(settings: TableSettings) -> Iterator[_Chain]:
+    """TY-11, TY-12, TY-15: what external traffic meets after its frontend was found."""
+    ip = _ip(settings)
+    mark = f"meta mark set meta mark or {settings.mark:#x}"
+    frontend = f"{ip} daddr . meta l4proto . th dport"
+    for prefix, key, family in (("x", frontend, "svc"), ("n", "meta l4proto . th dport", "np")):
+        to_cluster = f"{key} vmap @{family}_cluster"
+        from_pods = (f"{_from_pods(settings)} {to_cluster}",) if settings.detection.mode != "none" else ()
+        from_host = f"fib saddr type local {mark} {to_cluster}"
+        yield _Chain(f"{prefix}_cluster", (mark, to_cluster, "drop"))
+        yield _Chain(f"{prefix}_local", (*from_pods, from_host, f"{key} vmap @{family}_local", "drop"))
+    filtered = f"{frontend} . {ip} saddr != @fw_allow drop"
+    for target in ("x_cluster", "x_local", "rj"):
+        yield _Chain(f"fw_{target.removeprefix('x_')}", (filtered, f"goto {target}"))
+
+
+def _dispatch(settings: TableSettings) -> _Chain:
+    ip = _ip(settings)
+    mark = f"meta mark set meta mark or {settings.mark:#x}"
+    rules = []
+    if settings.masquerades_all:
+        rules.append(f"{ip} daddr @cluster_ips {mark}")
+    elif settings.detection.mode != "none":
+        rules.append(f"{_from_pods(settings, negated=True)} {ip} daddr @cluster_ips {mark}")
+    loopback = "127.0.0.0/8" if ip == "ip" else "::1"
+    everywhere = f"fib daddr type local {ip} daddr != {loopback}"
+    on_node = everywhere if settings.has_node_ports_everywhere else f"{ip} daddr @np_addrs"
+    rules += [
+        f"{ip} daddr . meta l4proto . th dport vmap @services",
+        f"{on_node} meta l4proto . th dport vmap @nodeports",
+        f"{ip} daddr @cluster_ips goto rj",
+        f"{ip} daddr @svc_cidrs drop",
+    ]
+    return _Chain("dispatch", tuple(rules))
+
+
+def _hooks(settings: TableSettings) -> Iterator[_Chain]:
+    """Chains of type nat see the first packet of a connection alone, so established ones cost nothing."""
+    ip = _ip(settings)
+    bit = f"{settings.mark:#x}"
+    marked = f"meta mark and {bit} != 0 meta mark set meta mark xor {bit} masquerade fully-random"
+    itself = f"ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @hairpin masquerade fully-random"
+    # nft does not take the name dstnat for the hook output (NF-42).
+    yield _Chain("prerouting", ("jump dispatch",), "type nat hook prerouting priority -100")
+    yield _Chain("output", ("jump dispatch",), "type nat hook output priority -100")
+    yield _Chain("postrouting", (marked, itself), "type nat hook postrouting priority 100")
+    if settings.drops_invalid:
+        yield _Chain("invalid", ("ct state invalid drop",), "type filter hook forward priority 0")
+
+
+def _marker(settings: TableSettings) -> _Chain:
+    return _Chain(LAYOUT, (), comment=settings_text(settings))
+
+
+def _from_pods(settings: TableSettings, *, negated: bool = False) -> str:
+    sign = "!= " if negated else ""
+    if settings.detection.mode == "interface":
+        return f'iifname {sign}"{settings.detection.interface}"'
+    return f"{_ip(settings)} saddr {sign}@pod_cidrs"
+
+
+def _key_text(parts: tuple[str, ...], key: bytes) -> str:
+    """A key as nft writes it. An address is as wide as what the other parts, of four bytes each, leave over."""
+    width = len(key) - 4 * (len(parts) - 1)
+    texts: list[str] = []
+    at = 0
+    for part in parts:
+        size = width if part == "address" else 4
+        piece = key[at : at + size]
+        match part:
+            case "address":
+                texts.append(str(ipaddress.ip_address(piece)))
+            case "proto":
+                texts.append(str(piece[0]))
+            case _:
+                texts.append(str(int.from_bytes(piece[:2], "big")))
+        at += size
+    return " . ".join(texts)
