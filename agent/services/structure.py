@@ -160,7 +160,7 @@ def _declarations(settings: TableSettings) -> Iterator[str]:
                 yield f"  set {one.name} {{ type {typed}; }}"
             case MapKind.INTERVAL:
                 yield f"  set {one.name} {{ type {typed}; flags interval; }}"
-    clients = f"type {address} . mark : {address} . inet_service; flags dynamic, timeout; size {MOST_CLIENTS};"
+    clients = f"type {address} . mark : mark . {address} . inet_service; flags dynamic, timeout; size {MOST_CLIENTS};"
     yield f"  map {CLIENTS} {{ {clients} }}"
 
 

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A netlink socket to nf_tables: requests with a deadline, and their answers.
+
+Owns: the socket, its buffers and the sequence numbers; the meaning of errors and acknowledgements.
+Never: knows our table. Every call blocks up to the deadline and belongs into the driver's own executor.
+"""
+
+import errno
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agent.drivers.nft.attributes import DUMP, HEADER, REQUEST, Message, attributes, message
+from agent.model.nft_error import Interrupted, OutcomeUnknown
+
+__all__ = ["Connection", "Failure", "OpenSocket", "open_socket"]
+
+OpenSocket = Callable[[], socket.socket]
+
+_NETLINK_NETFILTER = 12
+_SOL_NETLINK = 270
+_CAP_ACK, _EXT_ACK = 10, 11
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SEND_BYTES = 1 << 28
+_RECEIVE_BYTES = 1 << 23
+_ERROR, _DONE = 2, 3
+_INTERRUPTED = 0x10
+_MOST_TRIES = 5
+_OFFSET_ATTRIBUTE = 2
+
+
+def open_socket() -> socket.socket:
+    """A socket in the network namespace of the calling thread. Names of constants are newer than Python 3.11."""
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
+    opened.bind((0, 0))
+    return opened
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The kernel refused: which message, and where in it if it says so."""
+
+    errno: int
+    sequence: int
+    offset: int = 0
+
+
+class Connection:
+    """One socket, one request at a time."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._sequence = 1
+        self._buffer = bytearray(1 << 18)
+        self._block = b""
+        for option, size in ((_SO_SNDBUFFORCE, _SEND_BYTES), (_SO_RCVBUFFORCE, _RECEIVE_BYTES)):
+            _prefer(opened, socket.SOL_SOCKET, option, size)
+        for option in (_CAP_ACK, _EXT_ACK):
+            _prefer(opened, _SOL_NETLINK, option, 1)
+
+    @property
+    def port_id(self) -> int:
+        """By which the kernel names us in its notifications."""
+        return int(self._socket.getsockname()[0])
+
+    def close(self) -> None:
+        """No further request."""
+        self._socket.close()
+
+    @property
+    def next_sequence(self) -> int:
+        """With which the messages of the next request begin. Answers to earlier ones are told by their numbers."""
+        return self._sequence
+
+    def transact(self, data: bytes, first: int, last: int, deadline_s: float) -> Failure | None:
+        """Send a batch whose message `last` asks for an acknowledgement."""
+        self._sequence = (last + 2) & 0x7FFFFFFF
+        deadline = time.monotonic() + deadline_s
+        self._send(data, deadline)
+        while True:
+            for kind, _, sequence, begin, end in self._receive(deadline):
+                if kind != _ERROR or not first <= sequence <= last + 1:
+                    continue
+                failure = self._failure(sequence, begin, end)
+                if failure is not None or sequence == last:
+                    return failure
+
+    def dump(self, kind: Message, family: str, payload: bytes, deadline_s: float) -> Iterator[tuple[bytes, int, int]]:
+        """Every answer to a question for all there is: a block of bytes, and where in it the attributes are.
+
+        Blocks stay valid. Raises OSError with the errno, and Interrupted if others kept changing things meanwhile.
+        """
+        deadline = time.monotonic() + deadline_s
+        for _ in range(_MOST_TRIES):
+            answers = self._dump_once(kind, family, payload, deadline)
+            if answers is not None:
+                return iter(answers)
+        raise Interrupted(f"{_MOST_TRIES} readings of the table were cut short by changes of others; it is read again")
+
+    def _dump_once(
+        self, kind: Message, family: str, payload: bytes, deadline: float
+    ) -> list[tuple[bytes, int, int]] | None:
+        asked = self._sequence
+        self._sequence += 1
+        self._send(message(kind, REQUEST | DUMP, asked, family, payload), deadline)
+        answers: list[tuple[bytes, int, int]] = []
+        is_whole = True
+        while True:
+            for answer, flags, sequence, begin, end in self._receive(deadline):
+                if sequence != asked:
+                    continue
+                is_whole = is_whole and not flags & _INTERRUPTED
+                if answer in (_DONE, _ERROR):
+                    code = self._code(begin, end)
+                    if code or answer == _ERROR:
+                        raise OSError(code or errno.EPROTO, "nf_tables refused to tell")
+                    return answers if is_whole else None
+                answers.append((self._block, begin + 4, end))
+
+    def _failure(self, sequence: int, begin: int, end: int) -> Failure | None:
+        code = self._code(begin, end)
+        if code == 0:
+            return None
+        offset = 0
+        # After the code comes the header of the message in question, then what the kernel has to say about it.
+        for kind, at, stop in attributes(self._block, begin + 20, end):
+            if kind == _OFFSET_ATTRIBUTE and stop - at == 4:
+                (offset,) = struct.unpack_from("=I", self._block, at)
+        return Failure(code, sequence, offset)
+
+    def _code(self, begin: int, end: int) -> int:
+        """The errno at the begin of an error or of the end of a dump."""
+        return -int(struct.unpack_from("=i", self._block, begin)[0]) if end - begin >= 4 else 0
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            self._socket.sendto(data, (0, 0))
+        except TimeoutError as error:
+            raise OutcomeUnknown("the kernel took no message in time; the table is read again") from error
+
+    def _receive(self, deadline: float) -> Iterator[tuple[int, int, int, int, int]]:
+        """Type, flags, sequence, begin and end of each message of the next datagram, which becomes `_block`."""
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except TimeoutError as error:
+            raise OutcomeUnknown("the kernel gave no answer in time; the table is read again") from error
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            raise OutcomeUnknown("an answer of the kernel was lost (ENOBUFS); the table is read again") from error
+        block = self._block = bytes(memoryview(self._buffer)[:size])
+        at = 0
+        while at + HEADER.size <= size:
+            length, kind, flags, sequence, _ = HEADER.unpack_from(block, at)
+            if length < HEADER.size:
+                return
+            yield kind, flags, sequence, at + HEADER.size, min(at + length, size)
+            at += (length + 3) & ~3
+
+
+def _prefer(opened: socket.socket, level: int, option: int, value: int) -> None:
+    """Without CAP_NET_ADMIN over the first namespace the forced sizes are refused; smaller batches still pass."""
+    try:
+        opened.setsockopt(level, option, value)
+    except OSError:
+        return

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch as one netlink transaction.
+
+Owns: the order of messages (NF-21), how many elements go into one (NF-3), and the way back from a message that the
+kernel refused to the chain or element that is to blame (SY-6).
+Never: sends it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.drivers.nft.attributes import (
+    ACK,
+    APPEND,
+    CREATE,
+    EXCLUSIVE,
+    REQUEST,
+    Message,
+    message,
+    nested,
+    text,
+)
+from agent.drivers.nft.elements import additions, deletions
+from agent.drivers.nft.expressions import choice_rules
+from agent.model.nft_error import Refused
+from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
+
+__all__ = ["Transaction", "transaction"]
+
+_BEGIN, _END = 0x10, 0x11
+_NF_TABLES = 10
+# A nested attribute counts its bytes in sixteen bits.
+_MOST_NESTED_BYTES = 60_000
+_MESSAGE_HEADER_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one message is about."""
+
+    chain: str = ""
+    map: str = ""
+    keys: Sequence[bytes] = ()
+    elements: Sequence[bytes] = ()
+    offset: int = 0
+    """Where in the message the first element begins."""
+
+    def refusal(self, errno: int, offset: int) -> Refused:
+        at = self.offset
+        for key, element in zip(self.keys, self.elements, strict=True):
+            if at <= offset < at + len(element):
+                return Refused.by_kernel(errno, map=self.map, key=key)
+            at += len(element)
+        key = self.keys[0] if len(self.keys) == 1 else b""
+        return Refused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The bytes to send, and what they are about. Sequence numbers run from `first`, that of the opening message."""
+
+    data: bytes
+    first: int
+    parts: Sequence[_Part]
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the message that is acknowledged."""
+        return self.first + len(self.parts)
+
+    def refusal(self, errno: int, sequence: int, offset: int) -> Refused:
+        """Who is to blame. `offset` is where in that message the kernel stopped, 0 if it does not say."""
+        index = sequence - self.first - 1
+        if 0 <= index < len(self.parts):
+            return self.parts[index].refusal(errno, offset)
+        return Refused.by_kernel(errno)
+
+
+class _Writer:
+    """Collects messages. The last one but the closing one asks for the acknowledgement."""
+
+    def __init__(self, family: Family, first: int) -> None:
+        self._family = family
+        self._first = first
+        self._pending: list[tuple[Message, int, bytes]] = []
+        self._parts: list[_Part] = []
+
+    def add(self, kind: Message, flags: int, payload: bytes, part: _Part) -> None:
+        self._pending.append((kind, flags, payload))
+        self._parts.append(part)
+
+    def add_elements(self, kind: Message, map_name: str, keys: Sequence[bytes], elements: Sequence[bytes]) -> None:
+        flags = CREATE if kind is Message.NEW_ELEMENTS else 0
+        whose = text(1, TABLE) + text(2, map_name)
+        longest = max(map(len, elements), default=1)
+        step = max(1, _MOST_NESTED_BYTES // longest)
+        for at in range(0, len(elements), step):
+            piece = elements[at : at + step]
+            part = _Part("", map_name, keys[at : at + step], piece, _MESSAGE_HEADER_BYTES + len(whose) + 4)
+            self.add(kind, flags, whose + nested(3, *piece), part)
+
+    def finish(self) -> Transaction:
+        last = len(self._pending) - 1
+        messages = [message(_BEGIN, REQUEST, self._first, "", b"", _NF_TABLES)]
+        for index, (kind, flags, payload) in enumerate(self._pending):
+            asked = flags | REQUEST | (ACK if index == last else 0)
+            messages.append(message(kind, asked, self._first + 1 + index, self._family, payload))
+        messages.append(message(_END, REQUEST, self._first + len(messages), "", b"", _NF_TABLES))
+        return Transaction(b"".join(messages), self._first, self._parts)
+
+
+def transaction(batch: Batch, family: Family, first: int) -> Transaction:
+    """New chains, deletions, additions, chains that go."""
+    writer = _Writer(family, first)
+    for chain in batch.chains:
+        _add_chain(writer, chain, family)
+    for name, keys in batch.deletes.items():
+        writer.add_elements(Message.DELETE_ELEMENTS, name, keys, deletions(MAPS[name], family, keys))
+    for name, pairs in batch.adds.items():
+        elements = additions(MAPS[name], family, pairs)
+        writer.add_elements(Message.NEW_ELEMENTS, name, [key for key, _ in pairs], elements)
+    for name in batch.gone_chains:
+        writer.add(Message.DELETE_CHAIN, 0, text(1, TABLE) + text(3, name), _Part(name))
+    return writer.finish()
+
+
+def _add_chain(writer: _Writer, chain: ChoiceChain, family: Family) -> None:
+    """A chain that exists is refused: its rules would be there twice."""
+    part = _Part(chain.name)
+    writer.add(Message.NEW_CHAIN, CREATE | EXCLUSIVE, text(1, TABLE) + text(3, chain.name), part)
+    for rule in choice_rules(chain, family):
+        payload = text(1, TABLE) + text(2, chain.name) + nested(4, rule)
+        writer.add(Message.NEW_RULE, CREATE | APPEND, payload, part)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How work on our nftables table fails, in terms a plane can act on.
+
+Owns: one exception per kind of failure. Each text is one line: what, where, and what would be right.
+Never: knows netlink or the nft binary. The driver translates; the fake raises the same.
+"""
+
+import errno as codes
+
+__all__ = ["Interrupted", "NftFailed", "NftMissing", "NotPermitted", "OutcomeUnknown", "Refused", "TooOld"]
+
+
+class NftFailed(Exception):
+    """Whatever went wrong with the table; nothing was changed, unless the class says otherwise."""
+
+
+class Refused(NftFailed):
+    """The kernel, or nft, refused a transaction as a whole; nothing was changed (NF-8).
+
+    `map` and `key`, or `chain`, name the culprit as far as the kernel tells. `errno` is 0 if nft refused a text.
+    """
+
+    def __init__(self, reason: str, *, errno: int = 0, map: str = "", key: bytes = b"", chain: str = "") -> None:  # noqa: A002
+        super().__init__(reason)
+        self.errno = errno
+        self.map = map
+        self.key = key
+        self.chain = chain
+
+    @classmethod
+    def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "Refused":  # noqa: A002
+        """In the words of the errno."""
+        element = f"element {key.hex()} of {map}" if key else f"elements of {map}"
+        where = f"chain {chain}" if chain else element if map else "the transaction"
+        code = codes.errorcode.get(errno, str(errno))
+        reason = f"{where}: {code}: {_MEANINGS.get(errno, 'see errno(3)')}; nothing was changed"
+        return cls(reason, errno=errno, map=map, key=key, chain=chain)
+
+
+class NotPermitted(NftFailed):
+    """No right to change tables here, or a table that belongs to another process."""
+
+
+class NftMissing(NftFailed):
+    """There is no nft binary, or no nf_tables in the kernel."""
+
+
+class TooOld(NftFailed):
+    """The nft binary or the kernel is older than what the table needs."""
+
+
+class Interrupted(NftFailed):
+    """Others change tables so often that no consistent reading came about."""
+
+
+class OutcomeUnknown(NftFailed):
+    """No answer in time, or a lost one. The change may have happened: read the table again."""
+
+
+_MEANINGS = {
+    codes.EEXIST: "it exists with another value, or overlaps an existing range",
+    codes.ENOENT: "it, or what it refers to, does not exist",
+    codes.EBUSY: "it is still in use",
+    codes.EINVAL: "malformed",
+    codes.ENFILE: "the map is full",
+    codes.ENOMEM: "the kernel has no memory for it",
+    codes.ENOSPC: "the kernel has no room for it",
+}
