@@ -9,7 +9,6 @@ Never: decides what should be in the table, or touches another one (NF-1).
 import asyncio
 import errno
 import os
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -18,9 +17,10 @@ from typing import TypeVar
 from agent.drivers.nft.attributes import Message, text
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.drivers.nft.dump import Answer, chain_facts, counted_elements, elements, rule_chain, table_facts
+from agent.drivers.nft.hearing import Hearing
 from agent.drivers.nft.netlink import Connection, OpenSocket, open_socket
 from agent.drivers.nft.transaction import transaction
-from agent.drivers.nft.watch import Hearing, foreign_changes, listen
+from agent.drivers.nft.watch import Ear, Listening
 from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown
 from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, TableState
 
@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 
 
 class NftTable:
-    """Tests hand in where sockets and the program live; otherwise it is where this process lives."""
+    """`listening` is what the tables of one process share. Tests hand in where sockets and the program live."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class NftTable:
         *,
         command: Sequence[str] = ("nft",),
         opens: OpenSocket = open_socket,
+        listening: Listening | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self._family = family
@@ -47,8 +48,7 @@ class NftTable:
         self._opens = opens
         self._deadline_s = deadline_s
         self._connection: Connection | None = None
-        self._loads: deque[int] = deque(maxlen=16)
-        """Process ids of our own nft programs, which are also their port ids."""
+        self._listening = listening or Listening()
         self._executor = ThreadPoolExecutor(1, f"nft-{family}")
 
     async def check(self) -> None:
@@ -59,7 +59,7 @@ class NftTable:
 
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
-        await run_text(self._command, text, self._deadline_s, self._loads.append)
+        await run_text(self._command, text, self._deadline_s, self._listening.add_load)
 
     async def read(self) -> TableState | None:
         """What is there, by netlink (NF-8); None: no table of ours."""
@@ -76,12 +76,16 @@ class NftTable:
 
     async def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on our table (NF-64)."""
-        own_port = await self._call(lambda connection: connection.port_id)
-        opened = await self._call(lambda _: listen(self._opens(), own_port))
-        hearing = Hearing(self._family, lambda port: port == own_port or port in self._loads)
-        async with aclosing(foreign_changes(opened, hearing)) as sentences:
-            async for sentence in sentences:
-                yield sentence
+        opened = await self._call(lambda _: self._opens())
+        ear = Ear(opened, Hearing(self._family, self._listening.is_own), self._listening.own_ports)
+        self._listening.add_ear(ear)
+        try:
+            async with aclosing(ear.sentences()) as sentences:
+                async for sentence in sentences:
+                    yield sentence
+        finally:
+            self._listening.remove_ear(ear)
+            ear.close()
 
     async def close(self) -> None:
         """Let go of the socket and the thread; the table stays (SY-13)."""
@@ -103,6 +107,7 @@ class NftTable:
         try:
             if self._connection is None:
                 self._connection = Connection(self._opens())
+                self._listening.add_port(self._connection.port_id)
             return work(self._connection)
         except OSError as error:
             raise self._failure(error.errno or 0) from error
@@ -124,7 +129,8 @@ class NftTable:
 
     def _apply(self, connection: Connection, batch: Batch) -> None:
         planned = transaction(batch, self._family, connection.next_sequence)
-        failure = connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
+        with self._listening.transaction(batch.size, lambda: connection.generation(self._deadline_s)):
+            failure = connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
         if failure is None:
             return
         if failure.errno in (errno.EPERM, errno.EACCES):

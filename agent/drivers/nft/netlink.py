@@ -29,6 +29,7 @@ _ERROR, _DONE = 2, 3
 _INTERRUPTED = 0x10
 _MOST_TRIES = 5
 _OFFSET_ATTRIBUTE = 2
+_GENERATION_ATTRIBUTE = 1
 
 
 def open_socket() -> socket.socket:
@@ -86,6 +87,22 @@ class Connection:
                 failure = self._failure(sequence, begin, end)
                 if failure is not None or sequence == last:
                     return failure
+
+    def generation(self, deadline_s: float) -> int:
+        """The number of the rule set, which each commit to any table raises by one."""
+        deadline = time.monotonic() + deadline_s
+        asked = self._sequence
+        self._sequence += 1
+        self._send(message(Message.GET_GENERATION, REQUEST, asked, "", b""), deadline)
+        while True:
+            for answer, _, sequence, begin, end in self._receive(deadline):
+                if sequence != asked:
+                    continue
+                if answer == _ERROR:
+                    raise OSError(self._code(begin, end) or errno.EPROTO, "nf_tables refused to tell")
+                for kind, at, stop in attributes(self._block, begin + 4, end):
+                    if kind == _GENERATION_ATTRIBUTE:
+                        return int.from_bytes(self._block[at:stop], "big")
 
     def dump(self, kind: Message, family: str, payload: bytes, deadline_s: float) -> Iterator[tuple[bytes, int, int]]:
         """Every answer to a question for all there is: a block of bytes, and where in it the attributes are.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who changes our table, other than we ourselves.
+"""Hearing who changes our table, other than we ourselves.
 
-Owns: the socket that hears the kernel's notifications, the filter that keeps our own away from it, and the sentences.
-Never: repairs; it does not even know what should be there.
-Source of behaviour: NF-64. A commit's notifications come first, then the new generation with process id and name.
+Owns: the sockets that hear the kernel, and the silence around our own large transactions: with a listener the kernel
+makes a notification of some kilobytes for every element and keeps all of them until the commit, which costs a first
+sync seconds and hundreds of megabytes. Whether others acted during the silence is told by the generation's number.
+Never: repairs; it does not know what should be there. Threads: `transaction` is for the drivers' own threads, all else
+for the event loop.
 """
 
 import asyncio
@@ -11,130 +13,158 @@ import ctypes
 import errno
 import socket
 import struct
-from collections import Counter
+import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 
-from agent.drivers.nft.attributes import HEADER, Message, attributes
-from agent.model.nft_table import TABLE, Family
+from agent.drivers.nft.hearing import Commit, Hearing
 
-__all__ = ["Commit", "Hearing", "foreign_changes", "listen"]
+__all__ = ["Ear", "Listening"]
 
 _GROUP = 7
-_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
+_SOL_NETLINK, _JOIN, _LEAVE = 270, 1, 2
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 33, 26
 _RECEIVE_BYTES = 1 << 23
 _DATAGRAM_BYTES = 1 << 16
-_FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
-
-_WORDS = {
-    Message.NEW_TABLE: "table created",
-    Message.DELETE_TABLE: "table deleted",
-    Message.NEW_CHAIN: "chain written",
-    Message.DELETE_CHAIN: "chain deleted",
-    Message.NEW_RULE: "rule added",
-    Message.DELETE_RULE: "rule deleted",
-    Message.NEW_SET: "map created",
-    Message.DELETE_SET: "map deleted",
-    Message.NEW_ELEMENTS: "element added",
-    Message.DELETE_ELEMENTS: "element deleted",
-}
+_BULK = 256
+"""From so many elements on a transaction of ours is better not listened to."""
+_MOST_DATAGRAMS = 64
+_MOST_COMMITS = 64
+_GENERATIONS = 1 << 32
 
 
-@dataclass(slots=True)
-class Commit:
-    """What one process did to our table in one transaction."""
+class Listening:
+    """What the tables of one process share: one's large transaction would weigh on the ear of the other."""
 
-    deeds: Counter[str] = field(default_factory=Counter)
-    pid: int = 0
-    process: str = ""
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ears: list[Ear] = []
+        self._own_ports: set[int] = set()
+        self._loads: deque[int] = deque(maxlen=16)
 
-    def __str__(self) -> str:
-        who = f"{self.process or 'a process'} (pid {self.pid})" if self.pid else "somebody"
-        what = ", ".join(f"{deed}, {count} times" if count > 1 else deed for deed, count in self.deeds.items())
-        return f"{who} changed our table: {what}"
+    def add_port(self, port: int) -> None:
+        """A socket of ours."""
+        self._own_ports.add(port)
 
+    def add_load(self, pid: int) -> None:
+        """An nft program of ours; its port is its process id."""
+        self._loads.append(pid)
 
-class Hearing:
-    """Collects notifications until the generation tells that a commit is complete. Mutated by `hear` alone."""
+    def is_own(self, port: int) -> bool:
+        """Whether we sent this."""
+        return port in self._own_ports or port in self._loads
 
-    def __init__(self, family: Family, is_own: Callable[[int], bool]) -> None:
-        self._family = _FAMILY_NUMBERS[family]
-        self._is_own = is_own
-        self._open: dict[int, Commit] = {}
+    @property
+    def own_ports(self) -> frozenset[int]:
+        """The sockets of ours."""
+        return frozenset(self._own_ports)
 
-    def hear(self, datagram: bytes) -> Iterator[Commit]:
-        """The commits of others to our table that are complete now."""
-        at = 0
-        while at + HEADER.size + 4 <= len(datagram):
-            length, kind, _, _, port = HEADER.unpack_from(datagram, at)
-            if length < HEADER.size + 4:
+    def add_ear(self, ear: "Ear") -> None:
+        """It is silenced with the others from now on."""
+        self._ears.append(ear)
+
+    def remove_ear(self, ear: "Ear") -> None:
+        """It is closed."""
+        with suppress(ValueError):
+            self._ears.remove(ear)
+
+    @contextmanager
+    def transaction(self, elements: int, generation: Callable[[], int]) -> Iterator[None]:
+        """Around each transaction of ours: one at a time, as the kernel would have it anyway."""
+        with self._lock:
+            ears = tuple(self._ears) if elements >= _BULK else ()
+            if not ears:
+                yield
                 return
-            if not self._is_own(port):
-                begin, end = at + HEADER.size + 4, min(at + length, len(datagram))
-                if kind == Message.NEW_GENERATION:
-                    yield from self._complete(port, datagram, begin, end)
-                elif datagram[at + HEADER.size] == self._family:
-                    self._note(port, kind, datagram, begin, end)
-            at += (length + 3) & ~3
-
-    def lost(self) -> Commit:
-        """Some of them did not reach us."""
-        self._open.clear()
-        return Commit(Counter(["so much at once that the kernel's messages were lost"]))
-
-    def _note(self, port: int, kind: int, datagram: bytes, begin: int, end: int) -> None:
-        table = next((datagram[a:b] for number, a, b in attributes(datagram, begin, end) if number == 1), b"")
-        if table.rstrip(b"\0") == TABLE.encode():
-            deed = _WORDS[Message(kind)] if kind in _WORDS else f"message {kind:#x}"
-            self._open.setdefault(port, Commit()).deeds[deed] += 1
-
-    def _complete(self, port: int, datagram: bytes, begin: int, end: int) -> Iterator[Commit]:
-        commit = self._open.pop(port, None)
-        if commit is None:
-            return
-        for number, a, b in attributes(datagram, begin, end):
-            if number == 2:
-                commit.pid = int.from_bytes(datagram[a:b], "big")
-            if number == 3:
-                commit.process = datagram[a:b].rstrip(b"\0").decode(errors="replace")
-        yield commit
+            for ear in ears:
+                ear.is_listening(False)
+            before = generation()
+            try:
+                yield
+            finally:
+                for ear in ears:
+                    ear.is_listening(True)
+                if (generation() - before) % _GENERATIONS > 1:
+                    for ear in ears:
+                        ear.tell_lost()
 
 
-def listen(opened: socket.socket, own_port: int) -> socket.socket:
-    """Join the group. What we ourselves wrote is dropped by the kernel: a first sync has 100 000 notifications."""
-    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    _attach(opened, own_port)
-    opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _GROUP)
-    opened.setblocking(False)
-    return opened
+class Ear:
+    """One socket in the group. Owns it."""
+
+    def __init__(self, opened: socket.socket, hearing: Hearing, own_ports: frozenset[int]) -> None:
+        self._socket = opened
+        self._hearing = hearing
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heard: deque[Commit] = deque(maxlen=_MOST_COMMITS)
+        self._something = asyncio.Event()
+        with suppress(OSError):
+            opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+        _leave_out(opened, own_ports)
+        opened.setblocking(False)
+        self.is_listening(True)
+
+    async def sentences(self) -> AsyncGenerator[str, None]:
+        """One for each commit of others. Never ends of itself."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._read)
+        try:
+            while True:
+                await self._something.wait()
+                while self._heard:
+                    yield str(self._heard.popleft())
+                self._something.clear()
+        finally:
+            self._loop.remove_reader(self._socket)
+            self._loop = None
+
+    def is_listening(self, listens: bool) -> None:
+        """Join or leave the group."""
+        with suppress(OSError):
+            self._socket.setsockopt(_SOL_NETLINK, _JOIN if listens else _LEAVE, _GROUP)
+
+    def tell_lost(self) -> None:
+        """From another thread: something happened that was not heard."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._lose)
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._socket.close()
+
+    def _read(self) -> None:
+        for _ in range(_MOST_DATAGRAMS):
+            try:
+                datagram = self._socket.recv(_DATAGRAM_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self._lose()
+                continue
+            for commit in self._hearing.hear(datagram):
+                self._heard.append(commit)
+                self._something.set()
+
+    def _lose(self) -> None:
+        self._heard.append(self._hearing.lost())
+        self._something.set()
 
 
-def _attach(opened: socket.socket, own_port: int) -> None:
-    """Classic BPF: load the sender's port id of the first message; ours: keep nothing; else: keep all."""
-    sender = int.from_bytes(struct.pack("=I", own_port), "big")
+def _leave_out(opened: socket.socket, ports: frozenset[int]) -> None:
+    """Classic BPF: load the sender's port id of a datagram's first message; one of ours: keep nothing, else all."""
     load, jump_if_equal, give = 0x20, 0x15, 0x06
+    senders = [int.from_bytes(struct.pack("=I", port), "big") for port in sorted(ports)]
+    jumps = [(jump_if_equal, len(senders) - index, 0, sender) for index, sender in enumerate(senders)]
     program = b"".join(
         struct.pack("=HBBI", *instruction)
-        for instruction in ((load, 0, 0, 12), (jump_if_equal, 0, 1, sender), (give, 0, 0, 0), (give, 0, 0, 0xFFFFFFFF))
+        for instruction in ((load, 0, 0, 12), *jumps, (give, 0, 0, 0xFFFFFFFF), (give, 0, 0, 0))
     )
     kept = ctypes.create_string_buffer(program, len(program))
     opened.setsockopt(
         socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // 8, ctypes.addressof(kept))
     )
-
-
-async def foreign_changes(opened: socket.socket, hearing: Hearing) -> AsyncGenerator[str, None]:
-    """A sentence for each commit of others. Owns the socket, and never ends of itself."""
-    loop = asyncio.get_running_loop()
-    with opened:
-        while True:
-            try:
-                datagram = await loop.sock_recv(opened, _DATAGRAM_BYTES)
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                yield str(hearing.lost())
-                continue
-            for commit in hearing.hear(datagram):
-                yield str(commit)
