@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel with our table in it, that refuses what the real one refuses.
+
+Owns: `FakeKernel`, which outlives drivers as the real one does, and `FakeNft`, the driver on it. Tests act as other
+processes through the kernel's methods.
+Never: routes packets; the packet tracer of the services plane does, over the same values.
+Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both on the same transactions.
+"""
+
+import asyncio
+import errno
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.drivers.nft.elements import data_size, key_size
+from agent.drivers.nft.fake_text import read_text
+from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_table import LAYOUT, MAPS, Batch, ChoiceChain, Content, Data, Family, MapKind, TableState
+
+__all__ = ["FakeKernel", "FakeNft"]
+
+
+@dataclass(slots=True)
+class FakeTable:
+    """One table. Mutated by whole transactions alone, which work on a copy."""
+
+    comment: str = ""
+    rules: dict[str, int] = field(default_factory=dict)
+    jumps: dict[str, int] = field(default_factory=dict)
+    """Chain → how many rules and elements lead to it."""
+    content: Content = field(default_factory=dict)
+
+    def copy(self) -> "FakeTable":
+        content = {name: dict(elements) for name, elements in self.content.items()}
+        return FakeTable(self.comment, dict(self.rules), dict(self.jumps), content)
+
+
+class FakeKernel:
+    """The tables of both families, and who listens."""
+
+    def __init__(self) -> None:
+        self.tables: dict[Family, FakeTable] = {}
+        self.traffic: dict[tuple[str, bytes], tuple[int, int]] = {}
+        """Map and key → packets and bytes, as a test wants them counted."""
+        self.failures: list[NftFailed] = []
+        """Raised by the next calls that change something, one each."""
+        self._listeners: list[asyncio.Queue[tuple[Family, str]]] = []
+
+    def flush_by_others(self) -> None:
+        """`nft flush ruleset`."""
+        families = list(self.tables)
+        self.tables.clear()
+        for family in families:
+            self.notify(family, "nft (pid 4711) changed our table: table deleted")
+
+    def delete_by_others(self, family: Family, name: str, key: bytes) -> None:
+        """`nft delete element`."""
+        del self.tables[family].content[name][key]
+        self.notify(family, "nft (pid 4711) changed our table: element deleted")
+
+    def flush_rules_by_others(self, family: Family) -> None:
+        """`nft flush table`: the chains stay."""
+        table = self.tables[family]
+        table.rules = dict.fromkeys(table.rules, 0)
+        self.notify(family, "nft (pid 4711) changed our table: rule deleted")
+
+    def notify(self, family: Family, sentence: str) -> None:
+        """Tell everybody who listens."""
+        for queue in self._listeners:
+            queue.put_nowait((family, sentence))
+
+    def listen(self) -> asyncio.Queue[tuple[Family, str]]:
+        """From now on."""
+        queue: asyncio.Queue[tuple[Family, str]] = asyncio.Queue()
+        self._listeners.append(queue)
+        return queue
+
+
+class FakeNft:
+    """The table of one family in a fake kernel."""
+
+    def __init__(self, family: Family, kernel: FakeKernel | None = None) -> None:
+        self.kernel = kernel or FakeKernel()
+        self.batches: list[Batch] = []
+        """What was applied, in order."""
+        self._family: Family = family
+
+    async def check(self) -> None:
+        """This node can have the table."""
+
+    async def load(self, text: str) -> None:
+        """Run a text of structure as one transaction."""
+        self._fail()
+        self.kernel.tables = read_text(text, self.kernel.tables, FakeTable)
+
+    async def read(self) -> TableState | None:
+        """What is there; None: no table of ours."""
+        table = self.kernel.tables.get(self._family)
+        if table is None:
+            return None
+        copied = table.copy()
+        return TableState(copied.comment, frozenset(copied.rules), copied.content, copied.rules)
+
+    async def apply(self, batch: Batch) -> None:
+        """All of it or nothing."""
+        self._fail()
+        if not batch:
+            return
+        table = self.kernel.tables.get(self._family)
+        changed = _Change(table.copy() if table is not None else FakeTable(), self._family)
+        changed.apply(batch)
+        self.kernel.tables[self._family] = changed.table
+        self.batches.append(replace(batch))
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        """What tests do as other processes."""
+        queue = self.kernel.listen()
+        while True:
+            family, sentence = await queue.get()
+            if family == self._family:
+                yield sentence
+
+    async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
+        """What the test put into `traffic`."""
+        table = self.kernel.tables.get(self._family)
+        if table is None or name not in table.content:
+            raise NftFailed(f"map {name}: No such file or directory")
+        return {key: self.kernel.traffic.get((name, key), (0, 0)) for key in table.content[name]}
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _fail(self) -> None:
+        if self.kernel.failures:
+            raise self.kernel.failures.pop(0)
+
+
+class _Change:
+    """One transaction on a copy. Raises at the first thing the kernel would refuse."""
+
+    def __init__(self, table: FakeTable, family: Family) -> None:
+        self.table = table
+        self._family: Family = family
+
+    def apply(self, batch: Batch) -> None:
+        for chain in batch.chains:
+            self._add_chain(chain)
+        for name, keys in batch.deletes.items():
+            self._check_sizes(name, dict.fromkeys(keys))
+            for key in keys:
+                self._delete(name, key)
+        for name, pairs in batch.adds.items():
+            self._check_sizes(name, dict(pairs))
+            for key, data in pairs:
+                self._add(name, key, data)
+        for gone in batch.gone_chains:
+            self._drop_chain(gone)
+
+    def _add_chain(self, chain: ChoiceChain) -> None:
+        if LAYOUT not in self.table.rules or chain.map not in self.table.content:
+            raise Refused.by_kernel(errno.ENOENT, chain=chain.name)
+        if chain.name in self.table.rules:
+            raise Refused.by_kernel(errno.EEXIST, chain=chain.name)
+        self.table.rules[chain.name] = 5 if chain.timeout_s else 3
+
+    def _drop_chain(self, name: str) -> None:
+        if name not in self.table.rules:
+            raise Refused.by_kernel(errno.ENOENT, chain=name)
+        if self.table.jumps.get(name):
+            raise Refused.by_kernel(errno.EBUSY, chain=name)
+        del self.table.rules[name]
+
+    def _check_sizes(self, name: str, elements: Mapping[bytes, Data]) -> None:
+        """The driver itself refuses these before anything is sent."""
+        layout = MAPS[name]
+        size = key_size(layout, self._family) * (2 if layout.kind is MapKind.INTERVAL else 1)
+        for key in elements:
+            if len(key) != size:
+                raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+
+    def _delete(self, name: str, key: bytes) -> None:
+        elements = self.table.content.get(name)
+        if elements is None or key not in elements:
+            raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+        self._count(elements.pop(key), -1)
+
+    def _add(self, name: str, key: bytes, data: Data) -> None:
+        layout = MAPS[name]
+        elements = self.table.content.get(name)
+        if elements is None:
+            raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+        width = data_size(layout, self._family)
+        if layout.kind is MapKind.VERDICT:
+            if not isinstance(data, str):
+                raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+            if data and data not in self.table.rules:
+                raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+        elif width and (not isinstance(data, bytes) or len(data) != width):
+            raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+        if key in elements:
+            if elements[key] != data:
+                raise Refused.by_kernel(errno.EEXIST, map=name, key=key)
+            return
+        if layout.kind is MapKind.INTERVAL and _overlaps(elements, key, self._widths(name)):
+            raise Refused.by_kernel(errno.EEXIST, map=name, key=key)
+        elements[key] = data
+        self._count(data, 1)
+
+    def _widths(self, name: str) -> list[int]:
+        address = 4 if self._family == "IPv4" else 16
+        return [address if part == "address" else 4 for part in MAPS[name].key]
+
+    def _count(self, data: Data, by: int) -> None:
+        if isinstance(data, str) and data:
+            self.table.jumps[data] = self.table.jumps.get(data, 0) + by
+
+
+def _overlaps(elements: Mapping[bytes, Data], key: bytes, widths: list[int]) -> bool:
+    return any(_meet(key, other, widths) for other in elements)
+
+
+def _meet(one: bytes, other: bytes, widths: list[int]) -> bool:
+    """Whether two ranges, of which every component is a range, have a member in common."""
+    half = sum(widths)
+    at = 0
+    for width in widths:
+        part, end = slice(at, at + width), slice(half + at, half + at + width)
+        if one[end] < other[part] or other[end] < one[part]:
+            return False
+        at += width
+    return True
