@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API needs from the daemon and the planes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.config.check import Checked
@@ -13,9 +13,19 @@ from agent.model.image_pull import PullOutcome, PullRequest
 from agent.model.image_report import CollectionState, MirrorState, PullExplanation
 from agent.model.image_state import ImageState, LimitState, PullState
 from agent.model.pod_state import PodState
+from agent.model.service import ServiceKey
+from agent.model.service_report import (
+    EndpointReport,
+    ProgrammedService,
+    RouteReport,
+    RuleChange,
+    RuleReport,
+    ServiceReport,
+    TraceReport,
+)
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["ConfigurationView", "EventView", "ImageView", "NodeView", "PodView", "PullView"]
+__all__ = ["ConfigurationView", "EventView", "ImageView", "NodeView", "PodView", "PullView", "ServiceProxyView"]
 
 
 class NodeView(Protocol):
@@ -52,6 +62,29 @@ class PodView(Protocol):
 
     @property
     def pods(self) -> Feed[PodState]: ...
+
+
+class ServiceProxyView(Protocol):
+    """Services in the kernel. `route` raises KeyError for what is not there, `trace` ValueError for no addresses."""
+
+    @property
+    def changes(self) -> Feed[ProgrammedService]: ...
+
+    def services(self) -> Iterable[ServiceReport]: ...
+
+    def service(self, key: ServiceKey) -> ServiceReport: ...
+
+    def endpoints(self, key: ServiceKey | None = None) -> Iterable[EndpointReport]: ...
+
+    def route(self, key: ServiceKey, port_name: str | None = None) -> RouteReport: ...
+
+    def desired_rules(self, key: ServiceKey | None = None) -> Iterable[RuleReport]: ...
+
+    async def rules(self, key: ServiceKey | None = None) -> Sequence[RuleReport]: ...
+
+    async def differences(self) -> Sequence[RuleChange]: ...
+
+    async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport: ...
 
 
 class PullView(Protocol):

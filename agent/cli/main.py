@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "cancel": ("images", "Give up what was asked for."),
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Look at, change, reload or check the configuration."),
+    "diff": ("services", "What should be in the kernel against what is."),
     "explain": ("explain", "Say why things are as they are."),
     "gc": ("images", "Collect images."),
     "get": ("get", "List objects."),
@@ -32,8 +33,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "prefetch": ("images", "Ask for images ahead of need."),
     "pull": ("images", "Pull images under the node's limit."),
     "retry": ("images", "Forget a back-off and try at once."),
+    "rules": ("services", "The rules of Services."),
     "set": ("images", "Change limits."),
     "status": ("node", "The node and its planes at a glance."),
+    "trace": ("services", "Follow a connection through the rules."),
     "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({

@@ -26,6 +26,7 @@ from agent.api.metrics import Metrics
 from agent.api.node_service import NodeService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
+from agent.api.service_proxy_service import ServiceProxyService
 from agent.api.socket_path import listen_at, make_directory
 from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
@@ -45,7 +46,7 @@ from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -126,6 +127,7 @@ class _Parts:
             Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
         )
         self.puller: Puller | None = None
+        self.kube: KubeClient | None = None
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []
 
@@ -183,13 +185,14 @@ class _PlaneServices:
 
     pods: PodService
     images: ImageService
+    proxy: ServiceProxyService
 
 
 def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
     """The planes this build has; the others get a line that says so."""
     enabled = enabled_planes(parts.configuration)
     units: list[Unit] = []
-    services = _PlaneServices(PodService(None), ImageService(None, None))
+    services = _PlaneServices(PodService(None), ImageService(None, None), ServiceProxyService(None))
     for plane in PLANES:
         if plane not in enabled:
             parts.board.add(plane, State.OFF, "switched off", is_plane=True)
@@ -198,6 +201,9 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
             units.append(unit)
         elif plane == "pods":
             services.pods, unit = _pods(parts)
+            units.append(unit)
+        elif plane == "services":
+            services.proxy, unit = _services(parts)
             units.append(unit)
         else:
             parts.board.add(plane, State.ABSENT, f"this version has no {plane} plane", is_plane=True)
@@ -216,8 +222,6 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
         tell=parts.ring.tell,
         kube=_kube(parts) if parts.configuration.images.prefetch.pods else None,
     )
-    if outside.kube is not None:
-        parts.closers.append(outside.kube.close)
     plane = wire_images(parts.configuration, outside)
     parts.puller = plane.puller
     collection = parts.board.add("image-collection", State.STARTING, "starting")
@@ -234,8 +238,29 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
     return ImageService(plane.puller, plane.images), Unit(unit.name, unit.run, unit.report, stop_s=drain_s + 5.0)
 
 
+def _services(parts: _Parts) -> tuple[ServiceProxyService, Unit]:
+    from agent.daemon.service_wiring import ServiceParts, wire_services
+
+    source = parts.configuration.services.source
+    outside = ServiceParts(
+        clock=parts.clock, tell=parts.ring.tell, kube=_kube(parts) if source == "kubernetes" else None
+    )
+    plane = wire_services(parts.configuration, outside)
+    parts.closers.append(plane.close)
+    parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
+    return ServiceProxyService(plane.view), parts.unit("services", plane.run, is_plane=True)
+
+
 def _kube(parts: _Parts) -> "KubeClient | None":
-    """A client of the API server, if this node has one. One that cannot work is told and left out."""
+    """The client of the API server, if this node has one; planes share it. One that cannot work is told, not used."""
+    if parts.kube is None:
+        parts.kube = _new_kube(parts)
+        if parts.kube is not None:
+            parts.closers.append(parts.kube.close)
+    return parts.kube
+
+
+def _new_kube(parts: _Parts) -> "KubeClient | None":
     from agent.drivers.kube.client import KubeClient
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.sources import find_access
@@ -304,6 +329,7 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
         node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running, parts.ring),
         pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
         image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
+        service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: planes.proxy,
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
     }
     server = ApiServer(

@@ -103,9 +103,9 @@ class Report:
         self._board = board
         self._name = name
 
-    def starting(self) -> None:
+    def starting(self, message: str = "starting") -> None:
         """It runs, its first sync is not over."""
-        self._set(State.STARTING, "starting")
+        self._set(State.STARTING, message)
 
     def ready(self, message: str = "") -> None:
         """It does all it shall do."""

@@ -14,7 +14,7 @@ from ipaddress import AddressValueError, IPv6Address
 from agent.model.nft_table import Family
 from agent.model.service import Address, Range
 
-__all__ = ["collapse", "endpoint_key", "read_address", "read_range", "unfit_endpoint", "whole"]
+__all__ = ["address_of", "collapse", "endpoint_key", "read_address", "read_range", "unfit_endpoint", "whole"]
 
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
 BITS = {"IPv4": 32, "IPv6": 128}
@@ -34,8 +34,7 @@ def read_address(text: str) -> Address | None:
         return None
     if packed.startswith(MAPPED):
         packed = packed[12:]
-        return Address("IPv4", ".".join(map(str, packed)), packed)
-    return Address("IPv6", str(IPv6Address(packed)), packed)
+    return address_of(packed)
 
 
 def _octets(parts: Iterable[str]) -> bytes | None:
@@ -59,6 +58,13 @@ def _packed_v6(text: str) -> bytes | None:
         return IPv6Address(text).packed
     except AddressValueError:
         return None
+
+
+def address_of(packed: bytes) -> Address:
+    """From the form the kernel has."""
+    if len(packed) == len(MAPPED) + 4:
+        return Address("IPv6", str(IPv6Address(packed)), packed)
+    return Address("IPv4", ".".join(map(str, packed)), packed)
 
 
 def read_range(text: str) -> Range | None:

@@ -8,6 +8,7 @@ Source of behaviour: IN-3, IN-19, TY-19, SY-4.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -57,10 +58,11 @@ class Desired:
         if (before.place, before.addresses) != (node.place, node.addresses):
             self.changed.update(self.fold.services)
 
-    def update(self) -> dict[ServiceKey, ServicePlan | None]:
-        """Plans that are new or different, None for those that are gone. Nothing left to look at afterwards."""
-        todo, fresh = list(self.changed), {}
-        self.changed.clear()
+    def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
+        """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed."""
+        fresh: dict[ServiceKey, ServicePlan | None] = {}
+        todo = list(islice(self.changed, most or None))
+        self.changed.difference_update(todo)
         again: set[ServiceKey] = set()
         for key in todo:
             plan = self._plan(key)

@@ -10,11 +10,10 @@ Source of behaviour: IN-5, IN-11, IN-12, SY-4.
 from collections.abc import Mapping
 
 from agent.model.finding import Finding
-from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.nft_table import Family
 from agent.model.service import Backend, PortKey, ServiceFacts, ServiceKey, SliceFacts
-from agent.services.reading_service import read_service, service_key
-from agent.services.reading_slice import read_slice
+from agent.services.reading_service import ReadService
+from agent.services.reading_slice import ReadSlice
 from agent.services.selection import merge
 
 __all__ = ["Fold"]
@@ -26,11 +25,10 @@ Findings = tuple[Finding, ...]
 class Fold:
     """Changed by the put and drop methods alone, which the plane's source task calls."""
 
-    def __init__(self, proxy_name: str = "") -> None:
+    def __init__(self) -> None:
         self.services: dict[ServiceKey, ServiceFacts] = {}
         self.refused: dict[ServiceKey, Findings] = {}
         """Services that cannot be programmed, with the reasons."""
-        self._proxy_name = proxy_name
         self._slices: dict[SliceKey, SliceFacts] = {}
         self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
         self._followers: list[set[ServiceKey]] = []
@@ -44,10 +42,9 @@ class Fold:
         self._followers.append(changed)
         return changed
 
-    def put_service(self, item: Service) -> Findings:
+    def put_service(self, item: ReadService) -> None:
         """A new or changed Service, also one that is not for us, or no longer."""
-        key = service_key(item)
-        facts, findings = read_service(item, self._proxy_name)
+        key, facts, findings = item
         if facts is None and findings:
             self.refused[key] = findings
         else:
@@ -57,7 +54,6 @@ class Fold:
         elif self.services.get(key) != facts:
             self.services[key] = facts
             self._touch(key)
-        return findings
 
     def drop_service(self, key: ServiceKey) -> None:
         """It is gone; its slices may stay a while."""
@@ -68,19 +64,12 @@ class Fold:
         if self.services.pop(key, None) is not None:
             self._touch(key)
 
-    def put_slice(self, item: EndpointSlice) -> Findings:
+    def put_slice(self, item: ReadSlice) -> None:
         """A new or changed slice; its Service may be another one than before."""
-        facts, findings = read_slice(item)
-        key = (item.metadata.namespace, item.metadata.name)
+        facts, key = item.facts, (item.namespace, item.name)
         if facts is None:
             self.drop_slice(*key)
-            return findings
-        self.put_slice_facts(facts)
-        return findings
-
-    def put_slice_facts(self, facts: SliceFacts) -> None:
-        """The same, of a slice that is read already."""
-        key = (facts.service.namespace, facts.name)
+            return
         before = self._slices.get(key)
         if before == facts:
             return

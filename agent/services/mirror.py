@@ -8,7 +8,7 @@ Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
@@ -204,21 +204,31 @@ class Mirror:
         self._node = staged.node
         self.chains = self.chains.union(one.name for one in staged.batch.chains).difference(staged.batch.gone_chains)
 
-    def content(self) -> Content:
-        """Everything that should be in the kernel, given what was committed."""
-        found: Content = {name: dict(items) for name, items in self._node.items()}
-        for one in self._services.values():
+    def content(self, staged: Staged | None = None) -> Content:
+        """Everything that should be in the kernel: what was committed, and on top what is staged."""
+        if staged is None:
+            staged = Staged(Batch(), {}, {}, self._node)
+        found: Content = {name: dict(items) for name, items in staged.node.items()}
+        for one in self._all(staged):
             _collect(found, elements_of(one.plan, one.slots))
-        for name, item in self._shared:
-            found.setdefault(name, {})[item] = None
+        for item in {*self._shared, *staged.shared}:
+            if self._shared.get(item, 0) + staged.shared.get(item, 0) > 0:
+                found.setdefault(item[0], {})[item[1]] = None
         return found
 
-    def repair(self, state: TableState) -> Batch:
-        """From what is in the kernel to what was committed (NF-8, NF-64, SY-10)."""
-        changes = difference(state.content, self.content())
-        for one in self._services.values():
+    def _all(self, staged: Staged) -> Iterator[Programmed]:
+        for key, one in self._services.items():
+            if key not in staged.services:
+                yield one
+        for after in staged.services.values():
+            if after is not None:
+                yield after
+
+    def repair(self, state: TableState, staged: Staged | None = None) -> Batch:
+        """From what is in the kernel to what should be (NF-8, NF-64, SY-10)."""
+        changes = difference(state.content, self.content(staged))
+        for one in self._all(staged or Staged(Batch(), {}, {}, self._node)):
             changes.chains.update((chain.name, chain) for chain in chains_of(one.plan, one.slots))
-        self.chains = state.chains
         return changes.batch(state.chains)
 
     def committed_chains(self, batch: Batch) -> None:

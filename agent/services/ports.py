@@ -10,7 +10,7 @@ from typing import Protocol
 
 from agent.model.nft_table import Batch, TableState
 
-__all__ = ["RuleTable"]
+__all__ = ["Clock", "RuleTable"]
 
 
 class RuleTable(Protocol):
@@ -30,3 +30,11 @@ class RuleTable(Protocol):
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters."""
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now_s(self) -> float: ...
+    def wall_s(self) -> float: ...
+    async def sleep(self, duration_s: float) -> None: ...

@@ -9,7 +9,7 @@ Source of behaviour: IN-1 to IN-3, IN-13, IN-14, IN-16, TY-6.
 
 import re
 from collections.abc import Collection, Iterable
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.kube_objects import Service, ServicePort, ServiceSpec
@@ -18,7 +18,7 @@ from agent.model.service import Address, FamilyPart, PortFacts, Protocol, Range,
 from agent.services.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.options import read_options
 
-__all__ = ["read_service", "service_key"]
+__all__ = ["ReadService", "read_service"]
 
 TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 POLICIES = ("Cluster", "Local")
@@ -42,8 +42,20 @@ def service_key(item: Service) -> ServiceKey:
     return ServiceKey(item.metadata.namespace, item.metadata.name)
 
 
-def read_service(item: Service, proxy_name: str = "") -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
-    """None without findings: it is not for us. None with findings: it cannot be programmed."""
+class ReadService(NamedTuple):
+    """A Service that was read. No `facts`: it is not for us, or, if there are findings, it cannot be programmed."""
+
+    key: ServiceKey
+    facts: ServiceFacts | None
+    findings: tuple[Finding, ...]
+
+
+def read_service(item: Service, proxy_name: str = "") -> ReadService:
+    """Everything of it that matters. `proxy_name` is the value of the label of Services that are ours (IN-1)."""
+    return ReadService(service_key(item), *_read(item, proxy_name))
+
+
+def _read(item: Service, proxy_name: str) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
     labels = item.metadata.labels
     if (labels.proxy_name if labels is not None else None) != (proxy_name or None):
         return None, ()

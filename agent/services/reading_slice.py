@@ -9,7 +9,7 @@ Source of behaviour: IN-5 to IN-8, IN-10, IN-11, IN-13, IN-15.
 from collections.abc import Sequence
 from functools import lru_cache
 from sys import intern
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from agent.model.kube_objects import Endpoint, EndpointPort, EndpointSlice, Hint
 from agent.model.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
 from agent.services.addresses import endpoint_key, read_address, unfit_endpoint
 
-__all__ = ["read_slice", "slice_key", "with_defaults"]
+__all__ = ["ReadSlice", "read_slice", "with_defaults"]
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 HIGHEST_PORT = 65535
@@ -26,19 +26,31 @@ HIGHEST_PORT = 65535
 MOST_FINDINGS = 5
 
 
-def slice_key(item: EndpointSlice) -> tuple[ServiceKey, str]:
-    """The Service it belongs to and its own name. A slice without that label belongs to the Service named ""."""
+class ReadSlice(NamedTuple):
+    """A slice that was read. No `facts`: nothing in it is for us.
+
+    The findings say what is wrong with it, not what is merely for somebody else.
+    """
+
+    namespace: str
+    name: str
+    facts: SliceFacts | None
+    findings: tuple[Finding, ...]
+
+
+def read_slice(item: EndpointSlice) -> ReadSlice:
+    """Everything of it that matters, so that the object itself may go."""
+    facts, findings = _read(item)
+    return ReadSlice(item.metadata.namespace, item.metadata.name, facts, findings)
+
+
+def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
     labels = item.metadata.labels
-    service = labels.service_name if labels is not None else None
-    return ServiceKey(intern(item.metadata.namespace), intern(service or "")), item.metadata.name
-
-
-def read_slice(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
-    """None: nothing in it is for us. The findings say what is wrong with it, not what is merely for somebody else."""
-    if item.metadata.labels is not None and item.metadata.labels.headless is not None:
+    if labels is not None and labels.headless is not None:
         return None, ()
     findings: list[Finding] = []
-    key, name = slice_key(item)
+    service = labels.service_name if labels is not None else None
+    key, name = ServiceKey(intern(item.metadata.namespace), intern(service or "")), item.metadata.name
     where = f"EndpointSlice {item.metadata.namespace}/{name}"
     if not key.name:
         findings.append(Finding(where, "", "has no label kubernetes.io/service-name; it is ignored"))

@@ -10,14 +10,16 @@ from typing import Any
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
+from agent.services.reading_service import ReadService, read_service
+from agent.services.reading_slice import ReadSlice, read_slice
 
 
-def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> Service:
+def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> ReadService:
     """A Service with the port 80/TCP named http unless `ports` says otherwise. `meta` and `status` are taken out."""
     meta: Mapping[str, Any] = spec.pop("meta", {})
     status: Mapping[str, Any] = spec.pop("status", {})
     ports = spec.pop("ports", [{"name": "http", "protocol": "TCP", "port": 80}])
-    return msgspec.convert(
+    item = msgspec.convert(
         {
             "metadata": {"name": name, "namespace": namespace, **meta},
             "spec": {"clusterIP": ip, "ports": ports, **spec},
@@ -25,6 +27,7 @@ def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96
         },
         Service,
     )
+    return read_service(item)
 
 
 def make_slice(
@@ -35,14 +38,14 @@ def make_slice(
     name: str = "",
     ports: Iterable[Mapping[str, Any]] = ({"name": "http", "protocol": "TCP", "port": 8080},),
     family: str = "",
-) -> EndpointSlice:
+) -> ReadSlice:
     """An EndpointSlice; an endpoint is an address, or a mapping with `ip` and the fields of the API."""
     endpoints = []
     for one in addresses:
         fields = {"ip": one} if isinstance(one, str) else dict(one)
         endpoints.append({"addresses": [fields.pop("ip")], **fields})
     kind = family or ("IPv6" if endpoints and ":" in endpoints[0]["addresses"][0] else "IPv4")
-    return msgspec.convert(
+    item = msgspec.convert(
         {
             "metadata": {
                 "name": name or f"{service}-1",
@@ -55,3 +58,4 @@ def make_slice(
         },
         EndpointSlice,
     )
+    return read_slice(item)

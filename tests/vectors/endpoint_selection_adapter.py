@@ -22,14 +22,15 @@ def cases(document: dict) -> Iterator[tuple[str, str, dict, dict]]:
 
 
 def check(_kind: str, given: dict, expect: dict) -> None:
-    service, findings = read_service(msgspec.convert(given["service"], Service))
-    assert service is not None, findings
+    read = read_service(msgspec.convert(given["service"], Service))
+    service = read.facts
+    assert service is not None, read.findings
     family = given["ipFamily"]
     part = service.part(family)
     assert part is not None
     wanted = PortKey(given["port"]["name"], given["port"]["protocol"])
     (port,) = [one for one in service.ports if one.key == wanted]
-    slices = [read_slice(msgspec.convert(one, EndpointSlice))[0] for one in given["endpointSlices"]]
+    slices = [read_slice(msgspec.convert(one, EndpointSlice)).facts for one in given["endpointSlices"]]
     mine = sorted(
         (one for one in slices if one is not None and one.service == service.key and one.family == family),
         key=lambda one: one.name,

@@ -13,7 +13,8 @@ from agent.model.kube_objects import EndpointSlice, Service
 from agent.services.addresses import read_address
 from agent.services.desired import Desired, NodeFacts
 from agent.services.frontends import Frontend, PortPlan, ServicePlan, lists_of, port_name
-from agent.services.reading_slice import with_defaults
+from agent.services.reading_service import read_service
+from agent.services.reading_slice import read_slice, with_defaults
 from agent.services.selection import Place
 
 ORDER = ("service", "protocol", "kind", "ip")
@@ -32,9 +33,9 @@ def check(_kind: str, given: dict, expect: dict) -> None:
         mine = tuple(one for one in addresses if one is not None and one.family == family)
         desired = Desired(family, NodeFacts(Place(node["name"], node["zone"] or ""), mine))
         for item in given["services"]:
-            desired.fold.put_service(msgspec.convert(item, Service))
+            desired.fold.put_service(read_service(msgspec.convert(item, Service)))
         for item in given["endpointSlices"]:
-            desired.fold.put_slice(with_defaults(msgspec.convert(item, EndpointSlice)))
+            desired.fold.put_slice(read_slice(with_defaults(msgspec.convert(item, EndpointSlice))))
         desired.update()
         half = _half(desired)
         if half["clusterIPs"]:

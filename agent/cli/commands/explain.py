@@ -4,6 +4,7 @@
 import click
 
 from agent.cli.client import connected
+from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
 from agent.cli.image_text import stage_line
 from agent.cli.options import output_option
@@ -19,6 +20,7 @@ def explain() -> None:
     """Say why things are as they are."""
 
 
+explain.add_command(route)
 explain.add_command(hints)
 explain.add_command(spread)
 

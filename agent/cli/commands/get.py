@@ -20,10 +20,17 @@ from agent.cli.listings import (
 )
 from agent.cli.options import output_option
 from agent.cli.render import print_listing
+from agent.cli.service_listings import (
+    SERVICE_COLUMNS,
+    list_endpoints,
+    list_rules,
+    list_services,
+    service_name,
+)
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing
 from agent.model.exit_codes import NOT_FOUND
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
 __all__ = ["get"]
 
@@ -36,6 +43,9 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
     "images": list_images,
     "pulls": list_pulls,
     "mirrors": list_mirrors,
+    "services": list_services,
+    "endpoints": list_endpoints,
+    "rules": list_rules,
     "events": list_events,
 }
 
@@ -74,10 +84,10 @@ def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> li
 @click.argument("kind", metavar="NOUN", shell_complete=complete_noun)
 @click.argument("name", required=False, shell_complete=complete_name)
 @output_option()
-@click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods, pulls, events).")
+@click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods, pulls, services, events).")
 @click.pass_obj
 def get(session: Session, kind: str, name: str | None, output: str, *, watch: bool) -> None:
-    """List nodes, planes, pods, containers, images, pulls, mirrors or events; with NAME, that one."""
+    """List nodes, planes, pods, containers, images, pulls, mirrors, services, endpoints, rules or events."""
     kind = noun(kind)
     with connected(session) as daemon:
         if watch:
@@ -105,10 +115,16 @@ def follow(daemon: Client, kind: str, output: str, session: Session) -> None:
         for step in daemon.follow("kepd.v1.ImageService/WatchImagePulls", wanted, image_pb2.WatchImagePullsResponse):
             if step.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
                 print_listing(Listing("Pull", [step.pull], PULL_COLUMNS, pull_name), output, session)
+    elif kind == "services":
+        sought = service_proxy_pb2.WatchServicesRequest()
+        path = "kepd.v1.ServiceProxyService/WatchServices"
+        for turn in daemon.follow(path, sought, service_proxy_pb2.WatchServicesResponse):
+            if turn.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
+                print_listing(Listing("Service", [turn.service], SERVICE_COLUMNS, service_name), output, session)
     elif kind == "events":
         asked = node_pb2.WatchEventsRequest()
         for news in daemon.follow("kepd.v1.NodeService/WatchEvents", asked, node_pb2.WatchEventsResponse):
             if news.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
                 print_listing(Listing("Event", [news.event], EVENT_COLUMNS, event_name), output, session)
     else:
-        raise click.UsageError("only pods, pulls and events can be watched")
+        raise click.UsageError("only pods, pulls, services and events can be watched")

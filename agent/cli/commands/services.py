@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl rules`, `diff`, `trace` and `explain route`: what is in the kernel, and where a packet would go.
+
+Owns: the questions asked, exit codes (0 equal or arrives, 1 different or does not, 2 wrong input), and the text.
+Never: computes; the services plane answers.
+"""
+
+import re
+
+import click
+
+from agent.cli.client import connected
+from agent.cli.options import output_option
+from agent.cli.render import print_listing, print_message
+from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, rules_listing
+from agent.cli.session import Session
+from agent.cli.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
+__all__ = ["diff", "route", "rules", "trace"]
+
+TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
+
+DIFFERENCE_COLUMNS: Columns[pb.RuleDifference] = (
+    Column("FAMILY", lambda one: one.family),
+    Column("MAP", lambda one: one.map),
+    Column("KEY", lambda one: one.key),
+    Column("SHOULD BE", lambda one: one.desired or "absent"),
+    Column("IS", lambda one: one.actual or "absent"),
+)
+
+
+@click.command()
+@click.argument("service", metavar="[NAMESPACE/NAME]", default="")
+@click.option("--desired", is_flag=True, help="What should be there, without a look at the kernel.")
+@output_option()
+@click.pass_obj
+def rules(session: Session, service: str, output: str, *, desired: bool) -> None:
+    """The elements of our nftables maps, of one Service or of all."""
+    with connected(session) as daemon:
+        listing = rules_listing(daemon, service, is_desired=desired)
+    print_listing(listing, output, session)
+
+
+@click.command()
+@output_option()
+@click.pass_context
+def diff(ctx: click.Context, output: str) -> None:
+    """What should be in the kernel against what is. Exit code 0: the same, 1: different."""
+    session: Session = ctx.obj
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/DiffRules", pb.DiffRulesRequest(), pb.DiffRulesResponse)
+    listing = Listing(
+        "RuleDifference",
+        answer.differences,
+        DIFFERENCE_COLUMNS,
+        lambda one: f"rule/{one.map}/{one.key}",
+        "no difference",
+    )
+    print_listing(listing, output, session)
+    ctx.exit(1 if answer.differences else 0)
+
+
+@click.command()
+@click.option("--from", "source", required=True, metavar="IP", help="Where the connection comes from.")
+@click.option("--to", "target", required=True, metavar="IP:PORT", help="Where it goes; IPv6 in brackets.")
+@click.option("--protocol", default="TCP", show_default=True, help="TCP, UDP or SCTP.")
+@click.option("--kernel", is_flag=True, help="Through the elements the kernel has now.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel: bool, output: str) -> None:
+    """Follow a new connection through the rules. Exit code 0: it reaches an endpoint, 1: it does not."""
+    found = TARGET.fullmatch(target)
+    if found is None:
+        raise click.BadParameter(f'"{target}": right is IP:PORT, for instance 10.96.0.10:80 or [fd00::10]:80')
+    address, port = (found["v6"], found["v6_port"]) if found["v6"] else (found["v4"], found["v4_port"])
+    request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol, kernel=kernel)
+    setattr(request, "from", source)
+    session: Session = ctx.obj
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
+    if output == "table":
+        for step in answer.steps:
+            click.echo(f"{step.place}: {step.found}  ({step.rule})")
+        click.echo(f"=> {answer.verdict}" + (f" to one of {', '.join(answer.targets)}" if answer.targets else ""))
+        if answer.masquerade:
+            click.echo(f"   masqueraded: {answer.masquerade}")
+    else:
+        print_message(answer, output)
+    ctx.exit(0 if answer.verdict == "dnat" else 1)
+
+
+@click.command()
+@click.argument("service", metavar="NAMESPACE/NAME[:PORT]")
+@output_option("table", "wide", "json", "yaml")
+@click.pass_obj
+def route(session: Session, service: str, output: str) -> None:
+    """Where the traffic of a Service goes from this node, and why each endpoint is used or not."""
+    name, sign, port = service.partition(":")
+    request = pb.ExplainRouteRequest(service=name)
+    if sign:
+        request.port = port
+    with connected(session) as daemon:
+        answer = daemon.call(f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
+    if output in ("json", "yaml"):
+        print_message(answer, output)
+        return
+    for line in answer.lines:
+        click.echo(line)
+    columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
+    print_listing(
+        Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints"),
+        output,
+        session,
+    )

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services, EndpointSlices, this node and the Service networks as an API server tells them.
+
+Owns: what is followed with which selectors, and handing the news to the intake of the services plane.
+Never: judges objects. While the server is silent everything stays as it was.
+Source of behaviour: IN-1, IN-18, SY-11.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TypeVar
+
+import structlog
+
+from agent.drivers.kube.client import KubeClient
+from agent.drivers.kube.decoding import ApiObject
+from agent.drivers.kube.resource import (
+    ENDPOINT_SLICES,
+    NODES,
+    SERVICE_CIDRS,
+    SERVICES,
+    Change,
+    Changed,
+    Disconnected,
+    Malformed,
+    News,
+    Replaced,
+    Resource,
+    Resumed,
+)
+from agent.model.kube_objects import Node, Service, ServiceCidr
+from agent.services.intake import Intake
+from agent.services.reading_service import ReadService, read_service
+from agent.services.reading_slice import read_slice
+
+__all__ = ["KubeServices"]
+
+log = structlog.get_logger(plane="services")
+
+T = TypeVar("T")
+K = TypeVar("K", bound=ApiObject)
+
+PROXY_LABEL = "service.kubernetes.io/service-proxy-name"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+# The Node may be created after us; then its addresses come late.
+NODE_WAIT_S = 30.0
+
+
+class KubeServices:
+    """One cluster."""
+
+    def __init__(self, client: KubeClient, intake: Intake, node: str, proxy_name: str = "") -> None:
+        self._client = client
+        self._intake = intake
+        self._proxy_name = proxy_name
+        ours = f"{PROXY_LABEL}={proxy_name}" if proxy_name else f"!{PROXY_LABEL}"
+        self._services = SERVICES.narrowed(field_selector="spec.clusterIP!=None", label_selector=ours)
+        self._slices = ENDPOINT_SLICES.narrowed(label_selector=f"!{HEADLESS_LABEL}")
+        self._node = NODES.narrowed(field_selector=f"metadata.name={node}")
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_services(), name="follow-services")
+            group.create_task(self._follow_slices(), name="follow-slices")
+            group.create_task(self._follow_node(), name="follow-node")
+            group.create_task(self._follow_cidrs(), name="follow-service-cidrs")
+            group.create_task(self._give_up_on_node(), name="wait-for-node")
+
+    async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
+        """Only news of objects; the rest is told here."""
+        async with aclosing(self._client.follow(resource, convert)) as news:
+            async for one in news:
+                match one:
+                    case Malformed(key=key, text=text, is_gone=False):
+                        self._intake.unreadable(kind, key.namespace, key.name, text)
+                    case Disconnected():
+                        log.warning("service_watch_lost", kind=kind, error=one.reason)
+                    case Resumed():
+                        log.info("service_watch_resumed", kind=kind)
+                    case Replaced() | Changed():
+                        yield one
+                    case _:
+                        pass
+
+    async def _follow_services(self) -> None:
+        def read(item: Service) -> ReadService:
+            return read_service(item, self._proxy_name)
+
+        async for one in self._news(self._services, read, "Service"):
+            match one:
+                case Replaced(items=items, unreadable=unreadable):
+                    self._intake.replace_services(items, {(key.namespace, key.name) for key in unreadable})
+                case Changed(change=Change.DELETED, object=item):
+                    self._intake.drop_service(*item.key)
+                case Changed(object=item):
+                    self._intake.put_service(item)
+
+    async def _follow_slices(self) -> None:
+        async for one in self._news(self._slices, read_slice, "EndpointSlice"):
+            match one:
+                case Replaced(items=items, unreadable=unreadable):
+                    self._intake.replace_slices(items, {(key.namespace, key.name) for key in unreadable})
+                case Changed(change=Change.DELETED, object=item):
+                    self._intake.drop_slice(item.namespace, item.name)
+                case Changed(object=item):
+                    self._intake.put_slice(item)
+
+    async def _follow_node(self) -> None:
+        def same(item: Node) -> Node:
+            return item
+
+        async for one in self._news(self._node, same, "Node"):
+            match one:
+                case Replaced(items=items):
+                    if items:
+                        self._intake.set_node(items[0])
+                case Changed(change=Change.DELETED):
+                    self._intake.set_node(None)
+                case Changed(object=node):
+                    self._intake.set_node(node)
+
+    async def _follow_cidrs(self) -> None:
+        known: dict[str, tuple[str, ...]] = {}
+
+        def same(item: ServiceCidr) -> ServiceCidr:
+            return item
+
+        async for one in self._news(SERVICE_CIDRS, same, "ServiceCIDR"):
+            match one:
+                case Replaced(items=items):
+                    known = {item.metadata.name: item.spec.cidrs or () for item in items}
+                case Changed(change=Change.DELETED, object=item):
+                    known.pop(item.metadata.name, None)
+                case Changed(object=item):
+                    known[item.metadata.name] = item.spec.cidrs or ()
+            self._intake.set_service_ranges(text for cidrs in known.values() for text in cidrs)
+
+    async def _give_up_on_node(self) -> None:
+        """IN-18: without its Node object the plane starts all the same."""
+        await asyncio.sleep(NODE_WAIT_S)
+        if "node" in self._intake.missing:
+            log.warning("node_object_missing", waited_s=NODE_WAIT_S, effect="no zone, no node ports until it appears")
+            self._intake.complete("node")

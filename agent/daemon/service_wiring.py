@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane put together: source, intake, tables, and what follows a sync.
+
+Owns: which part gets what, and the conversions between configuration and plane.
+Never: decides anything at run time. wiring.py calls this once.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agent.config.document import Configuration
+from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.service_manifests import ServiceObjects, read_service_objects
+from agent.daemon.service_source import KubeServices
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.interfaces.driver import Interfaces
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.nft.driver import NftTable
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.nft_table import Family
+from agent.model.quantity import parse_quantity
+from agent.services.addresses import address_of
+from agent.services.intake import Intake
+from agent.services.node_state import NodeSettings
+from agent.services.pace import Periods
+from agent.services.plane import ServicesPlane
+from agent.services.reading_service import read_service
+from agent.services.reading_slice import read_slice
+from agent.services.view import ServicesView
+from agent.topology.capacity import CapacityFilter
+from agent.topology.standalone import HintOptions
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+
+__all__ = ["ServiceParts", "ServiceUnit", "wire_services"]
+
+log = structlog.get_logger(plane="services")
+
+KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """What the plane stands on."""
+
+    clock: SystemClock
+    tell: Callable[[Event], None]
+    kube: "KubeClient | None" = None
+    opens: Callable[[Family], NftTable] = NftTable
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUnit:
+    """What others use of it."""
+
+    plane: ServicesPlane
+    view: ServicesView
+    source: "ManifestServices | KubeServices"
+    run: Callable[[Report], Awaitable[None]]
+    apply: Callable[[Configuration], None]
+    close: Callable[[], Awaitable[None]]
+
+
+def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
+    """Make the plane."""
+    current = [configuration]
+    settings = node_settings(configuration)
+    waits_for = {"services", "slices"}
+    if any("/" in text for text in configuration.services.node_port_addresses):
+        waits_for.add("interfaces")
+    if parts.kube is not None:
+        waits_for.add("node")
+    intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    tables = {family: parts.opens(family) for family in families()}
+    plane = ServicesPlane(
+        intake,
+        tables,
+        clock=parts.clock,
+        tell=parts.tell,
+        periods=lambda: periods(current[0]),
+        repairs=lambda: current[0].services.tamper_repair,
+    )
+    name = configuration.node.name
+    source: ManifestServices | KubeServices
+    if parts.kube is not None:
+        source = KubeServices(parts.kube, intake, name, configuration.services.proxy_name)
+    else:
+        source = ManifestServices(lambda: current[0], intake)
+
+    async def run(report: Report) -> None:
+        with held_plane_lock("services", f"network namespace {os.stat('/proc/self/ns/net').st_ino}"):  # noqa: PTH116
+            async with asyncio.TaskGroup() as group:
+                group.create_task(source.run(), name="services-source")
+                group.create_task(_follow_interfaces(intake), name="services-interfaces")
+                group.create_task(plane.run(report), name="services-plane")
+
+    def apply(changed: Configuration) -> None:
+        current[0] = changed
+        intake.apply(node_settings(changed))
+
+    async def close() -> None:
+        for table in tables.values():
+            await table.close()
+
+    return ServiceUnit(plane, ServicesView(plane, tables), source, run, apply, close)
+
+
+def families() -> tuple[Family, ...]:
+    """Those this host has (IN-20)."""
+    disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+    if not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1"):
+        log.info("ipv6_disabled", effect="only IPv4 Services are programmed", v=0)
+        return ("IPv4",)
+    return ("IPv4", "IPv6")
+
+
+def node_settings(configuration: Configuration) -> NodeSettings:
+    """The plane's part of the document."""
+    services, node = configuration.services, configuration.node
+    detect = services.detect_local
+    return NodeSettings(
+        node=node.name,
+        addresses=tuple(node.addresses),
+        labels=dict(node.labels),
+        detect_mode=detect.mode,
+        cluster_ranges=tuple(detect.cluster_cidrs),
+        interface=detect.interface,
+        interface_prefix=detect.interface_prefix,
+        node_port_addresses=tuple(services.node_port_addresses),
+        service_ranges=tuple(services.service_cidrs),
+        masquerades_all=services.masquerade_all,
+        mark=1 << services.masquerade_bit,
+        rejects_with_reset=services.reject_with == "auto",
+        drops_invalid=services.drop_invalid,
+        counts_endpoints=services.counters.endpoints,
+    )
+
+
+def periods(configuration: Configuration) -> Periods:
+    """The timing of syncs."""
+    services = configuration.services
+    if services.profile == "kube-proxy":
+        return KUBE_PROXY_PERIODS
+    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period)
+
+
+def hint_options(configuration: Configuration) -> HintOptions:
+    """`services.hints`."""
+    hints = configuration.services.hints
+    return HintOptions(
+        mode=hints.mode,  # type: ignore[arg-type]
+        zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
+        overload_threshold=hints.overload_threshold,
+        capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
+        is_sticky=hints.sticky,
+    )
+
+
+async def _follow_interfaces(intake: Intake) -> None:
+    async for packed in Interfaces().snapshots():
+        intake.set_interfaces(address_of(one) for one in packed)
+
+
+class ManifestServices:
+    """Services from the manifest directory."""
+
+    def __init__(self, configuration: Callable[[], Configuration], intake: Intake) -> None:
+        self._configuration = configuration
+        self._intake = intake
+        self.objects = ServiceObjects()
+
+    async def run(self) -> None:
+        """For ever."""
+        configuration = self._configuration()
+
+        def timing() -> tuple[float, float]:
+            now = self._configuration().manifests
+            return now.rescan, now.debounce
+
+        directory = ManifestDirectory(Path(configuration.manifests.directory), timing)
+        async for snapshot in directory.snapshots():
+            if snapshot.unread and not self._intake.arrived.is_set():
+                continue
+            await self.take(snapshot.files)
+
+    async def take(self, files: Mapping[str, bytes]) -> None:
+        """These files and no others."""
+        options = hint_options(self._configuration())
+        self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
+        self._intake.complain(self.objects.findings)
+        name = self._configuration().node.name
+        own = [one for one in self.objects.nodes if one.metadata.name == name]
+        self._intake.set_node(own[0] if own else None)
+        self._intake.set_service_ranges(self.objects.service_ranges)
+        self._intake.replace_slices(map(read_slice, self.objects.slices))
+        proxy_name = self._configuration().services.proxy_name
+        self._intake.replace_services(read_service(one, proxy_name) for one in self.objects.services)

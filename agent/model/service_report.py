@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the services plane tells about itself: Services, endpoints, rules, a packet's way.
+
+Owns: the values that API and CLI show. Everything is text or a number, ready to be read.
+Never: decides; the plane's view makes these from the same plans that were programmed.
+"""
+
+from dataclasses import dataclass
+
+from agent.model.service import ServiceKey
+
+__all__ = [
+    "EndpointReport",
+    "PortReport",
+    "ProgrammedService",
+    "RouteReport",
+    "RuleChange",
+    "RuleReport",
+    "ServiceReport",
+    "TraceReport",
+    "TraceStep",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgrammedService:
+    """A Service that was written to the kernel, and by which sync; the report is made for those who look."""
+
+    key: ServiceKey
+    sync: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortReport:
+    """One port in one family. `used` of `total` endpoints get its traffic; `verdict` is there if none does."""
+
+    family: str
+    name: str
+    protocol: str
+    port: int
+    node_port: int
+    total: int
+    used: int
+    mode: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceReport:
+    """One Service."""
+
+    namespace: str
+    name: str
+    type: str
+    cluster_ips: tuple[str, ...] = ()
+    external_ips: tuple[str, ...] = ()
+    ports: tuple[PortReport, ...] = ()
+    affinity_s: int = 0
+    policies: str = ""
+    findings: tuple[str, ...] = ()
+    is_programmed: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointReport:
+    """One endpoint of one port. `reason` says why it is used or not, `rule` by which rule."""
+
+    namespace: str
+    service: str
+    port: str
+    protocol: str
+    family: str
+    endpoint: str
+    node: str
+    state: str
+    zones: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    is_used: bool = False
+    is_used_locally: bool = False
+    rule: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleReport:
+    """An element of a map."""
+
+    family: str
+    map: str
+    key: str
+    data: str
+    service: str = ""
+    packets: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChange:
+    """An element that differs between what should be and what is. Empty: not there."""
+
+    family: str
+    map: str
+    key: str
+    desired: str
+    actual: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """One look into a map."""
+
+    place: str
+    found: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReport:
+    """A packet's way."""
+
+    verdict: str
+    targets: tuple[str, ...]
+    masquerade: str
+    steps: tuple[TraceStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteReport:
+    """Where the traffic of a service port goes, and why: lines of text and the endpoints."""
+
+    lines: tuple[str, ...]
+    endpoints: tuple[EndpointReport, ...]

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the kernel's table of one family as it should be.
+
+Owns: the loop of one family: plan what changed, write the difference in one transaction, read the table again after
+any failure, set aside the Service that the kernel refuses, repair what somebody else changed. Its unit in the task
+tree is the plane's; the two families share nothing but the objects.
+Never: decides what belongs in the table; desired.py and mirror.py do. Leaves the rules in place at the end (SY-13).
+Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_table import TableState
+from agent.model.service import ServiceKey, ServiceOptions
+from agent.services.desired import Desired
+from agent.services.frontends import ServicePlan
+from agent.services.mirror import Mirror
+from agent.services.node_state import FamilyFacts, node_content
+from agent.services.pace import Pace, Periods
+from agent.services.ports import Clock, RuleTable
+from agent.services.structure import replacement_text, structure_damage, structure_text
+
+__all__ = ["FamilySync", "SyncReport", "SyncWatcher"]
+
+log = structlog.get_logger(plane="services")
+
+# More at once would hold up the event loop; the rest follows after a breath.
+MOST_AT_ONCE = 200
+LONGEST_WATCH_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """One sync that worked. `changed` are the Services that were looked at; with `is_full`, everything was."""
+
+    changed: Mapping[ServiceKey, ServicePlan | None]
+    elements: int
+    duration_s: float
+    is_full: bool
+
+
+class SyncWatcher(Protocol):
+    """Who hears how it goes."""
+
+    def synced(self, family: str, report: SyncReport) -> None: ...
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float) -> None: ...
+    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
+    def repaired(self, family: str, sentence: str, elements: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Todo:
+    """What was planned and is not in the kernel yet."""
+
+    plans: dict[ServiceKey, ServicePlan | None] = field(default_factory=dict)
+    node: bool = False
+
+
+class FamilySync:
+    """One family. `periods` is asked anew each time: a reload changes it."""
+
+    def __init__(
+        self,
+        desired: Desired,
+        facts: FamilyFacts,
+        table: RuleTable,
+        watcher: SyncWatcher,
+        *,
+        clock: Clock,
+        periods: Callable[[], Periods] = Periods,
+        repairs: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.desired = desired
+        self.mirror = Mirror()
+        self.quarantine: dict[ServiceKey, str] = {}
+        self.pending_since_s: float | None = None
+        """When the oldest change came that is not in the kernel yet (HL-2)."""
+        self.updated_s: float = clock.wall_s()
+        self.is_synced = False
+        self._facts = facts
+        self._table = table
+        self._watcher = watcher
+        self._clock = clock
+        self._periods = periods
+        self._repairs = repairs
+        self._todo = _Todo(node=True)
+        self._pace = Pace()
+        self._is_known = False
+        self._tampered = ""
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"FamilySync({self.desired.family}, {len(self.mirror)} services, {self._pace})"
+
+    @property
+    def facts(self) -> FamilyFacts:
+        """What this node is like, for this family."""
+        return self._facts
+
+    def set_facts(self, facts: FamilyFacts) -> None:
+        """The node changed."""
+        if facts == self._facts:
+            return
+        if facts.table != self._facts.table:
+            self._is_known = False
+        self._facts = facts
+        self._todo.node = True
+        self.desired.set_node(facts.node)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something may have changed."""
+        if self.pending_since_s is None:
+            self.pending_since_s = self._clock.wall_s()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(), name=f"services-watch-{self.desired.family}")
+            group.create_task(self._loop(), name=f"services-sync-{self.desired.family}")
+
+    async def _loop(self) -> None:
+        while True:
+            await self._until_due()
+            self._wake.clear()
+            await self.sync()
+
+    async def _until_due(self) -> None:
+        """Until there is something to do, and long enough after the last time."""
+        latest_s = self._pace.latest_s(self._periods(), len(self.quarantine)) - self._clock.now_s()
+        if latest_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if latest_s == float("inf") else latest_s):
+                    await self._wake.wait()
+        pause_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
+        if pause_s > 0:
+            await self._clock.sleep(pause_s)
+
+    async def sync(self) -> None:
+        """One run; a failure is told and leaves everything planned as it was."""
+        began_s = self._clock.now_s()
+        is_due = self._pace.latest_s(self._periods(), 0) <= began_s
+        is_full = is_due or not self._is_known
+        self._release(began_s)
+        await self._plan()
+        changed = dict(self._todo.plans)
+        try:
+            elements = await (self._reconcile() if is_full else self._increment())
+        except NftFailed as error:
+            self._is_known = False
+            self._pace = self._pace.failed(self._clock.now_s(), self._clock.now_s() - began_s)
+            retry_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
+            self._watcher.sync_failed(self.desired.family, error, retry_s=retry_s)
+            return
+        took_s = self._clock.now_s() - began_s
+        self._pace = self._pace.succeeded(self._clock.now_s(), took_s, was_full=is_full)
+        self.updated_s = self._clock.wall_s()
+        self.pending_since_s = self.updated_s if self._wake.is_set() else None
+        self.is_synced = True
+        if self._tampered:
+            self._watcher.repaired(self.desired.family, self._tampered, elements)
+            self._tampered = ""
+        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full))
+
+    def _release(self, now_s: float) -> None:
+        """Services that were set aside are tried again when their time has come."""
+        if self.quarantine and self._pace.latest_s(self._periods(), len(self.quarantine)) <= now_s:
+            for key in self.quarantine:
+                self._todo.plans.setdefault(key, self.desired.plan_of(key))
+            self.quarantine.clear()
+
+    async def _plan(self) -> None:
+        """Look at what changed, with a breath between so many Services."""
+        while self.desired.changed:
+            fresh = self.desired.update(MOST_AT_ONCE)
+            self._todo.plans.update(fresh)
+            for key in fresh:
+                self.quarantine.pop(key, None)
+            await asyncio.sleep(0)
+
+    def _options(self, key: ServiceKey) -> ServiceOptions | None:
+        service = self.desired.fold.services.get(key)
+        return service.options if service is not None else None
+
+    async def _increment(self) -> int:
+        """The usual case: what changed, on top of a table that is known."""
+        node = node_content(self._facts.node) if self._todo.node else None
+        staged = self.mirror.stage(self._todo.plans, self._options, node)
+        await self._table.apply(staged.batch)
+        self.mirror.commit(staged)
+        self._todo = _Todo()
+        return staged.batch.size
+
+    async def _reconcile(self) -> int:
+        """Read what is there and write the difference, whatever it is."""
+        state = await self._standing_table()
+        if state is None:
+            self._todo.plans.clear()
+            return 0
+        plans, todo = self._todo.plans, self._todo
+        self.mirror.adopt(state)
+        try:
+            return await self._bring_about(state, plans)
+        except Refused as error:
+            log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
+            self._todo = todo
+            return await self._isolate(plans)
+        finally:
+            self.mirror.forget_dump()
+
+    async def _bring_about(self, state: TableState, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
+        staged = await asyncio.to_thread(self.mirror.stage, plans, self._options, node_content(self._facts.node))
+        is_fresh = not len(self.mirror) and not any(state.content.values())
+        # Onto an empty table the difference is everything, which is staged already.
+        trial = staged.batch if is_fresh else await asyncio.to_thread(self.mirror.repair, state, staged)
+        await self._table.apply(trial)
+        self.mirror.commit(staged)
+        self.mirror.committed_chains(trial)
+        self._todo = _Todo()
+        self._is_known = True
+        return trial.size
+
+    async def _standing_table(self) -> TableState | None:
+        """Our table as it should be made, whether it was there or not; None where nothing asks for one."""
+        table = self._facts.table
+        state = await self._table.read()
+        if state is None:
+            if not self._is_wanted():
+                return None
+            await self._table.load(structure_text(table))
+            state = await self._table.read()
+        damage = structure_damage(table, state) if state is not None else "it is gone again"
+        if damage:
+            log.warning("service_table_replaced", family=self.desired.family, reason=damage, v=0)
+            await self._table.load(replacement_text(table, state.content if state is not None else None))
+            state = await self._table.read()
+        if state is None:
+            raise NftFailed("the table was deleted by somebody else while it was made; it is made again")
+        return state
+
+    def _is_wanted(self) -> bool:
+        """A node without Services gets no table."""
+        return any(self._todo.plans.values()) or len(self.mirror) > 0 or bool(self._facts.node.service_ranges)
+
+    async def _isolate(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
+        """Somebody in there is refused: take the rest in halves until it stands alone (SY-6)."""
+        state = await self._standing_table()
+        if state is None:
+            raise NftFailed("the table was deleted by somebody else; it is made again")
+        written = await self._bring_about(state, {})
+        self._todo.plans = dict(plans)
+        alone: list[ServiceKey] = []
+        rest: list[Sequence[ServiceKey]] = [list(plans)]
+        while rest:
+            keys = rest.pop()
+            try:
+                written += await self._write(keys)
+            except Refused:
+                if len(keys) == 1:
+                    alone += keys
+                else:
+                    rest += [keys[len(keys) // 2 :], keys[: len(keys) // 2]]
+        for key in alone:
+            # It may have been refused for an address that another one of these had to give up first.
+            try:
+                written += await self._write((key,))
+            except Refused as error:
+                self.quarantine[key] = str(error)
+                self._todo.plans.pop(key, None)
+                self._watcher.quarantined(self.desired.family, key, error)
+        return written
+
+    async def _write(self, keys: Sequence[ServiceKey]) -> int:
+        """These alone."""
+        staged = self.mirror.stage({key: self._todo.plans[key] for key in keys}, self._options)
+        await self._table.apply(staged.batch)
+        self.mirror.commit(staged)
+        for key in keys:
+            del self._todo.plans[key]
+        return staged.batch.size
+
+    async def _watch(self) -> None:
+        """Notice what others do to our table (NF-64)."""
+        while True:
+            try:
+                async with aclosing(self._table.changes()) as sentences:
+                    async for sentence in sentences:
+                        self._disturbed(sentence)
+            except NftFailed as error:
+                log.warning("service_table_watch_failed", family=self.desired.family, error=str(error))
+            await self._clock.sleep(LONGEST_WATCH_PAUSE_S)
+
+    def _disturbed(self, sentence: str) -> None:
+        if self._repairs() and self._is_known:
+            self._tampered = self._tampered or sentence
+            self._is_known = False
+            self.wake()

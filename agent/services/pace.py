@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a family is synced next.
+
+Owns: the shortest pause between two syncs, which grows with their cost; the longest time between two full ones; and
+how soon a failure is tried again.
+Never: reads a clock or waits.
+Source of behaviour: SY-2, SY-3, SY-5, SY-6, SY-10.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Pace", "Periods"]
+
+RETRIES_S = (0.2, 1.0, 5.0, 30.0)
+CHEAP_RUN_S = 0.025
+LONGEST_PAUSE_S = 1.0
+QUARANTINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """`services.minSyncPeriod`, `.syncPeriod`, `.fullSyncPeriod`; 0 for the last: never for that reason alone."""
+
+    min_s: float = 0.05
+    retry_s: float = 30.0
+    full_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What the last runs were like. A value: each run makes the next one."""
+
+    ended_s: float = float("-inf")
+    took_s: float = 0.0
+    failures: int = 0
+    full_s: float = float("-inf")
+    """When the last full sync ended."""
+
+    def succeeded(self, now_s: float, took_s: float, *, was_full: bool) -> "Pace":
+        return Pace(now_s, took_s, 0, now_s if was_full else self.full_s)
+
+    def failed(self, now_s: float, took_s: float) -> "Pace":
+        return Pace(now_s, took_s, self.failures + 1, self.full_s)
+
+    def earliest_s(self, periods: Periods) -> float:
+        """Not before then, whatever happens: so a burst becomes few syncs and a lone change waits for nothing."""
+        pause_s = periods.min_s
+        if self.took_s > CHEAP_RUN_S:
+            pause_s = max(pause_s, min(LONGEST_PAUSE_S, 2 * self.took_s))
+        if self.failures:
+            pause_s = max(pause_s, self._retry_s(periods))
+        return self.ended_s + pause_s
+
+    def latest_s(self, periods: Periods, quarantined: int) -> float:
+        """Then at the latest, even if nothing happens."""
+        if self.failures:
+            return self.ended_s + self._retry_s(periods)
+        due_s = self.full_s + periods.full_s if periods.full_s else float("inf")
+        return min(due_s, self.ended_s + QUARANTINE_S) if quarantined else due_s
+
+    def _retry_s(self, periods: Periods) -> float:
+        return min(RETRIES_S[min(self.failures, len(RETRIES_S)) - 1], periods.retry_s)

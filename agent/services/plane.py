@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane: two families kept in step with what sources tell.
+
+Owns: the tasks of both families and what follows a sync, in this order: times, health ports, stale flows.
+Never: knows where Services come from or what a table is made of. One unit of the task tree.
+Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.feed import Feed
+from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, TooOld
+from agent.model.nft_table import Family
+from agent.model.service import ServiceKey
+from agent.model.service_report import ProgrammedService
+from agent.services.desired import Desired
+from agent.services.family_sync import FamilySync, SyncReport
+from agent.services.intake import Intake
+from agent.services.measures import Measures
+from agent.services.pace import Periods
+from agent.services.ports import Clock, RuleTable
+
+__all__ = ["Follower", "ServicesPlane"]
+
+log = structlog.get_logger(plane="services")
+
+# Said at the start and in /readyz; what else goes wrong is only told when it lasts.
+LASTING = (NftMissing, NotPermitted, TooOld)
+
+Follower = Callable[[Family, SyncReport], None]
+"""Hears of each sync that worked; must not wait."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    """What is wrong now, by family."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+class ServicesPlane:
+    """`followers` are called after every sync, in their order."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        tables: Mapping[Family, RuleTable],
+        *,
+        clock: Clock,
+        tell: Callable[[Event], None],
+        periods: Callable[[], Periods] = Periods,
+        repairs: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.intake = intake
+        self.measures = Measures()
+        self.followers: list[Follower] = []
+        self.feed: Feed[ProgrammedService] = Feed()
+        self._syncs = 0
+        self._clock = clock
+        self._tell = tell
+        self._failures = _Failures()
+        self._report: Report | None = None
+        self.families: dict[Family, FamilySync] = {
+            family: FamilySync(
+                Desired(family, intake.facts(family).node, intake.fold),
+                intake.facts(family),
+                table,
+                self,
+                clock=clock,
+                periods=periods,
+                repairs=repairs,
+            )
+            for family, table in tables.items()
+        }
+        intake.changed = self._wake
+        intake.node_changed = self._look_at_node
+
+    def _wake(self) -> None:
+        for one in self.families.values():
+            one.wake()
+
+    def _look_at_node(self) -> None:
+        for family, one in self.families.items():
+            one.set_facts(self.intake.facts(family))
+
+    async def run(self, report: Report) -> None:
+        """The unit: nothing is written before everything has arrived (SY-1)."""
+        self._report = report
+        report.starting(f"waiting for {', '.join(self.intake.missing)}")
+        await self.intake.arrived.wait()
+        self._look_at_node()
+        log.info("service_lists_arrived", services=len(self.intake.fold.services), v=1)
+        async with asyncio.TaskGroup() as group:
+            for family, one in self.families.items():
+                group.create_task(one.run(), name=f"services-{family}")
+
+    def synced(self, family: str, report: SyncReport) -> None:
+        """SyncWatcher."""
+        key: Family = "IPv4" if family == "IPv4" else "IPv6"
+        self.measures.synced(key, report, self._clock.wall_s())
+        if len(self.families) == 1 or key == "IPv4":
+            now_s = self._clock.wall_s()
+            self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(report.changed)])
+        log.info(
+            "service_sync_finished",
+            family=family,
+            services=len(report.changed),
+            elements=report.elements,
+            full=report.is_full,
+            duration_s=round(report.duration_s, 4),
+            v=2 if report.elements else 4,
+        )
+        if self._failures.texts.pop(family, None) is not None:
+            log.info("service_sync_recovered", family=family, v=0)
+        self._syncs += 1
+        for service in report.changed:
+            if service in self.intake.fold.services:
+                self.feed.put(str(service), ProgrammedService(service, self._syncs))
+            else:
+                self.feed.remove(str(service))
+        for follower in self.followers:
+            follower(key, report)
+        self._tell_state()
+
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float) -> None:
+        """SyncWatcher."""
+        self.measures.failed(family)
+        text = str(error)
+        if self._failures.texts.get(family) != text:
+            log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))
+        self._failures.texts[family] = text
+        self._tell_state()
+
+    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None:
+        """SyncWatcher."""
+        text = f"the {family} rules were refused: {error}; all others are programmed; tried again in 5 min or on change"
+        log.error("service_quarantined", family=family, service=str(key), error=str(error))
+        self._warn("ServiceQuarantined", text, key)
+
+    def repaired(self, family: str, sentence: str, elements: int) -> None:
+        """SyncWatcher."""
+        self.measures.repaired(family)
+        log.warning("service_rules_repaired", family=family, cause=sentence, elements=elements)
+        self._warn("RulesRepaired", f"{family}: {sentence}; {elements} elements were written again")
+
+    def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
+        self._tell(
+            Event(
+                id="",
+                is_warning=True,
+                reason=reason,
+                message=text,
+                plane="services",
+                namespace=key.namespace if key is not None else "",
+                object_name=key.name if key is not None else "",
+            )
+        )
+
+    def _tell_state(self) -> None:
+        if self._report is None:
+            return
+        waiting = [family for family, one in self.families.items() if not one.is_synced]
+        if self._failures.texts:
+            text = "; ".join(f"{family}: {text}" for family, text in sorted(self._failures.texts.items()))
+            self._report.degraded(text)
+        elif waiting:
+            self._report.starting(f"first sync of {', '.join(waiting)}")
+        else:
+            self._report.ready(self._summary())
+
+    def _summary(self) -> str:
+        count = len(self.intake.fold.services)
+        problems = len(self.intake.findings) + sum(len(one.quarantine) for one in self.families.values())
+        return f"{count} Services" + (f", {problems} with findings" if problems else "")
+
+    def overdue_s(self, family: Family) -> float:
+        """How long the oldest change has been waiting (HL-2)."""
+        since_s = self.families[family].pending_since_s
+        return 0.0 if since_s is None else self._clock.wall_s() - since_s
+
+    def quarantine(self) -> Sequence[tuple[Family, ServiceKey, str]]:
+        """Services that the kernel refused."""
+        return [(family, key, text) for family, one in self.families.items() for key, text in one.quarantine.items()]
