@@ -216,16 +216,20 @@ class _Change:
 
 
 def _overlaps(elements: Mapping[bytes, Data], key: bytes, widths: list[int]) -> bool:
-    return any(_meet(key, other, widths) for other in elements)
+    """In a tree: any overlap. In a concatenation the kernel looks for both ends of the new range in the old ones."""
+    half = sum(widths)
+    first, last = key[:half], key[half:]
+    if len(widths) == 1:
+        return any(first <= other[half:] and other[:half] <= last for other in elements)
+    return any(_holds(other, end, widths) for other in elements for end in (first, last))
 
 
-def _meet(one: bytes, other: bytes, widths: list[int]) -> bool:
-    """Whether two ranges, of which every component is a range, have a member in common."""
+def _holds(other: bytes, end: bytes, widths: list[int]) -> bool:
+    """Whether every component of `end` lies in that of a range."""
     half = sum(widths)
     at = 0
     for width in widths:
-        part, end = slice(at, at + width), slice(half + at, half + at + width)
-        if one[end] < other[part] or other[end] < one[part]:
+        if not other[at : at + width] <= end[at : at + width] <= other[half + at : half + at + width]:
             return False
         at += width
     return True
