@@ -9,9 +9,11 @@ Never: decides what should be in the table, or touches another one (NF-1).
 import asyncio
 import errno
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 
 from agent.drivers.nft.attributes import Message, text
@@ -21,14 +23,17 @@ from agent.drivers.nft.hearing import Hearing
 from agent.drivers.nft.netlink import Connection, OpenSocket, open_socket
 from agent.drivers.nft.transaction import transaction
 from agent.drivers.nft.watch import Ear, Listening
-from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown
+from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted, OutcomeUnknown
 from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, TableState
 
 __all__ = ["NftTable"]
 
 _DEADLINE_S = 30.0
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
+_MOST_READINGS = 40
+_SETTLE_S = 0.02
 _Result = TypeVar("_Result")
+_Data = TypeVar("_Data")
 
 
 class NftTable:
@@ -72,7 +77,7 @@ class NftTable:
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters (NF-37)."""
-        return await self._call(lambda connection: counted_elements(self._dump_map(connection, name)))
+        return await self._call(lambda connection: self._whole(connection, name, counted_elements))
 
     async def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on our table (NF-64)."""
@@ -155,13 +160,23 @@ class NftTable:
         content: Content = {}
         for layout in MAPS.values():
             try:
-                answers = self._dump_map(connection, layout.name)
+                decode = partial(elements, layout, self._family)
+                content[layout.name] = self._whole(connection, layout.name, decode)
             except OSError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                continue
-            content[layout.name] = elements(layout, self._family, answers)
         return content
+
+    def _whole(
+        self, connection: Connection, name: str, decode: Callable[[Iterable[Answer]], dict[bytes, _Data] | None]
+    ) -> dict[bytes, _Data]:
+        """All elements, asked for again while the kernel moves them about (see dump.py)."""
+        for _ in range(_MOST_READINGS):
+            found = decode(self._dump_map(connection, name))
+            if found is not None:
+                return found
+            time.sleep(_SETTLE_S)
+        raise Interrupted(f"map {name} of table {TABLE} did not settle in {_MOST_READINGS} readings; it is read again")
 
     def _dump_map(self, connection: Connection, name: str) -> Iterator[Answer]:
         whose = text(1, TABLE) + text(2, name)

@@ -28,12 +28,12 @@ __all__ = [
 Answer = tuple[bytes, int, int]
 """A block of bytes, and where in it the attributes of a message begin and end."""
 
-_LIST_TABLE, _LIST_ELEMENTS = 1, 3
+_Pairs = list[tuple[bytes, Data]]
+_LIST_ELEMENTS = 3
 _KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 2, 3, 7, 10
 _INTERVAL_END = 1
 _FRAME_BYTES = 12
 """Headers of the element, of its key and of the key's value."""
-_DROP = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +73,44 @@ def rule_chain(answer: Answer) -> str:
     return next((_string(block[at:stop]) for kind, at, stop in attributes(block, begin, end) if kind == 2), "")
 
 
-def elements(layout: MapLayout, family: Family, answers: Iterable[Answer]) -> dict[bytes, Data]:
-    """All elements of one map."""
+def elements(layout: MapLayout, family: Family, answers: Iterable[Answer]) -> dict[bytes, Data] | None:
+    """All elements of one map; None if the kernel told some of them twice, and then others not at all.
+
+    It does so while a hash table grows, some time after many elements were added: it goes on from the place where the
+    last message ended, and everybody has moved. No flag tells, but whoever was left out left his place to another.
+    """
     if layout.kind is MapKind.INTERVAL and len(layout.key) == 1:
         return _tree_ranges(answers, key_size(layout, family))
     content: dict[bytes, Data] = {}
     verdicts: dict[bytes, Data] = {}
+    told = 0
     for answer in answers:
         for block, begin, end in _lists(answer):
             match layout.kind:
                 case MapKind.VERDICT:
-                    content.update(_verdicts(block, begin, end, key_size(layout, family), verdicts))
+                    pairs = _verdicts(block, begin, end, key_size(layout, family), verdicts)
                 case MapKind.INTERVAL:
-                    content.update(_ranges(block, begin, end))
+                    pairs = _ranges(block, begin, end)
                 case _:
                     sizes = key_size(layout, family), data_size(layout, family)
-                    content.update(_framed(block, begin, end, sizes) or _apart(block, begin, end))
-    return content
+                    pairs = _framed(block, begin, end, sizes) or _apart(block, begin, end)
+            content.update(pairs)
+            told += len(pairs)
+    return content if told == len(content) else None
 
 
-def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]]:
-    """Packets and bytes of each element that has a counter."""
+def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]] | None:
+    """Packets and bytes of each element that has a counter; None as with `elements`."""
     counted: dict[bytes, tuple[int, int]] = {}
+    told = 0
     for answer in answers:
         for block, begin, end in _lists(answer):
             for _, at, stop in attributes(block, begin, end):
                 parts = {kind: (a, b) for kind, a, b in attributes(block, at, stop)}
                 if _KEY in parts and _EXPRESSION in parts:
                     counted[_value(block, parts[_KEY])] = _counter(block, parts[_EXPRESSION])
-    return counted
+                    told += 1
+    return counted if told == len(counted) else None
 
 
 def _lists(answer: Answer) -> Iterable[tuple[bytes, int, int]]:
@@ -109,22 +118,22 @@ def _lists(answer: Answer) -> Iterable[tuple[bytes, int, int]]:
     return [(block, at, stop) for kind, at, stop in attributes(block, begin, end) if kind == _LIST_ELEMENTS]
 
 
-def _framed(block: bytes, begin: int, end: int, sizes: tuple[int, int]) -> dict[bytes, Data]:
-    """Elements that all have the same shape as the first one; {} if they do not."""
+def _framed(block: bytes, begin: int, end: int, sizes: tuple[int, int]) -> _Pairs:
+    """Elements that all have the same shape as the first one; none if they do not."""
     size, width = sizes
     if begin == end:
-        return {}
+        return []
     (length,) = struct.unpack_from("=H", block, begin)
     data_head = 8 if width else 0
     rest = length - _FRAME_BYTES - size - data_head - width
     if rest < 0 or (end - begin) % length or length % 4:
-        return {}
+        return []
     frame = struct.Struct(f"={_FRAME_BYTES}s{size}s{data_head}s{width}s{rest}x")
     rows = list(frame.iter_unpack(memoryview(block)[begin:end]))
     heads = {(head, middle) for head, _, middle, _ in rows}
     if len(heads) != 1 or not _is_expected(*heads.pop(), size, width):
-        return {}
-    return {key: data for _, key, _, data in rows} if width else dict.fromkeys(row[1] for row in rows)
+        return []
+    return [(key, data if width else None) for _, key, _, data in rows]
 
 
 def _is_expected(head: bytes, middle: bytes, size: int, width: int) -> bool:
@@ -136,19 +145,19 @@ def _is_expected(head: bytes, middle: bytes, size: int, width: int) -> bool:
     return not width or struct.unpack("=HHH", middle[:6]) in {(width + 8, _DATA | n, width + 4) for n in (0, 0x8000)}
 
 
-def _apart(block: bytes, begin: int, end: int) -> dict[bytes, Data]:
+def _apart(block: bytes, begin: int, end: int) -> _Pairs:
     """The same, attribute by attribute."""
-    content: dict[bytes, Data] = {}
+    pairs: _Pairs = []
     for _, at, stop in attributes(block, begin, end):
         parts = {kind: (a, b) for kind, a, b in attributes(block, at, stop)}
         data = parts.get(_DATA)
-        content[_value(block, parts[_KEY])] = _value(block, data) if data else None
-    return content
+        pairs.append((_value(block, parts[_KEY]), _value(block, data) if data else None))
+    return pairs
 
 
-def _verdicts(block: bytes, begin: int, end: int, size: int, known: dict[bytes, Data]) -> dict[bytes, Data]:
+def _verdicts(block: bytes, begin: int, end: int, size: int, known: dict[bytes, Data]) -> _Pairs:
     """A few hundred different verdicts stand behind all elements: each is decoded once."""
-    content: dict[bytes, Data] = {}
+    pairs: _Pairs = []
     length_of = struct.Struct("=H").unpack_from
     at = begin
     while at + _FRAME_BYTES + size + 4 <= end:
@@ -157,9 +166,9 @@ def _verdicts(block: bytes, begin: int, end: int, size: int, known: dict[bytes, 
         data = block[data_at : data_at + length_of(block, data_at)[0]]
         if data not in known:
             known[data] = _verdict(data)
-        content[block[key_at:data_at]] = known[data]
+        pairs.append((block[key_at:data_at], known[data]))
         at += (length_of(block, at)[0] + 3) & ~3
-    return content
+    return pairs
 
 
 def _verdict(data: bytes) -> str:
@@ -170,13 +179,13 @@ def _verdict(data: bytes) -> str:
     return ""
 
 
-def _ranges(block: bytes, begin: int, end: int) -> dict[bytes, Data]:
-    content: dict[bytes, Data] = {}
+def _ranges(block: bytes, begin: int, end: int) -> _Pairs:
+    pairs: _Pairs = []
     for _, at, stop in attributes(block, begin, end):
         parts = {kind: (a, b) for kind, a, b in attributes(block, at, stop)}
         first = _value(block, parts[_KEY])
-        content[first + (_value(block, parts[_KEY_END]) if _KEY_END in parts else first)] = None
-    return content
+        pairs.append((first + (_value(block, parts[_KEY_END]) if _KEY_END in parts else first), None))
+    return pairs
 
 
 def _tree_ranges(answers: Iterable[Answer], size: int) -> dict[bytes, Data]:

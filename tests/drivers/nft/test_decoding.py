@@ -55,6 +55,18 @@ def test_elements_of_different_shape_are_decoded_one_by_one(case: tuple[str, Fam
     assert elements(MAPS[name], family, [answer(name, *odd)]) == content
 
 
+def test_an_element_that_is_told_twice_makes_the_whole_dump_worthless() -> None:
+    """NF-8: a hash table that grows during a dump shows some elements twice, and others not at all."""
+    key = bytes([10, 96, 0, 1])
+    member = additions(MAPS["cluster_ips"], "IPv4", [(key, None)])[0]
+    verdict = additions(MAPS["services"], "IPv4", [(key + bytes(8), "rj")])[0]
+    counted = nested(1, verdict[4:], counter(1, 60))
+
+    assert elements(MAPS["cluster_ips"], "IPv4", [answer("cluster_ips", member), answer("cluster_ips", member)]) is None
+    assert elements(MAPS["services"], "IPv4", [answer("services", verdict, verdict)]) is None
+    assert counted_elements([answer("services", counted, counted)]) is None
+
+
 def counter(packets: int, size: int) -> bytes:
     data = nested(2, attribute(1, struct.pack(">Q", size)), attribute(2, struct.pack(">Q", packets)))
     return nested(7, text(1, "counter"), data)
