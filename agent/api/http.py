@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, urlsplit
 
 import structlog
@@ -34,6 +34,7 @@ class Page:
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 Query = Mapping[str, Sequence[str]]
@@ -41,7 +42,7 @@ Headers = Mapping[str, str]
 Handler = Callable[[Query, Headers], Page]
 
 
-def open_listener(address: str) -> socket.socket:
+def open_listener(address: str, key: str = "api.httpAddress") -> socket.socket:
     """A listening TCP socket at host:port. Raises OSError with the address in it."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -53,28 +54,34 @@ def open_listener(address: str) -> socket.socket:
         listener.listen(64)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"api.httpAddress {address} cannot be listened on: {error.strerror}") from error
+        raise OSError(error.errno, f"{key} {address} cannot be listened on: {error.strerror}") from error
     return listener
 
 
 class HttpServer:
     """Serves the pages it is given."""
 
-    def __init__(self, address: str, pages: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, address: str, pages: Mapping[str, Handler], other: Handler | None = None, *, key: str = "api.httpAddress"
+    ) -> None:
+        """`other` answers every path that has no page of its own; `key` names the setting in messages."""
         self._address = address
         self._pages = pages
+        self._other = other
+        self._key = key
         self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self, report: Report) -> None:
         """Serve until cancelled."""
-        server = await asyncio.start_server(self._serve, sock=open_listener(self._address), limit=HEAD_BYTES)
+        server = await asyncio.start_server(self.serve, sock=open_listener(self._address, self._key), limit=HEAD_BYTES)
         report.ready(self._address)
         try:
             await server.serve_forever()
         finally:
             server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
         task = asyncio.current_task()
         if task is not None:
             self._make_room()
@@ -98,8 +105,9 @@ class HttpServer:
                 phrase = PHRASES.get(page.status, "Service Unavailable")
                 head = (
                     f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
-                    f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+                    f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
                 )
+                head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
                 writer.write(head.encode() + page.body)
                 await writer.drain()
 
@@ -118,7 +126,7 @@ class HttpServer:
             parts = urlsplit(target)
         except ValueError:
             return Page(400, b"not a URL\n")
-        handler = self._pages.get(parts.path)
+        handler = self._pages.get(parts.path, self._other)
         if handler is None:
             return Page(404, f"pages: {' '.join(self._pages)}\n".encode())
         try:
@@ -126,7 +134,7 @@ class HttpServer:
         except Exception as error:  # one page that fails must not take the others along
             log.error("http_page_failed", path=parts.path, error=repr(error), exc_info=error)
             return Page(500, b"this page failed; the daemon's log has the cause\n")
-        return page if method == "GET" else Page(page.status, b"", page.content_type)
+        return page if method == "GET" else replace(page, body=b"")
 
 
 def health_page(query: Query, checks: Sequence[Component], ok: Callable[[Component], bool]) -> Page:

@@ -7,15 +7,18 @@ Never: decides anything at run time. wiring.py calls this once.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from prometheus_client.core import Metric
 
+from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.service_health import ServiceHealth
 from agent.daemon.service_manifests import ServiceObjects, read_service_objects
 from agent.daemon.service_source import KubeServices
 from agent.drivers.clock.driver import SystemClock
@@ -28,6 +31,7 @@ from agent.model.nft_table import Family
 from agent.model.quantity import parse_quantity
 from agent.services.addresses import address_of
 from agent.services.intake import Intake
+from agent.services.metrics import compatible_metrics, service_metrics
 from agent.services.node_state import NodeSettings
 from agent.services.pace import Periods
 from agent.services.plane import ServicesPlane
@@ -57,13 +61,17 @@ class ServiceParts:
     opens: Callable[[Family], NftTable] = NftTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnit:
     """What others use of it."""
 
     plane: ServicesPlane
     view: ServicesView
     source: "ManifestServices | KubeServices"
+    pages: Mapping[str, Handler]
+    """`/healthz` and `/livez` with kube-proxy's contract."""
+    families: Callable[[], Iterable[Metric]]
+    compatible: Callable[[], Iterable[Metric]]
     run: Callable[[Report], Awaitable[None]]
     apply: Callable[[Configuration], None]
     close: Callable[[], Awaitable[None]]
@@ -88,6 +96,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         periods=lambda: periods(current[0]),
         repairs=lambda: current[0].services.tamper_repair,
     )
+    health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
+    plane.followers.append(health.follow)
     name = configuration.node.name
     source: ManifestServices | KubeServices
     if parts.kube is not None:
@@ -100,6 +110,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
             async with asyncio.TaskGroup() as group:
                 group.create_task(source.run(), name="services-source")
                 group.create_task(_follow_interfaces(intake), name="services-interfaces")
+                group.create_task(health.listeners.run(), name="services-health-ports")
                 group.create_task(plane.run(report), name="services-plane")
 
     def apply(changed: Configuration) -> None:
@@ -110,7 +121,17 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         for table in tables.values():
             await table.close()
 
-    return ServiceUnit(plane, ServicesView(plane, tables), source, run, apply, close)
+    return ServiceUnit(
+        plane=plane,
+        view=ServicesView(plane, tables),
+        source=source,
+        pages=health.pages(),
+        families=lambda: service_metrics(plane),
+        compatible=lambda: compatible_metrics(plane),
+        run=run,
+        apply=apply,
+        close=close,
+    )
 
 
 def families() -> tuple[Family, ...]:

@@ -203,8 +203,8 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
             services.pods, unit = _pods(parts)
             units.append(unit)
         elif plane == "services":
-            services.proxy, unit = _services(parts)
-            units.append(unit)
+            services.proxy, more = _services(parts)
+            units += more
         else:
             parts.board.add(plane, State.ABSENT, f"this version has no {plane} plane", is_plane=True)
             log.info("plane_absent", absent=plane, v=1)
@@ -238,7 +238,7 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
     return ImageService(plane.puller, plane.images), Unit(unit.name, unit.run, unit.report, stop_s=drain_s + 5.0)
 
 
-def _services(parts: _Parts) -> tuple[ServiceProxyService, Unit]:
+def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
     from agent.daemon.service_wiring import ServiceParts, wire_services
 
     source = parts.configuration.services.source
@@ -248,7 +248,26 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, Unit]:
     plane = wire_services(parts.configuration, outside)
     parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
-    return ServiceProxyService(plane.view), parts.unit("services", plane.run, is_plane=True)
+    parts.metrics.sources.append(plane.families)
+    configured = parts.configuration
+    has_compatible = "kube-proxy" in configured.telemetry.metrics_compat
+    if has_compatible:
+        parts.metrics.sources.append(plane.compatible)
+    units = [parts.unit("services", plane.run, is_plane=True)]
+    if configured.services.healthz_address:
+        server = HttpServer(configured.services.healthz_address, plane.pages, key="services.healthzAddress")
+        units.append(parts.unit("services-health", server.run))
+    metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if has_compatible else "")
+    if metrics_address:
+        pages: dict[str, Handler] = {
+            "/metrics": parts.metrics.page,
+            "/healthz": lambda _query, _headers: Page(200, b"ok"),
+            "/proxyMode": lambda _query, _headers: Page(200, configured.services.backend.encode()),
+        }
+        units.append(
+            parts.unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)
+        )
+    return ServiceProxyService(plane.view), units
 
 
 def _kube(parts: _Parts) -> "KubeClient | None":

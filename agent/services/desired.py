@@ -51,6 +51,8 @@ class Desired:
         self._plans: dict[ServiceKey, ServicePlan] = {}
         self._wanted: dict[ServiceKey, tuple[Frontend, ...]] = {}
         self._claims = Claims()
+        self.health_ports: dict[ServiceKey, HealthPort] = {}
+        """HL-4."""
 
     def set_node(self, node: NodeFacts) -> None:
         """All Services are looked at again if it matters to them."""
@@ -124,6 +126,11 @@ class Desired:
                 yield Finding(f"Service {key}", what, text)
 
     def _store(self, key: ServiceKey, plan: ServicePlan | None) -> None:
+        one = health_port(self.fold.services[key], plan) if plan is not None else None
+        if one is not None:
+            self.health_ports[key] = one
+        else:
+            self.health_ports.pop(key, None)
         if plan is None:
             self._plans.pop(key, None)
             self.conflicts.pop(key, None)
@@ -143,12 +150,3 @@ class Desired:
         plan = self._plans.get(key)
         found = [one for one in plan.ports if one.port.name == port] if plan is not None else []
         return found[0] if found else None
-
-    def health_ports(self) -> dict[ServiceKey, HealthPort]:
-        """HL-4."""
-        found = {}
-        for key, plan in self._plans.items():
-            one = health_port(self.fold.services[key], plan) if key in self.fold.services else None
-            if one is not None:
-                found[key] = one
-        return found

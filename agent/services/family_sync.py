@@ -21,6 +21,7 @@ from agent.model.nft_table import TableState
 from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.desired import Desired
 from agent.services.frontends import ServicePlan
+from agent.services.health import FamilyHealth
 from agent.services.mirror import Mirror
 from agent.services.node_state import FamilyFacts, node_content
 from agent.services.pace import Pace, Periods
@@ -98,6 +99,10 @@ class FamilySync:
 
     def __repr__(self) -> str:
         return f"FamilySync({self.desired.family}, {len(self.mirror)} services, {self._pace})"
+
+    def health(self) -> FamilyHealth:
+        """HL-2."""
+        return FamilyHealth(self.updated_s, self.pending_since_s)
 
     @property
     def facts(self) -> FamilyFacts:
@@ -293,12 +298,13 @@ class FamilySync:
             try:
                 async with aclosing(self._table.changes()) as sentences:
                     async for sentence in sentences:
-                        self._disturbed(sentence)
+                        self.disturbed(sentence)
             except NftFailed as error:
                 log.warning("service_table_watch_failed", family=self.desired.family, error=str(error))
             await self._clock.sleep(LONGEST_WATCH_PAUSE_S)
 
-    def _disturbed(self, sentence: str) -> None:
+    def disturbed(self, sentence: str) -> None:
+        """Somebody else changed our table."""
         if self._repairs() and self._is_known:
             self._tampered = self._tampered or sentence
             self._is_known = False

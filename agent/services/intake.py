@@ -47,6 +47,8 @@ class Intake:
         self.node_changed: Callable[[], None] = lambda: None
         self.arrived = asyncio.Event()
         """Everything that was waited for is there (SY-1)."""
+        self.service_changes = 0
+        self.slice_changes = 0
         self._settings = settings
         self._tell = tell
         self._started_s = started_s
@@ -79,6 +81,7 @@ class Intake:
     def put_service(self, item: ReadService) -> None:
         """A new or changed one."""
         self.fold.put_service(item)
+        self.service_changes += 1
         self._complain("Service", *item.key, item.findings)
         self.changed()
 
@@ -102,6 +105,7 @@ class Intake:
     def put_slice(self, item: ReadSlice) -> None:
         """A new or changed one."""
         self.fold.put_slice(item)
+        self.slice_changes += 1
         self._complain("EndpointSlice", item.namespace, item.name, item.findings)
         self._note_trigger(item)
         self.changed()

@@ -34,6 +34,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def plus(self, other: "Histogram") -> "Histogram":
+        """Both together; they have the same bounds."""
+        found = Histogram(self.bounds)
+        found.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        found.sum = self.sum + other.sum
+        return found
+
     def cumulative(self) -> list[tuple[str, float]]:
         """As Prometheus wants it."""
         found, total = [], 0
@@ -54,6 +61,8 @@ class Measures:
     transactions: Counter[tuple[str, str]] = field(default_factory=Counter)
     repairs: Counter[str] = field(default_factory=Counter)
     last_s: dict[str, float] = field(default_factory=dict)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Health page, status code → how often."""
 
     def synced(self, family: Family, report: SyncReport, now_s: float) -> None:
         histogram = self.durations.setdefault((family, report.is_full), Histogram(SYNC_BOUNDS))
@@ -61,6 +70,9 @@ class Measures:
         self.elements[family] += report.elements
         self.transactions[family, "ok"] += 1
         self.last_s[family] = now_s
+
+    def answered(self, page: str, status: int) -> None:
+        self.answers[page, str(status)] += 1
 
     def failed(self, family: str) -> None:
         self.transactions[family, "failed"] += 1

@@ -179,6 +179,11 @@ class ServicesPlane:
         problems = len(self.intake.findings) + sum(len(one.quarantine) for one in self.families.values())
         return f"{count} Services" + (f", {problems} with findings" if problems else "")
 
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        return self._clock.wall_s()
+
     def overdue_s(self, family: Family) -> float:
         """How long the oldest change has been waiting (HL-2)."""
         since_s = self.families[family].pending_since_s

@@ -52,7 +52,7 @@ def _half(desired: Desired) -> dict:
         "frontends": sorted(frontends, key=lambda one: (*(str(one[key] or "") for key in ORDER), one["port"])),
         "healthCheckNodePorts": {
             str(key): {"port": one.port, "localEndpoints": one.local_endpoints}
-            for key, one in desired.health_ports().items()
+            for key, one in desired.health_ports.items()
         },
     }
 

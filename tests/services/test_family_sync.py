@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One family's sync on a kernel that refuses what the real one refuses."""
+
+from typing import Any
+
+import pytest
+
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.nft.fake import FakeKernel, FakeNft
+from agent.model.nft_error import NftFailed, NotPermitted, Refused
+from agent.model.service import ServiceKey
+from agent.services.desired import Desired
+from agent.services.family_sync import FamilySync, SyncReport
+from agent.services.fold import Fold
+from agent.services.node_state import NodeSettings, NodeSight, family_facts
+from tests.services.making import make_service, make_slice
+
+
+class Watcher:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.reports: list[SyncReport] = []
+        self.failures: list[str] = []
+        self.set_aside: list[ServiceKey] = []
+        self.repairs: list[str] = []
+
+    def synced(self, _family: str, report: SyncReport) -> None:
+        self.reports.append(report)
+
+    def sync_failed(self, _family: str, error: NftFailed, *, retry_s: float) -> None:
+        self.failures.append(f"{error} {retry_s:.1f}")
+
+    def quarantined(self, _family: str, key: ServiceKey, _error: NftFailed) -> None:
+        self.set_aside.append(key)
+
+    def repaired(self, _family: str, sentence: str, _elements: int) -> None:
+        self.repairs.append(sentence)
+
+
+class Bench:
+    """A family with its kernel."""
+
+    def __init__(self, kernel: FakeKernel | None = None, fold: Fold | None = None) -> None:
+        self.kernel = kernel or FakeKernel()
+        self.fold = fold or Fold()
+        self.clock = FakeClock()
+        self.watcher = Watcher()
+        self.table = FakeNft("IPv4", self.kernel)
+        self.facts = family_facts("IPv4", NodeSettings(node="node-a", addresses=("192.168.0.10",)), NodeSight(), ())
+        desired = Desired("IPv4", self.facts.node, self.fold)
+        self.sync = FamilySync(desired, self.facts, self.table, self.watcher, clock=self.clock)
+
+    def put(self, count: int = 3) -> None:
+        for number in range(1, count + 1):
+            self.fold.put_service(make_service(f"s{number}", ip=f"10.96.0.{number}"))
+            self.fold.put_slice(make_slice([f"10.1.{number}.1", f"10.1.{number}.2"], service=f"s{number}"))
+
+    def services(self) -> dict[bytes, Any]:
+        return self.kernel.tables["IPv4"].content["services"]
+
+
+async def test_the_first_sync_makes_the_table_and_the_second_writes_nothing() -> None:
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert [report.elements for report in bench.watcher.reports] == [3 + 6 + 3 + 1, 0]
+    assert bench.sync.is_synced
+
+
+async def test_a_node_without_services_gets_no_table() -> None:
+    bench = Bench()
+    await bench.sync.sync()
+
+    assert bench.kernel.tables == {}
+    assert bench.sync.is_synced
+
+
+async def test_a_restart_writes_nothing() -> None:
+    """SY-13, NF-9."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    assert [report.elements for report in again.watcher.reports] == [0]
+    assert again.table.batches == []
+
+
+async def test_services_that_went_while_we_were_away_go_at_the_start() -> None:
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.drop_service(ServiceKey("shop", "s2"))
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    assert len(again.services()) == 2
+
+
+async def test_a_failure_is_told_and_made_good_later() -> None:
+    """SY-5: 0.2, 1, 5, 30 s."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.put_slice(make_slice(["10.1.1.9"], service="s1"))
+    for _ in range(5):
+        bench.kernel.failures.append(NotPermitted("no right"))
+        await bench.sync.sync()
+    assert bench.watcher.failures == [f"no right {delay}" for delay in ("0.2", "1.0", "5.0", "30.0", "30.0")]
+
+    await bench.sync.sync()
+
+    assert bench.watcher.reports[-1].is_full
+    assert bench.sync.mirror.content() == {
+        name: items
+        for name, items in bench.kernel.tables["IPv4"].content.items()
+        if name in bench.sync.mirror.content()
+    }
+
+
+async def test_what_others_flushed_is_written_again() -> None:
+    """NF-64."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    before = bench.kernel.tables["IPv4"].copy().content
+    bench.kernel.flush_by_others()
+    bench.sync.disturbed("nft changed our table")
+    await bench.sync.sync()
+
+    assert bench.kernel.tables["IPv4"].content == before
+    assert bench.watcher.repairs == ["nft changed our table"]
+
+
+async def test_a_table_of_other_settings_is_replaced_as_a_whole() -> None:
+    """NF-10."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), masquerades_all=True)
+    bench.sync.set_facts(family_facts("IPv4", settings, NodeSight(), ()))
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert "" not in bench.services().values()
+
+
+class Picky(FakeNft):
+    """Refuses everything that has to do with one address."""
+
+    poison = b"\x0a\x60\x00\x02"
+
+    async def apply(self, batch: Any) -> None:
+        for name, items in batch.adds.items():
+            for key, _ in items:
+                if key.startswith(self.poison):
+                    raise Refused.by_kernel(22, map=name, key=key)
+        await super().apply(batch)
+
+
+async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
+    """SY-6: all others are programmed, at the start and later."""
+    bench = Bench()
+    bench.sync._table = Picky("IPv4", bench.kernel)
+    bench.put(20)
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 19
+    assert bench.watcher.set_aside == [ServiceKey("shop", "s2")]
+    assert list(bench.sync.quarantine) == [ServiceKey("shop", "s2")]
+
+    bench.fold.put_slice(make_slice(["10.1.9.9"], service="s9"))
+    await bench.sync.sync()
+    assert not bench.watcher.failures
+    assert bench.watcher.set_aside == [ServiceKey("shop", "s2")]
+
+
+async def test_a_change_releases_a_service_that_was_set_aside() -> None:
+    bench = Bench()
+    bench.sync._table = Picky("IPv4", bench.kernel)
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.put_service(make_service("s2", ip="10.96.0.22"))
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert bench.sync.quarantine == {}
+
+
+async def test_time_releases_a_service_that_was_set_aside() -> None:
+    bench = Bench()
+    picky = Picky("IPv4", bench.kernel)
+    bench.sync._table = picky
+    bench.put()
+    await bench.sync.sync()
+    picky.poison = b"never"
+    await bench.clock.advance(301.0)
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> None:
+    """The daemon dies after the n-th change of the kernel and begins again."""
+    bench = Bench()
+    done = 0
+
+    class Dying(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            nonlocal done
+            await super().apply(batch)
+            done += 1
+            if done == failing:
+                raise KeyboardInterrupt
+
+        async def load(self, text: str) -> None:
+            nonlocal done
+            await super().load(text)
+            done += 1
+            if done == failing:
+                raise KeyboardInterrupt
+
+    bench.sync._table = Dying("IPv4", bench.kernel)
+    bench.put()
+    try:
+        await bench.sync.sync()
+        for number in range(4):
+            bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))
+            await bench.sync.sync()
+    except KeyboardInterrupt:
+        pass
+    for number in range(4):
+        bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    whole = again.sync.mirror.content()
+    assert {name: items for name, items in bench.kernel.tables["IPv4"].content.items() if items} == {
+        name: items for name, items in whole.items() if items
+    }
+    assert not again.watcher.failures
