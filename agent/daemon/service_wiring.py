@@ -95,6 +95,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         tell=parts.tell,
         periods=lambda: periods(current[0]),
         repairs=lambda: current[0].services.tamper_repair,
+        may_share=bool(configuration.services.proxy_name),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     plane.followers.append(health.follow)

@@ -7,7 +7,16 @@ Never: knows netlink or the nft binary. The driver translates; the fake raises t
 
 import errno as codes
 
-__all__ = ["Interrupted", "NftFailed", "NftMissing", "NotPermitted", "OutcomeUnknown", "Refused", "TooOld"]
+__all__ = [
+    "Interrupted",
+    "NftFailed",
+    "NftMissing",
+    "NotPermitted",
+    "OutcomeUnknown",
+    "Refused",
+    "RivalFound",
+    "TooOld",
+]
 
 
 class NftFailed(Exception):
@@ -43,6 +52,10 @@ class NotPermitted(NftFailed):
 
 class NftMissing(NftFailed):
     """There is no nft binary, or no nf_tables in the kernel."""
+
+
+class RivalFound(NftFailed):
+    """Another program does the same work here."""
 
 
 class TooOld(NftFailed):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_error import NftFailed, Refused, RivalFound
 from agent.model.nft_table import TableState
 from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.desired import Desired
@@ -77,7 +77,9 @@ class FamilySync:
         clock: Clock,
         periods: Callable[[], Periods] = Periods,
         repairs: Callable[[], bool] = lambda: True,
+        may_share: bool = False,
     ) -> None:
+        """`may_share`: others program Services here too, and a label tells whose they are."""
         self.desired = desired
         self.mirror = Mirror()
         self.quarantine: dict[ServiceKey, str] = {}
@@ -93,6 +95,8 @@ class FamilySync:
         self._repairs = repairs
         self._todo = _Todo(node=True)
         self._pace = Pace()
+        self._may_share = may_share
+        self._is_checked = False
         self._is_known = False
         self._tampered = ""
         self._wake = asyncio.Event()
@@ -236,6 +240,7 @@ class FamilySync:
     async def _standing_table(self) -> TableState | None:
         """Our table as it should be made, whether it was there or not; None where nothing asks for one."""
         table = self._facts.table
+        await self._check()
         state = await self._table.read()
         if state is None:
             if not self._is_wanted():
@@ -250,6 +255,19 @@ class FamilySync:
         if state is None:
             raise NftFailed("the table was deleted by somebody else while it was made; it is made again")
         return state
+
+    async def _check(self) -> None:
+        """Whether this node lets us, and nobody else does the same work (DS-14)."""
+        if self._is_checked:
+            return
+        await self._table.check()
+        rivals = [] if self._may_share else await self._table.rivals()
+        if rivals:
+            raise RivalFound(
+                f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
+                "or set services.proxyName; nothing is programmed until then"
+            )
+        self._is_checked = True
 
     def _is_wanted(self) -> bool:
         """A node without Services gets no table."""

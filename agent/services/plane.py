@@ -15,7 +15,7 @@ import structlog
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
-from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, TooOld
+from agent.model.nft_error import NftFailed, RivalFound
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
@@ -29,9 +29,6 @@ from agent.services.ports import Clock, RuleTable
 __all__ = ["Follower", "ServicesPlane"]
 
 log = structlog.get_logger(plane="services")
-
-# Said at the start and in /readyz; what else goes wrong is only told when it lasts.
-LASTING = (NftMissing, NotPermitted, TooOld)
 
 Follower = Callable[[Family, SyncReport], None]
 """Hears of each sync that worked; must not wait."""
@@ -56,6 +53,7 @@ class ServicesPlane:
         tell: Callable[[Event], None],
         periods: Callable[[], Periods] = Periods,
         repairs: Callable[[], bool] = lambda: True,
+        may_share: bool = False,
     ) -> None:
         self.intake = intake
         self.measures = Measures()
@@ -75,6 +73,7 @@ class ServicesPlane:
                 clock=clock,
                 periods=periods,
                 repairs=repairs,
+                may_share=may_share,
             )
             for family, table in tables.items()
         }
@@ -134,6 +133,8 @@ class ServicesPlane:
         text = str(error)
         if self._failures.texts.get(family) != text:
             log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))
+            if isinstance(error, RivalFound):
+                self._warn("BackendConflict", text)
         self._failures.texts[family] = text
         self._tell_state()
 

@@ -5,7 +5,7 @@ Owns: the protocols and the failures that a port may raise.
 Never: implements them; the drivers do, by shape.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.nft_table import Batch, TableState
@@ -15,6 +15,12 @@ __all__ = ["Clock", "RuleTable"]
 
 class RuleTable(Protocol):
     """The nftables table of one family. Failures are those of agent/model/nft_error.py."""
+
+    async def check(self) -> None:
+        """Whether this node can have the table at all."""
+
+    async def rivals(self) -> Sequence[str]:
+        """What else programs Services here, as far as its rules show."""
 
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""

@@ -245,3 +245,18 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> N
         name: items for name, items in whole.items() if items
     }
     assert not again.watcher.failures
+
+
+async def test_beside_kube_proxy_nothing_is_written_until_it_is_gone() -> None:
+    """DS-14."""
+    bench = Bench()
+    bench.kernel.rivals.append("table kube-proxy of kube-proxy")
+    bench.put()
+    await bench.sync.sync()
+    assert bench.kernel.tables == {}
+    assert "stop it and remove its rules, or set services.proxyName" in bench.watcher.failures[0]
+
+    bench.kernel.rivals.clear()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3

@@ -29,6 +29,8 @@ from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, T
 __all__ = ["NftTable"]
 
 _DEADLINE_S = 30.0
+_KUBE_PROXY_TABLE = "kube-proxy"
+_RIVAL_CHAINS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
 _MOST_READINGS = 40
 _SETTLE_S = 0.02
@@ -61,6 +63,10 @@ class NftTable:
         require_kernel(os.uname().release)
         await require_nft(self._command, self._deadline_s)
         await self._call(self._check_access)
+
+    async def rivals(self) -> Sequence[str]:
+        """Tables and chains of other programs for Services (DS-14)."""
+        return await self._call(self._rivals)
 
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
@@ -123,6 +129,17 @@ class NftTable:
         if code in _NO_NF_TABLES:
             return NftMissing("the kernel has no nf_tables: load the module, or set services.backend to iptables")
         return NftFailed(f"table {TABLE} of {self._family}: {os.strerror(code)}; it is tried again")
+
+    def _rivals(self, connection: Connection) -> Sequence[str]:
+        tables = map(table_facts, connection.dump(Message.GET_TABLE, self._family, b"", self._deadline_s))
+        found = [f"table {one.name} of kube-proxy" for one in tables if one.name == _KUBE_PROXY_TABLE]
+        chains = map(chain_facts, connection.dump(Message.GET_CHAIN, self._family, b"", self._deadline_s))
+        found += [
+            f"chain {one.name} of {_RIVAL_CHAINS[one.name]} in table {one.table}"
+            for one in chains
+            if one.table != TABLE and one.name in _RIVAL_CHAINS
+        ]
+        return found
 
     def _check_access(self, connection: Connection) -> None:
         """Asking needs the same right as changing. A table with an owner can be changed by that process alone."""

@@ -9,7 +9,7 @@ Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.drivers.nft.elements import data_size, key_size
@@ -42,6 +42,8 @@ class FakeKernel:
         self.tables: dict[Family, FakeTable] = {}
         self.traffic: dict[tuple[str, bytes], tuple[int, int]] = {}
         """Map and key → packets and bytes, as a test wants them counted."""
+        self.rivals: list[str] = []
+        """What else programs Services."""
         self.failures: list[NftFailed] = []
         """Raised by the next calls that change something, one each."""
         self._listeners: list[asyncio.Queue[tuple[Family, str]]] = []
@@ -87,6 +89,10 @@ class FakeNft:
 
     async def check(self) -> None:
         """This node can have the table."""
+
+    async def rivals(self) -> Sequence[str]:
+        """What a test put there."""
+        return list(self.kernel.rivals)
 
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
