@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.drivers.nft.netlink import open_socket
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import MAPS, Batch, ChoiceChain, Detection, Family, TableSettings
 from agent.services.structure import removal_text, replacement_text, settings_text, structure_damage

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeNft
-from agent.drivers.nft.netlink import open_socket
 from agent.drivers.nft.watch import Listening
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings

@@ -10,12 +10,11 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.drivers.nft.attributes import attributes
+from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
 from agent.model.nft_table import Data, Family, MapKind, MapLayout
 
 __all__ = [
-    "Answer",
     "ChainFacts",
     "TableFacts",
     "chain_facts",
@@ -24,9 +23,6 @@ __all__ = [
     "rule_chain",
     "table_facts",
 ]
-
-Answer = tuple[bytes, int, int]
-"""A block of bytes, and where in it the attributes of a message begin and end."""
 
 _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3

@@ -11,7 +11,7 @@ import errno
 import struct
 from collections.abc import Iterable, Sequence
 
-from agent.drivers.nft.attributes import attribute, nested, number, text
+from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Data, MapKind, MapLayout
 

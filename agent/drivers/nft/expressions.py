@@ -9,7 +9,7 @@ form at all for affinity that keeps every client in one shared map.
 import struct
 from collections.abc import Iterator
 
-from agent.drivers.nft.attributes import attribute, nested, number, text
+from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_table import CLIENTS, ChoiceChain
 
 __all__ = ["choice_rules"]

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from agent.drivers.nft.attributes import HEADER, Message, attributes
+from agent.drivers.netlink.attributes import HEADER, attributes
+from agent.drivers.nft.messages import Message
 from agent.model.nft_table import TABLE, Family
 
 __all__ = ["Commit", "Hearing"]

@@ -9,19 +9,10 @@ Never: sends it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.drivers.nft.attributes import (
-    ACK,
-    APPEND,
-    CREATE,
-    EXCLUSIVE,
-    REQUEST,
-    Message,
-    message,
-    nested,
-    text,
-)
+from agent.drivers.netlink.attributes import ACK, APPEND, CREATE, EXCLUSIVE, REQUEST, message, nested, text
 from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.expressions import choice_rules
+from agent.drivers.nft.messages import Message
 from agent.model.nft_error import Refused
 from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
 

@@ -7,10 +7,11 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.nft.attributes import Message, attribute, message, nested, number, text
-from agent.drivers.nft.dump import Answer, chain_facts, counted_elements, elements, table_facts
+from agent.drivers.netlink.attributes import Answer, attribute, message, nested, number, text
+from agent.drivers.nft.dump import chain_facts, counted_elements, elements, table_facts
 from agent.drivers.nft.elements import additions, data_size, key_size
 from agent.drivers.nft.hearing import Hearing
+from agent.drivers.nft.messages import Message
 from agent.model.nft_table import MAPS, Data, Family, MapKind
 
 FAMILIES: st.SearchStrategy[Family] = st.sampled_from(["IPv4", "IPv6"])

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from agent.drivers.nft.attributes import HEADER, attributes, message
+from agent.drivers.netlink.attributes import HEADER, attributes, message
 from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.transaction import transaction

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A netlink socket to nf_tables: requests with a deadline, and their answers.
+"""A netlink socket to netfilter: requests with a deadline, and their answers.
 
 Owns: the socket, its buffers and the sequence numbers; the meaning of errors and acknowledgements.
-Never: knows our table. Every call blocks up to the deadline and belongs into the driver's own executor.
+Never: knows what is asked. Every call blocks up to its deadline and belongs into the executor of one driver.
 """
 
 import errno
@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agent.drivers.nft.attributes import DUMP, HEADER, REQUEST, Message, attributes, message
-from agent.model.nft_error import Interrupted, OutcomeUnknown
+from agent.drivers.netlink.attributes import ACK, DUMP, HEADER, REQUEST, Answer, attributes, message
 
-__all__ = ["Connection", "Failure", "OpenSocket", "open_socket"]
+__all__ = ["Connection", "Dump", "Failure", "OpenSocket", "Unanswered", "open_socket"]
 
 OpenSocket = Callable[[], socket.socket]
 
@@ -27,16 +26,18 @@ _SEND_BYTES = 1 << 28
 _RECEIVE_BYTES = 1 << 23
 _ERROR, _DONE = 2, 3
 _INTERRUPTED = 0x10
-_MOST_TRIES = 5
 _OFFSET_ATTRIBUTE = 2
-_GENERATION_ATTRIBUTE = 1
 
 
 def open_socket() -> socket.socket:
-    """A socket in the network namespace of the calling thread. Names of constants are newer than Python 3.11."""
+    """A socket in the network namespace of the calling thread."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
     opened.bind((0, 0))
     return opened
+
+
+class Unanswered(Exception):
+    """No answer in time, or a lost one: what was asked for may have happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ class Failure:
     errno: int
     sequence: int
     offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Answers to a question for all there is. If it is not whole, things changed while the kernel told them."""
+
+    answers: tuple[Answer, ...]
+    is_whole: bool
 
 
 class Connection:
@@ -70,14 +79,14 @@ class Connection:
         """No further request."""
         self._socket.close()
 
-    @property
-    def next_sequence(self) -> int:
-        """With which the messages of the next request begin. Answers to earlier ones are told by their numbers."""
-        return self._sequence
+    def take_sequence(self, count: int = 1) -> int:
+        """The first of so many numbers for messages. Answers to earlier requests are told by theirs."""
+        first = self._sequence
+        self._sequence = (first + count) & 0x7FFFFFFF
+        return first
 
     def transact(self, data: bytes, first: int, last: int, deadline_s: float) -> Failure | None:
         """Send a batch whose message `last` asks for an acknowledgement."""
-        self._sequence = (last + 2) & 0x7FFFFFFF
         deadline = time.monotonic() + deadline_s
         self._send(data, deadline)
         while True:
@@ -88,41 +97,29 @@ class Connection:
                 if failure is not None or sequence == last:
                     return failure
 
-    def generation(self, deadline_s: float) -> int:
-        """The number of the rule set, which each commit to any table raises by one."""
+    def call(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Failure | None:
+        """One message with an acknowledgement."""
+        asked = self.take_sequence()
+        return self.transact(message(kind, REQUEST | ACK, asked, family, payload), asked, asked, deadline_s)
+
+    def ask(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Answer:
+        """One message with one answer. Raises OSError with the errno."""
         deadline = time.monotonic() + deadline_s
-        asked = self._sequence
-        self._sequence += 1
-        self._send(message(Message.GET_GENERATION, REQUEST, asked, "", b""), deadline)
+        asked = self.take_sequence()
+        self._send(message(kind, REQUEST, asked, family, payload), deadline)
         while True:
             for answer, _, sequence, begin, end in self._receive(deadline):
-                if sequence != asked:
-                    continue
-                if answer == _ERROR:
-                    raise OSError(self._code(begin, end) or errno.EPROTO, "nf_tables refused to tell")
-                for kind, at, stop in attributes(self._block, begin + 4, end):
-                    if kind == _GENERATION_ATTRIBUTE:
-                        return int.from_bytes(self._block[at:stop], "big")
+                if sequence == asked and answer == _ERROR:
+                    raise OSError(self._code(begin, end) or errno.EPROTO, "netfilter refused to tell")
+                if sequence == asked:
+                    return self._block, begin + 4, end
 
-    def dump(self, kind: Message, family: str, payload: bytes, deadline_s: float) -> Iterator[tuple[bytes, int, int]]:
-        """Every answer to a question for all there is: a block of bytes, and where in it the attributes are.
-
-        Blocks stay valid. Raises OSError with the errno, and Interrupted if others kept changing things meanwhile.
-        """
+    def dump(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Dump:
+        """Every answer to a question for all there is. Raises OSError with the errno."""
         deadline = time.monotonic() + deadline_s
-        for _ in range(_MOST_TRIES):
-            answers = self._dump_once(kind, family, payload, deadline)
-            if answers is not None:
-                return iter(answers)
-        raise Interrupted(f"{_MOST_TRIES} readings of the table were cut short by changes of others; it is read again")
-
-    def _dump_once(
-        self, kind: Message, family: str, payload: bytes, deadline: float
-    ) -> list[tuple[bytes, int, int]] | None:
-        asked = self._sequence
-        self._sequence += 1
+        asked = self.take_sequence()
         self._send(message(kind, REQUEST | DUMP, asked, family, payload), deadline)
-        answers: list[tuple[bytes, int, int]] = []
+        answers: list[Answer] = []
         is_whole = True
         while True:
             for answer, flags, sequence, begin, end in self._receive(deadline):
@@ -132,8 +129,8 @@ class Connection:
                 if answer in (_DONE, _ERROR):
                     code = self._code(begin, end)
                     if code or answer == _ERROR:
-                        raise OSError(code or errno.EPROTO, "nf_tables refused to tell")
-                    return answers if is_whole else None
+                        raise OSError(code or errno.EPROTO, "netfilter refused to tell")
+                    return Dump(tuple(answers), is_whole)
                 answers.append((self._block, begin + 4, end))
 
     def _failure(self, sequence: int, begin: int, end: int) -> Failure | None:
@@ -156,7 +153,7 @@ class Connection:
         try:
             self._socket.sendto(data, (0, 0))
         except TimeoutError as error:
-            raise OutcomeUnknown("the kernel took no message in time; the table is read again") from error
+            raise Unanswered("the kernel took no message in time") from error
 
     def _receive(self, deadline: float) -> Iterator[tuple[int, int, int, int, int]]:
         """Type, flags, sequence, begin and end of each message of the next datagram, which becomes `_block`."""
@@ -164,11 +161,11 @@ class Connection:
         try:
             size = self._socket.recv_into(self._buffer)
         except TimeoutError as error:
-            raise OutcomeUnknown("the kernel gave no answer in time; the table is read again") from error
+            raise Unanswered("the kernel gave no answer in time") from error
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
-            raise OutcomeUnknown("an answer of the kernel was lost (ENOBUFS); the table is read again") from error
+            raise Unanswered("an answer of the kernel was lost (ENOBUFS)") from error
         block = self._block = bytes(memoryview(self._buffer)[:size])
         at = 0
         while at + HEADER.size <= size:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Netlink messages and attributes as bytes.
 
-Owns: headers, padding and nesting of netlink and of nfnetlink, and the constants of nf_tables that we use.
-Never: knows what our table is made of.
-Source: include/uapi/linux/netlink.h, netfilter/nfnetlink.h and netfilter/nf_tables.h of the kernel.
+Owns: headers, padding and nesting of netlink and of nfnetlink.
+Never: knows what the messages of a subsystem mean.
+Source: include/uapi/linux/netlink.h and netfilter/nfnetlink.h of the kernel.
 """
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
 
 __all__ = [
     "ACK",
@@ -18,7 +17,7 @@ __all__ = [
     "EXCLUSIVE",
     "HEADER",
     "REQUEST",
-    "Message",
+    "Answer",
     "attribute",
     "attributes",
     "message",
@@ -30,35 +29,16 @@ __all__ = [
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 CREATE, EXCLUSIVE, APPEND = 0x400, 0x200, 0x800
 
+Answer = tuple[bytes, int, int]
+"""A block of bytes, and where in it the attributes of a message begin and end."""
+
 HEADER = struct.Struct("=IHHII")
 """Length, type, flags, sequence number, port id."""
 
 _ATTRIBUTE = struct.Struct("=HH")
 _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
-_SUBSYSTEM = 10 << 8
 _FAMILIES = {"IPv4": 2, "IPv6": 10}
-
-
-class Message(IntEnum):
-    """Types of nf_tables messages."""
-
-    NEW_TABLE = _SUBSYSTEM | 0
-    GET_TABLE = _SUBSYSTEM | 1
-    DELETE_TABLE = _SUBSYSTEM | 2
-    NEW_CHAIN = _SUBSYSTEM | 3
-    GET_CHAIN = _SUBSYSTEM | 4
-    DELETE_CHAIN = _SUBSYSTEM | 5
-    NEW_RULE = _SUBSYSTEM | 6
-    GET_RULE = _SUBSYSTEM | 7
-    DELETE_RULE = _SUBSYSTEM | 8
-    NEW_SET = _SUBSYSTEM | 9
-    DELETE_SET = _SUBSYSTEM | 11
-    NEW_ELEMENTS = _SUBSYSTEM | 12
-    GET_ELEMENTS = _SUBSYSTEM | 13
-    DELETE_ELEMENTS = _SUBSYSTEM | 14
-    NEW_GENERATION = _SUBSYSTEM | 15
-    GET_GENERATION = _SUBSYSTEM | 16
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -77,7 +57,7 @@ def text(kind: int, value: str) -> bytes:
 
 
 def number(kind: int, value: int) -> bytes:
-    """Four bytes, most significant first, as nf_tables has all its numbers."""
+    """Four bytes, most significant first, as netfilter has its numbers."""
     return attribute(kind, value.to_bytes(4, "big"))
 
 

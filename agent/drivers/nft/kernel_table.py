@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our table in the kernel, by netlink.
+
+Owns: the questions and transactions, and what their failures mean.
+Never: waits in the event loop: every call here blocks, and runs in the driver's thread.
+Source of behaviour: NF-2 to NF-4, NF-8, NF-21.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from agent.drivers.netlink.attributes import Answer, attributes, text
+from agent.drivers.netlink.connection import Connection
+from agent.drivers.nft.dump import chain_facts, counted_elements, elements, rule_chain, table_facts
+from agent.drivers.nft.messages import Message
+from agent.drivers.nft.transaction import transaction
+from agent.drivers.nft.watch import Listening
+from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
+from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, TableState
+
+__all__ = ["KernelTable", "failure"]
+
+_KUBE_PROXY_TABLE = "kube-proxy"
+_RIVAL_CHAINS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
+_MOST_TRIES = 5
+_MOST_READINGS = 40
+_SETTLE_S = 0.02
+_NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
+_NO_RIGHT = (errno.EPERM, errno.EACCES)
+_Data = TypeVar("_Data")
+
+
+def failure(family: Family, code: int) -> NftFailed:
+    """What an errno means that belongs to no element or chain."""
+    if code in _NO_RIGHT:
+        return NotPermitted(f"table {TABLE} of {family} may not be changed: right is CAP_NET_ADMIN")
+    if code in _NO_NF_TABLES:
+        return NftMissing("the kernel has no nf_tables: load the module, or set services.backend to iptables")
+    return NftFailed(f"table {TABLE} of {family}: {os.strerror(code)}; it is tried again")
+
+
+class KernelTable:
+    """One family's table over one connection. Raises OSError where an errno says it all."""
+
+    def __init__(self, family: Family, connection: Connection, deadline_s: float) -> None:
+        self._family: Family = family
+        self._connection = connection
+        self._deadline_s = deadline_s
+
+    def check_access(self) -> None:
+        """Asking needs the same right as changing. A table with an owner can be changed by that process alone."""
+        for answer in self._dump(Message.GET_TABLE):
+            facts = table_facts(answer)
+            if facts.name == TABLE and facts.owner not in (0, self._connection.port_id):
+                whose = f"table {TABLE} of {self._family} belongs to the process with netlink port {facts.owner}"
+                raise NotPermitted(f"{whose}: end it, or delete the table; it is tried again")
+
+    def rivals(self) -> Sequence[str]:
+        """Tables and chains of other programs for Services (DS-14)."""
+        tables = map(table_facts, self._dump(Message.GET_TABLE))
+        found = [f"table {one.name} of kube-proxy" for one in tables if one.name == _KUBE_PROXY_TABLE]
+        found += [
+            f"chain {one.name} of {_RIVAL_CHAINS[one.name]} in table {one.table}"
+            for one in map(chain_facts, self._dump(Message.GET_CHAIN))
+            if one.table != TABLE and one.name in _RIVAL_CHAINS
+        ]
+        return found
+
+    def apply(self, batch: Batch, listening: Listening) -> None:
+        """All of it or nothing."""
+        planned = transaction(batch, self._family, self._connection.take_sequence(0))
+        self._connection.take_sequence(len(planned.parts) + 2)
+        with listening.transaction(batch.size, self._generation):
+            refused = self._connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
+        if refused is None:
+            return
+        if refused.errno in _NO_RIGHT:
+            self.check_access()
+            raise failure(self._family, refused.errno)
+        raise planned.refusal(refused.errno, refused.sequence, refused.offset)
+
+    def read(self) -> TableState | None:
+        """What is there; None: no table of ours."""
+        if all(table_facts(answer).name != TABLE for answer in self._dump(Message.GET_TABLE)):
+            return None
+        chains = map(chain_facts, self._dump(Message.GET_CHAIN))
+        ours = {chain.name: chain.comment for chain in chains if chain.table == TABLE}
+        rules = dict.fromkeys(ours, 0)
+        for answer in self._dump(Message.GET_RULE, text(1, TABLE)):
+            name = rule_chain(answer)
+            rules[name] = rules.get(name, 0) + 1
+        return TableState(ours.get(LAYOUT, ""), frozenset(ours), self._content(), rules)
+
+    def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
+        """Packets and bytes of each element."""
+        return self._whole(name, counted_elements)
+
+    def _content(self) -> Content:
+        """All our maps; one that is not there has no place in it."""
+        content: Content = {}
+        for layout in MAPS.values():
+            try:
+                content[layout.name] = self._whole(layout.name, partial(elements, layout, self._family))
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+        return content
+
+    def _whole(self, name: str, decode: Callable[[Iterable[Answer]], dict[bytes, _Data] | None]) -> dict[bytes, _Data]:
+        """All elements, asked for again while the kernel moves them about (see dump.py)."""
+        for _ in range(_MOST_READINGS):
+            found = decode(self._dump(Message.GET_ELEMENTS, text(1, TABLE) + text(2, name)))
+            if found is not None:
+                return found
+            time.sleep(_SETTLE_S)
+        raise Interrupted(f"map {name} of table {TABLE} did not settle in {_MOST_READINGS} readings; it is read again")
+
+    def _dump(self, kind: Message, payload: bytes = b"") -> Sequence[Answer]:
+        for _ in range(_MOST_TRIES):
+            dump = self._connection.dump(kind, self._family, payload, self._deadline_s)
+            if dump.is_whole:
+                return dump.answers
+        raise Interrupted(f"{_MOST_TRIES} readings of the table were cut short by changes of others; it is read again")
+
+    def _generation(self) -> int:
+        """The number of the rule set, which each commit to any table raises by one."""
+        generation_attribute = 1
+        block, begin, end = self._connection.ask(Message.GET_GENERATION, "", b"", self._deadline_s)
+        for kind, at, stop in attributes(block, begin, end):
+            if kind == generation_attribute:
+                return int.from_bytes(block[at:stop], "big")
+        raise OSError(errno.EPROTO, "a generation without a number")
