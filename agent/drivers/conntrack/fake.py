@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracked flows in memory.
+
+Owns: flows that a test lets begin, each with a number of its own, and a record of what was deleted.
+Never: deletes a flow that began anew under the same ports: as the kernel, it compares the number.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
+
+import msgspec
+
+from agent.model.flow import UDP_ALONE, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.nft_table import Family
+from agent.model.service import Protocol
+
+__all__ = ["FakeConntrack"]
+
+
+class FakeConntrack:
+    """The tracking table of a kernel."""
+
+    def __init__(self) -> None:
+        self.deleted: list[Flow] = []
+        self.limits: list[TrackingLimits] = []
+        self.failures: list[FlowsUnavailable] = []
+        """Raised by the next calls, one each."""
+        self._flows: dict[tuple[object, ...], Flow] = {}
+        self._numbers = count(1)
+
+    def begin(self, flow: Flow) -> Flow:
+        """A flow appears; one between the same ports is gone with that."""
+        tracked = msgspec.structs.replace(flow, identity=next(self._numbers))
+        self._flows[_ports(flow)] = tracked
+        return tracked
+
+    async def flows(self, family: Family, protocols: Collection[Protocol] = UDP_ALONE) -> Sequence[Flow]:
+        """All flows of these protocols."""
+        self._fail()
+        return [flow for flow in self._flows.values() if flow.family == family and flow.protocol in protocols]
+
+    async def delete(self, flows: Iterable[Flow]) -> int:
+        """How many of them were still there."""
+        self._fail()
+        gone = [flow for flow in flows if self._flows.get(_ports(flow)) == flow]
+        for flow in gone:
+            del self._flows[_ports(flow)]
+        self.deleted += gone
+        return len(gone)
+
+    async def apply_limits(self, limits: TrackingLimits) -> None:
+        """Remembered."""
+        self.limits.append(limits)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def _ports(flow: Flow) -> tuple[object, ...]:
+    return flow.protocol, flow.source, flow.source_port, flow.destination, flow.destination_port, flow.zone

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel's tracking table allows: read, compared, set where it differs.
+
+Owns: which file of /proc/sys and /sys holds what, and the rule that size is never taken away from anybody.
+Never: fails: in a container these files are often read-only, which is told in the log, and a node with its defaults
+is better than none.
+Source of behaviour: CT-8.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from agent.model.flow import TrackingLimits
+
+__all__ = ["Wanted", "apply_limits", "wanted_buckets", "wanted_limits"]
+
+log = structlog.get_logger(plane="services")
+
+_MOST_FLOWS = 1_048_576
+_FLOWS_PER_BUCKET = 4
+_SYSCTLS = Path("proc/sys/net/netfilter")
+_BUCKETS = Path("sys/module/nf_conntrack/parameters/hashsize")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A value for a sysctl. Sizes are only ever raised."""
+
+    name: str
+    value: int
+    only_raises: bool = False
+
+
+def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[Wanted]:
+    """The table's size, then the times."""
+    if limits.max_per_core:
+        flows = max(limits.min, min(limits.max_per_core * cores, _MOST_FLOWS))
+        yield Wanted("nf_conntrack_max", flows, only_raises=True)
+    if limits.is_tcp_liberal:
+        yield Wanted("nf_conntrack_tcp_be_liberal", 1)
+    for name, seconds in (
+        ("tcp_timeout_established", limits.tcp_established_s),
+        ("tcp_timeout_close_wait", limits.tcp_close_wait_s),
+        ("udp_timeout", limits.udp_s),
+        ("udp_timeout_stream", limits.udp_stream_s),
+    ):
+        if seconds > 0:
+            yield Wanted(f"nf_conntrack_{name}", seconds)
+
+
+def wanted_buckets(flows: int) -> int:
+    """A hash table of this size keeps four flows in a bucket."""
+    return flows // _FLOWS_PER_BUCKET
+
+
+def apply_limits(limits: TrackingLimits, cores: int, root: Path = Path("/")) -> None:
+    """Set what differs, in the network namespace of the calling thread; blocks for some milliseconds at the most."""
+    for wanted in wanted_limits(limits, cores):
+        _set(root / _SYSCTLS / wanted.name, wanted.value, only_raises=wanted.only_raises)
+        if wanted.name == "nf_conntrack_max":
+            flows = _read(root / _SYSCTLS / wanted.name)
+            _set(root / _BUCKETS, wanted_buckets(flows or wanted.value), only_raises=True)
+
+
+def _set(path: Path, value: int, *, only_raises: bool) -> None:
+    before = _read(path)
+    if before is None or before == value or (only_raises and before > value):
+        return
+    try:
+        path.write_text(f"{value}\n", "ascii")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        log.warning("conntrack_limit_kept", file=str(path), value=before, wanted=value, reason=reason)
+        return
+    log.info("conntrack_limit_set", file=str(path), before=before, value=value)
+
+
+def _read(path: Path) -> int | None:
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError) as error:
+        log.warning("conntrack_limit_unknown", file=str(path), reason=str(error))
+        return None

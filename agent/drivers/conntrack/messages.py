@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of connection tracking: the question for flows, the answers, the deletion.
+
+Owns: their attributes. Of an answer only the two tuples, the zone and the number are read: 100 000 flows decoded as a
+whole would keep a core busy for half a minute (CT-P1).
+Never: sends anything.
+Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
+"""
+
+import struct
+
+from agent.drivers.netlink.attributes import Answer, attribute, attributes, nested, number
+from agent.model.flow import Flow
+from agent.model.nft_table import Family
+from agent.model.service import Protocol
+
+__all__ = ["DELETE", "GET", "deletion", "flow", "question"]
+
+_SUBSYSTEM = 1 << 8
+GET, DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2
+
+_NUMBERS: dict[Protocol, int] = {"TCP": 6, "UDP": 17, "SCTP": 132}
+_NAMES: dict[int, Protocol] = {number: name for name, number in _NUMBERS.items()}
+
+_ORIGINAL, _REPLY, _IDENTITY, _ZONE, _FILTER = 1, 2, 12, 18, 25
+_ADDRESSES, _PORTS = 1, 2
+_PROTOCOL, _SOURCE_PORT, _DESTINATION_PORT = 1, 2, 3
+_BY_PROTOCOL = 1 << 3
+
+
+def question(protocol: Protocol) -> bytes:
+    """All flows of one protocol; the kernel leaves out the others (since 5.8)."""
+    wanted = nested(_PORTS, attribute(_PROTOCOL, bytes([_NUMBERS[protocol]])))
+    return nested(_ORIGINAL, wanted) + nested(_FILTER, attribute(1, struct.pack("=I", _BY_PROTOCOL)))
+
+
+def flow(answer: Answer, family: Family) -> Flow | None:
+    """None if it is none of the protocols we know."""
+    block, begin, end = answer
+    parts = {kind: (at, stop) for kind, at, stop in attributes(block, begin, end)}
+    if _ORIGINAL not in parts or _REPLY not in parts:
+        return None
+    original = _tuple(block, *parts[_ORIGINAL])
+    reply = _tuple(block, *parts[_REPLY])
+    protocol = _NAMES.get(original[0])
+    if protocol is None:
+        return None
+    return Flow(
+        family,
+        protocol,
+        original[1],
+        original[3],
+        original[2],
+        original[4],
+        reply[1],
+        reply[3],
+        int.from_bytes(block[slice(*parts.get(_IDENTITY, (0, 0)))], "big"),
+        int.from_bytes(block[slice(*parts.get(_ZONE, (0, 0)))], "big"),
+    )
+
+
+def deletion(one: Flow) -> bytes:
+    """By the full original tuple, the zone and the kernel's number."""
+    first = 1 if one.family == "IPv4" else 3
+    addresses = nested(_ADDRESSES, attribute(first, one.source), attribute(first + 1, one.destination))
+    ports = nested(
+        _PORTS,
+        attribute(_PROTOCOL, bytes([_NUMBERS[one.protocol]])),
+        attribute(_SOURCE_PORT, one.source_port.to_bytes(2, "big")),
+        attribute(_DESTINATION_PORT, one.destination_port.to_bytes(2, "big")),
+    )
+    zone = attribute(_ZONE, one.zone.to_bytes(2, "big")) if one.zone else b""
+    identity = number(_IDENTITY, one.identity) if one.identity else b""
+    return nested(_ORIGINAL, addresses, ports) + zone + identity
+
+
+def _tuple(block: bytes, begin: int, end: int) -> tuple[int, bytes, bytes, int, int]:
+    """Protocol number, source, destination, and their ports."""
+    source = destination = b""
+    protocol = source_port = destination_port = 0
+    for kind, at, stop in attributes(block, begin, end):
+        for inner, a, b in attributes(block, at, stop):
+            if kind == _ADDRESSES:
+                # 1 and 2 are of IPv4, 3 and 4 of IPv6.
+                if inner % 2:
+                    source = block[a:b]
+                else:
+                    destination = block[a:b]
+            elif kind == _PORTS and inner == _PROTOCOL:
+                protocol = block[a]
+            elif kind == _PORTS and inner == _SOURCE_PORT:
+                source_port = int.from_bytes(block[a:b], "big")
+            elif kind == _PORTS and inner == _DESTINATION_PORT:
+                destination_port = int.from_bytes(block[a:b], "big")
+    return protocol, source, destination, source_port, destination_port

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flow that the kernel tracks, and what its tracking table should allow.
+
+Owns: the values that the services plane and the driver of connection tracking share, and how that driver fails.
+Never: decides which flow is stale; the plane does (CT-3).
+"""
+
+import ipaddress
+
+import msgspec
+
+from agent.model.nft_table import Family
+from agent.model.service import Protocol
+
+__all__ = ["UDP_ALONE", "Flow", "FlowsUnavailable", "TrackingLimits"]
+
+
+UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
+"""Whose flows are deleted unless more is asked for (CT-1)."""
+
+
+class Flow(msgspec.Struct, frozen=True, gc=False):
+    """One flow. Addresses are packed, as elements of our table have them.
+
+    `identity` is the kernel's own number of the entry; a new flow between the same ports mostly has another one.
+    """
+
+    family: Family
+    protocol: Protocol
+    source: bytes
+    source_port: int
+    destination: bytes
+    """Where the client sent it: a ClusterIP, for instance."""
+    destination_port: int
+    reply_source: bytes
+    """Who answers: an endpoint, or the destination itself if nothing was translated."""
+    reply_port: int
+    identity: int = 0
+    zone: int = 0
+
+    def __str__(self) -> str:
+        client = _endpoint(self.source, self.source_port)
+        destination = _endpoint(self.destination, self.destination_port)
+        return f"{self.protocol} {client} to {destination}, answered by {_endpoint(self.reply_source, self.reply_port)}"
+
+
+class FlowsUnavailable(Exception):
+    """The flows cannot be listed or deleted; the text says why, and what would be right."""
+
+
+class TrackingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel's tracking should be set to (CT-8). 0 = leave as it is."""
+
+    max_per_core: int = 32768
+    min: int = 131_072
+    tcp_established_s: int = 86_400
+    tcp_close_wait_s: int = 3_600
+    is_tcp_liberal: bool = False
+    udp_s: int = 0
+    udp_stream_s: int = 0
+
+
+def _endpoint(address: bytes, port: int) -> str:
+    text = str(ipaddress.ip_address(address))
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
