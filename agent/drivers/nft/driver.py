@@ -18,7 +18,7 @@ from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.drivers.nft.hearing import Hearing
 from agent.drivers.nft.kernel_table import KernelTable, failure
 from agent.drivers.nft.watch import Ear, Listening
-from agent.model.nft_error import OutcomeUnknown
+from agent.model.nft_error import NotPermitted, OutcomeUnknown
 from agent.model.nft_table import Batch, Family, TableState
 
 __all__ = ["NftTable"]
@@ -59,7 +59,12 @@ class NftTable:
 
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
-        await run_text(self._command, text, self._deadline_s, self._listening.add_load)
+        try:
+            await run_text(self._command, text, self._deadline_s, self._listening.add_load)
+        except NotPermitted:
+            # Perhaps because of an owner, which nft does not name.
+            await self._call(KernelTable.check_access)
+            raise
 
     async def read(self) -> TableState | None:
         """What is there, by netlink (NF-8); None: no table of ours."""
