@@ -22,14 +22,18 @@ from agent.daemon.service_health import ServiceHealth
 from agent.daemon.service_manifests import ServiceObjects, read_service_objects
 from agent.daemon.service_source import KubeServices
 from agent.drivers.clock.driver import SystemClock
+from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.flow import TrackingLimits
 from agent.model.nft_table import Family
 from agent.model.quantity import parse_quantity
+from agent.model.service import Protocol
 from agent.services.addresses import address_of
+from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
 from agent.services.metrics import compatible_metrics, service_metrics
 from agent.services.node_state import NodeSettings
@@ -59,6 +63,7 @@ class ServiceParts:
     tell: Callable[[Event], None]
     kube: "KubeClient | None" = None
     opens: Callable[[Family], NftTable] = NftTable
+    tracks: Callable[[], Conntrack] = Conntrack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,9 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         may_share=bool(configuration.services.proxy_name),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
-    plane.followers.append(health.follow)
+    conntrack = parts.tracks()
+    cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
+    plane.followers += [health.follow, cleaner.follow]
     name = configuration.node.name
     source: ManifestServices | KubeServices
     if parts.kube is not None:
@@ -108,10 +115,12 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", f"network namespace {os.stat('/proc/self/ns/net').st_ino}"):  # noqa: PTH116
+            await conntrack.apply_limits(tracking_limits(current[0]))
             async with asyncio.TaskGroup() as group:
                 group.create_task(source.run(), name="services-source")
                 group.create_task(_follow_interfaces(intake), name="services-interfaces")
                 group.create_task(health.listeners.run(), name="services-health-ports")
+                group.create_task(cleaner.run(), name="services-stale-flows")
                 group.create_task(plane.run(report), name="services-plane")
 
     def apply(changed: Configuration) -> None:
@@ -121,6 +130,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     async def close() -> None:
         for table in tables.values():
             await table.close()
+        await conntrack.close()
 
     return ServiceUnit(
         plane=plane,
@@ -172,6 +182,25 @@ def periods(configuration: Configuration) -> Periods:
     if services.profile == "kube-proxy":
         return KUBE_PROXY_PERIODS
     return Periods(services.min_sync_period, services.sync_period, services.full_sync_period)
+
+
+def flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
+    """Whose stale flows are deleted (CT-1, CT-11)."""
+    return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
+
+
+def tracking_limits(configuration: Configuration) -> TrackingLimits:
+    """`services.conntrack`."""
+    given = configuration.services.conntrack
+    return TrackingLimits(
+        max_per_core=given.max_per_core,
+        min=given.min,
+        tcp_established_s=int(given.tcp_established_timeout),
+        tcp_close_wait_s=int(given.tcp_close_wait_timeout),
+        is_tcp_liberal=given.tcp_be_liberal,
+        udp_s=int(given.udp_timeout),
+        udp_stream_s=int(given.udp_stream_timeout),
+    )
 
 
 def hint_options(configuration: Configuration) -> HintOptions:

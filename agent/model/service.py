@@ -94,7 +94,6 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     no_local_rejects: bool = False
     passes_when_empty: bool = False
     has_ranges_everywhere: bool = False
-    ends_established: bool = False
 
 
 DEFAULT_OPTIONS = ServiceOptions()

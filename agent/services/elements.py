@@ -201,9 +201,9 @@ def shared_elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[El
             yield "hairpin", address + address + protocol + backend.data[-4:], None
         if own.number:
             for data in own.cluster:
-                yield "aff_cluster", own.number + data, None
+                yield "aff_cluster", data + own.number, None
             for data in own.local:
-                yield "aff_local", own.number + data, None
+                yield "aff_local", data + own.number, None
 
 
 def chains_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[ChoiceChain]:

@@ -22,7 +22,7 @@ MOST_ENDPOINTS = 10_000
 T = TypeVar("T")
 
 # Annotations that names.md knows and this version does not act on.
-NOT_YET = ("balance", "affinity_scope")
+NOT_YET = ("balance", "affinity_scope", "terminate_established")
 
 
 def read_options(
@@ -59,7 +59,6 @@ def read_options(
         no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
         passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
         has_ranges_everywhere=read("source_ranges_everywhere", _words("true"), "") == "true",
-        ends_established=bool(read("terminate_established", _words("on-endpoint-removal"), "")),
     )
 
 

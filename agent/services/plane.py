@@ -113,7 +113,7 @@ class ServicesPlane:
             elements=report.elements,
             full=report.is_full,
             duration_s=round(report.duration_s, 4),
-            v=2 if report.elements else 4,
+            v=2 if report.elements or self.measures.transactions[family, "ok"] == 1 else 4,
         )
         if self._failures.texts.pop(family, None) is not None:
             log.info("service_sync_recovered", family=family, v=0)

@@ -5,12 +5,14 @@ Owns: the protocols and the failures that a port may raise.
 Never: implements them; the drivers do, by shape.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from agent.model.nft_table import Batch, TableState
+from agent.model.flow import Flow
+from agent.model.nft_table import Batch, Family, TableState
+from agent.model.service import Protocol as ServiceProtocol
 
-__all__ = ["Clock", "RuleTable"]
+__all__ = ["Clock", "Flows", "RuleTable"]
 
 
 class RuleTable(Protocol):
@@ -36,6 +38,16 @@ class RuleTable(Protocol):
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters."""
+
+
+class Flows(Protocol):
+    """Connection tracking. Failures are FlowsUnavailable."""
+
+    async def flows(self, family: Family, protocols: Collection[ServiceProtocol] = ...) -> Sequence[Flow]:
+        """All of these protocols."""
+
+    async def delete(self, flows: Iterable[Flow]) -> int:
+        """Exactly these; how many were still there."""
 
 
 class Clock(Protocol):

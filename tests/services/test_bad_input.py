@@ -142,7 +142,7 @@ ANNOTATIONS: list[tuple[str, str, str]] = [
     ("no-local-verdict", "refuse", "right is reject or drop"),
     ("no-endpoints", "drop", "right is pass"),
     ("source-ranges-everywhere", "yes", "right is true"),
-    ("terminate-established", "always", "right is on-endpoint-removal"),
+    ("terminate-established", "on-endpoint-removal", "this version does not know it"),
     ("balance", "maglev", "this version does not know it"),
     ("affinity-scope", "service", "this version does not know it"),
 ]

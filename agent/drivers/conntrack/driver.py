@@ -58,10 +58,14 @@ class Conntrack:
 
     async def close(self) -> None:
         """Let go of the socket and the thread."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._let_go)
+        self._executor.shutdown(wait=False)
+
+    def _let_go(self) -> None:
+        """In our thread, after whatever it still had to do."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        self._executor.shutdown(wait=False)
 
     async def _call(self, work: Callable[[Connection], _Result]) -> _Result:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ Never: decides what should be in the table, or touches another one (NF-1).
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -45,6 +46,7 @@ class NftTable:
         self._deadline_s = deadline_s
         self._connection: Connection | None = None
         self._listening = listening or Listening()
+        self._unclaimed: list[socket.socket] = []
         self._executor = ThreadPoolExecutor(1, f"nft-{family}")
 
     async def check(self) -> None:
@@ -81,7 +83,8 @@ class NftTable:
 
     async def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on our table (NF-64)."""
-        opened = await self._call(lambda _: self._opens())
+        opened = await self._call(lambda _: self._open_unclaimed())
+        self._unclaimed.remove(opened)
         ear = Ear(opened, Hearing(self._family, self._listening.is_own), self._listening.own_ports)
         self._listening.add_ear(ear)
         try:
@@ -94,10 +97,22 @@ class NftTable:
 
     async def close(self) -> None:
         """Let go of the socket and the thread; the table stays (SY-13)."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._let_go)
+        self._executor.shutdown(wait=False)
+
+    def _let_go(self) -> None:
+        """In our thread, after whatever it still had to do."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        self._executor.shutdown(wait=False)
+        while self._unclaimed:
+            self._unclaimed.pop().close()
+
+    def _open_unclaimed(self) -> socket.socket:
+        """Whoever asked for it may be cancelled before it gets it."""
+        opened = self._opens()
+        self._unclaimed.append(opened)
+        return opened
 
     async def _call(self, work: Callable[[KernelTable], _Result]) -> _Result:
         """Run in our thread. If the deadline passes, the work may still come to its end there, before any later one."""
