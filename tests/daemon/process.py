@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,8 +22,18 @@ HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
 class Kepd:
     """One daemon with directories of its own."""
 
-    def __init__(self, folder: Path, port: int, endpoint: str = "", extra: str = "", **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        endpoint: str = "",
+        extra: str = "",
+        prefix: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
+        """`prefix` is put before the command, to run it in another namespace for instance."""
         self.folder = folder
+        self.prefix = tuple(prefix)
         self.port = port
         self.socket = folder / "run" / "kepd.sock"
         self.manifests = folder / "manifests"
@@ -44,7 +54,7 @@ class Kepd:
 
     def start(self, *flags: str) -> "Kepd":
         """Start it; `wait_http` tells when it answers."""
-        command = [str(PROGRAMS / "kepd"), "run", "--config", str(self.config), *flags]
+        command = [*self.prefix, str(PROGRAMS / "kepd"), "run", "--config", str(self.config), *flags]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/")
         return self

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole kepd that programs Services from files, under a steady load of connections: changes, restarts and kills."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.daemon.process import Kepd
+from tests.lab.network import POD_RANGES, PORT, Network
+
+pytestmark = pytest.mark.node
+
+VIP = "10.96.0.10"
+PACE_PER_S = 2000
+HEALTH_PORT = 32_000
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    with Network() as built:
+        yield built
+
+
+class Node:
+    """A daemon in the node's namespace."""
+
+    def __init__(self, network: Network, folder: Path, extra: str = "") -> None:
+        self.network = network
+        space = network.node.namespace
+        settings = (
+            f"services: {{healthzAddress: '127.0.0.1:10256', detectLocal: {{clusterCIDRs: ['{POD_RANGES['IPv4']}']}},"
+            f" conntrack: {{maxPerCore: 0}}}}\n{extra}"
+        )
+        self.kepd = Kepd(folder, 10941, extra=settings, prefix=space.command())
+        config = self.kepd.config.read_text().replace("node: {", f"node: {{addresses: ['{network.node.v4}'], ")
+        self.kepd.config.write_text(config)
+
+    def start(self) -> None:
+        self.kepd.start("--planes", "services")
+        self.kepd.wait(lambda: self.kepd.ctl("get", "planes").stdout.find("ready") > 0, "ready", 20.0)
+
+    def put(self, *names: str, **spec: Any) -> None:
+        """The Service `web` with these pods, as one file that is renamed into its place."""
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web"},
+            "spec": {"clusterIP": VIP, "ports": [{"name": "http", "port": 80, "nodePort": 0}], **spec},
+        }
+        endpoints = [{"addresses": [self.network[name].v4], "nodeName": "n1"} for name in names]
+        pieces = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": PORT}],
+            "endpoints": endpoints,
+        }
+        for one in (service, pieces):
+            one["metadata"]["namespace"] = "shop"  # type: ignore[index]
+        fresh = self.kepd.manifests / ".web.json"
+        fresh.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [service, pieces]}))
+        fresh.rename(self.kepd.manifests / "web.json")
+
+    def used(self) -> set[str]:
+        listed = json.loads(self.kepd.ctl("get", "endpoints", "-o", "json").stdout or "{}")
+        return {one["endpoint"].partition(":")[0] for one in listed.get("items", []) if one.get("isUsed")}
+
+    def wait_used(self, *names: str) -> None:
+        wanted = {self.network[name].v4 for name in names}
+        self.kepd.wait(lambda: self.used() == wanted, f"{names} in use", 20.0)
+
+
+@pytest.fixture
+def node(network: Network, short_path: Path) -> Iterator[Node]:
+    made = Node(network, short_path)
+    with made.kepd:
+        made.put("pod1", "pod2", "far1", "far2")
+        made.start()
+        made.wait_used("pod1", "pod2", "far1", "far2")
+        yield made
+    network.node.namespace.run("nft", "flush", "ruleset")
+
+
+class Load:
+    """Connects from a pod, evenly paced, until told to stop."""
+
+    def __init__(self, network: Network) -> None:
+        self.replies: list[str] = []
+        self._stop = threading.Event()
+        self._caller = network["pod3"].caller
+        self._thread = threading.Thread(target=lambda: self._caller.run(self._go, 120.0))
+
+    def _go(self) -> None:
+        from tests.lab.callers import _connect
+
+        began, own = time.monotonic(), self._caller._v4
+        while not self._stop.is_set():
+            reply = _connect(VIP, 80, "TCP", own, 2.0)
+            self.replies.append(reply.server or reply.outcome)
+            ahead_s = began + len(self.replies) / PACE_PER_S - time.monotonic()
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._until(200)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30.0)
+
+    def _until(self, count: int) -> None:
+        until_s = time.monotonic() + 20.0
+        while len(self.replies) < count and time.monotonic() < until_s:
+            time.sleep(0.01)
+
+    def go_on(self, more: int = 1000) -> None:
+        self._until(len(self.replies) + more)
+
+    def failures(self) -> set[str]:
+        return set(self.replies) & {"refused", "timeout", "unreachable"}
+
+
+def test_an_endpoint_leaves_and_comes_back_without_a_failed_connection(node: Node) -> None:
+    with Load(node.network) as load:
+        for _ in range(3):
+            node.put("pod1", "far1", "far2")
+            node.wait_used("pod1", "far1", "far2")
+            load.go_on(200)
+            node.put("pod1", "pod2", "far1", "far2")
+            node.wait_used("pod1", "pod2", "far1", "far2")
+            load.go_on(200)
+
+    assert load.failures() == set()
+    assert set(load.replies) == {"pod1", "pod2", "far1", "far2"}
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["restart", "kill"])
+def test_the_daemon_ends_and_comes_back_without_a_failed_connection(node: Node, end: signal.Signals) -> None:
+    """SY-13: rules stay; the next one finds them and writes nothing."""
+    with Load(node.network) as load:
+        for _ in range(2):
+            node.kepd.end(end)
+            load.go_on(300)
+            node.start()
+            load.go_on(300)
+
+    assert load.failures() == set()
+    assert "elements=0 full=true" in node.kepd.log.read_text()
+
+
+def test_a_removed_endpoint_gets_nothing_more(node: Node) -> None:
+    node.put("pod1", "far1")
+    node.wait_used("pod1", "far1")
+
+    assert set(node.network["pod3"].caller.spread(VIP, 80, 60, wait_s=5.0)) == {"pod1", "far1"}
+
+
+def test_what_the_commands_show(node: Node) -> None:
+    listed = node.kepd.ctl("get", "services")
+    assert "shop" in listed.stdout
+    assert "4/4" in listed.stdout
+    route = node.kepd.ctl("explain", "route", "shop/web:http").stdout
+    assert "4 endpoints in use" in route
+    assert node.kepd.ctl("diff").returncode == 0
+    traced = node.kepd.ctl("trace", "--from", node.network["pod3"].v4, "--to", f"{VIP}:80", "--kernel")
+    assert traced.returncode == 0
+    assert "=> dnat to one of" in traced.stdout
+    assert node.kepd.ctl("trace", "--from", "1.2.3.4", "--to", f"{VIP}:81").returncode == 1
+    assert f"{VIP} . tcp . 80" in node.kepd.ctl("rules", "shop/web").stdout
+
+    node.network.node.namespace.run("nft", "add", "element", "ip", "kepd", "cluster_ips", "{ 10.96.99.99 }")
+    seen = node.kepd.wait(lambda: node.kepd.ctl("events").stdout.find("RulesRepaired") > 0, "a repair", 20.0)
+    assert seen
+    assert node.kepd.ctl("diff").returncode == 0
+
+
+def test_health_as_load_balancers_ask_for_it(node: Node) -> None:
+    """HL-1 to HL-4."""
+    node.put("pod1", "pod2", type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=HEALTH_PORT)
+    node.wait_used("pod1", "pod2")
+    ask = (
+        "import sys,urllib.request,urllib.error\n"
+        "try: r=urllib.request.urlopen(sys.argv[1],timeout=5)\n"
+        "except urllib.error.HTTPError as e: r=e\n"
+        "print(r.status, r.headers.get('X-Load-Balancing-Endpoint-Weight'), r.read().decode())"
+    )
+
+    def get(url: str) -> str:
+        return node.network.node.namespace.run("python3", "-c", ask, url)
+
+    url = f"http://{node.network.node.v4}:{HEALTH_PORT}/anything"
+    assert get(url).startswith("200 2 ")
+    node.put(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=HEALTH_PORT)
+    node.kepd.wait(lambda: get(url).startswith("503 0 "), "nobody here", 20.0)
+
+    fine = get("http://127.0.0.1:10256/healthz")
+    assert fine.startswith("200 None ")
+    assert json.loads(fine.split(" ", 2)[2])["nodeEligible"] is True
+    assert "nodeEligible" not in get("http://127.0.0.1:10256/livez")
