@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-MODULES = ("daemon", "api", "pulls", "topology")
+MODULES = ("daemon", "api", "pulls", "topology", "services")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run on one machine: compare ratios and stated figures, not absolutes.

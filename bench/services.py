@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services in the kernel: first programming, single changes, memory, restarts, and what a connection costs.
+
+Measures: a kepd of its own against the test API server, and the planner with the kernel alone at growing sizes, in a
+network namespace of its own. `python -m bench.services_inside N` is the half that runs in there.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.lab.namespace import Namespace
+
+Row = tuple[str, float, str, str]
+SIZES = (1000, 5000, 10000, 20000)
+STATED = 10000
+
+
+def inside(*arguments: str) -> list[Row]:
+    root = Path(__file__).resolve().parent.parent
+    with Namespace() as space:
+        os.chdir(root)
+        printed = space.run(sys.executable, "-m", "bench.services_inside", *arguments, within_s=600.0)
+    return [tuple(row) for row in json.loads(printed.splitlines()[-1])]
+
+
+def measure() -> list[Row]:
+    rows: list[Row] = []
+    for size in SIZES:
+        rows += inside("plan", str(size))
+    for size in (STATED,):
+        rows += inside("daemon", str(size))
+    for size in (10, STATED):
+        rows += inside("connects", str(size))
+    return rows
