@@ -25,7 +25,16 @@ from agent.model.service_report import (
 )
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["ConfigurationView", "EventView", "ImageView", "NodeView", "PodView", "PullView", "ServiceProxyView"]
+__all__ = [
+    "ConfigurationView",
+    "EventView",
+    "ImageView",
+    "NodeView",
+    "PodView",
+    "PullView",
+    "ServiceProxyView",
+    "TopologyView",
+]
 
 
 class NodeView(Protocol):
@@ -64,13 +73,29 @@ class PodView(Protocol):
     def pods(self) -> Feed[PodState]: ...
 
 
+class TopologyView(Protocol):
+    """Explanations as JSON, and whether the answer is yes. LookupError for what is not there."""
+
+    async def hints(self, service: str) -> tuple[str, bool]: ...
+
+    async def spread(
+        self,
+        pod: str,
+        *,
+        honors_taints: bool,
+        min_domains: int | None,
+        dropped_nodes: frozenset[str],
+        ignores_dead_domains: bool,
+    ) -> tuple[str, bool]: ...
+
+
 class ServiceProxyView(Protocol):
     """Services in the kernel. `route` raises KeyError for what is not there, `trace` ValueError for no addresses."""
 
     @property
     def changes(self) -> Feed[ProgrammedService]: ...
 
-    def services(self) -> Iterable[ServiceReport]: ...
+    async def services(self) -> Sequence[ServiceReport]: ...
 
     def service(self, key: ServiceKey) -> ServiceReport: ...
 

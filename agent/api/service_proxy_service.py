@@ -36,7 +36,7 @@ class ServiceProxyService:
     async def list_services(self, request: pb.ListServicesRequest, _call: Call) -> pb.ListServicesResponse:
         """All Services, in pages if wanted."""
         view = self._view()
-        items, token = page(_messages(pb.Service, view.services()), request.options, _service_name, pb.Service)
+        items, token = page(_messages(pb.Service, await view.services()), request.options, _service_name, pb.Service)
         return pb.ListServicesResponse(services=items, meta=self._meta(token))
 
     async def list_endpoints(self, request: pb.ListEndpointsRequest, _call: Call) -> pb.ListEndpointsResponse:

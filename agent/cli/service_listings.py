@@ -53,6 +53,7 @@ SERVICE_COLUMNS: Columns[pb.Service] = (
     Column("FINDINGS", lambda one: "; ".join(one.findings)),
     Column("EXTERNAL-IP", lambda one: ",".join(one.external_ips), wide=True),
     Column("MODE", lambda one: ",".join(sorted({port.mode for port in one.ports if port.mode})), wide=True),
+    Column("CONNECTIONS", lambda one: str(one.connections), wide=True),
     Column("AFFINITY", lambda one: f"{one.affinity_s} s" if one.affinity_s else "", wide=True),
     Column("POLICY", lambda one: one.policies, wide=True),
 )

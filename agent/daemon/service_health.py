@@ -8,9 +8,12 @@ Source of behaviour: HL-1 to HL-9.
 
 from collections.abc import Callable, Mapping
 
+import structlog
+
 from agent.api.http import Handler, Page
 from agent.config.document import Configuration
 from agent.daemon.health_listeners import HealthListeners, Spot
+from agent.drivers.clock.driver import SystemClock
 from agent.model.event import Event
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
@@ -20,6 +23,8 @@ from agent.services.health import Answer, FamilyHealth, healthz, is_eligible, li
 from agent.services.plane import ServicesPlane
 
 __all__ = ["ServiceHealth"]
+
+log = structlog.get_logger(plane="services")
 
 ANYWHERE: Mapping[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104  # what load balancers probe
 
@@ -40,6 +45,14 @@ class ServiceHealth:
         self._plane = plane
         self._configuration = configuration
         self._has_node_object = has_node_object
+
+    async def drain(self, clock: SystemClock) -> None:
+        """HL-9: load balancers look elsewhere while the rules still stand."""
+        self.is_draining = True
+        seconds = self._configuration().services.drain_seconds
+        if seconds:
+            log.info("services_draining", seconds=seconds, v=0)
+            await clock.sleep(seconds)
 
     def follow(self, _family: Family, _report: SyncReport) -> None:
         """After each sync: the ports of now."""

@@ -14,14 +14,17 @@ from typing import TypeVar
 
 import msgspec
 
+from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Hints, HintTarget, Node, Service, ServiceCidr
+from agent.model.quantity import parse_quantity
+from agent.topology.capacity import CapacityFilter
 from agent.topology.manifests import Document, Manifests, read_manifests
 from agent.topology.slices import Slice
 from agent.topology.standalone import FilledHints, HintOptions, fill_hints
 
-__all__ = ["ServiceObjects", "read_service_objects"]
+__all__ = ["ServiceObjects", "hint_options", "read_service_objects"]
 
 Found = Service | EndpointSlice | Node | ServiceCidr
 Key = tuple[str, str, str]
@@ -56,6 +59,18 @@ class Good:
 
     found: Found
     document: Document
+
+
+def hint_options(configuration: Configuration) -> HintOptions:
+    """`services.hints`."""
+    hints = configuration.services.hints
+    return HintOptions(
+        mode=hints.mode,  # type: ignore[arg-type]
+        zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
+        overload_threshold=hints.overload_threshold,
+        capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
+        is_sticky=hints.sticky,
+    )
 
 
 def read_service_objects(

@@ -50,10 +50,13 @@ NODE_WAIT_S = 30.0
 class KubeServices:
     """One cluster."""
 
-    def __init__(self, client: KubeClient, intake: Intake, node: str, proxy_name: str = "") -> None:
+    def __init__(
+        self, client: KubeClient, intake: Intake, node: str, proxy_name: str = "", *, is_strict: bool = False
+    ) -> None:
         self._client = client
         self._intake = intake
         self._proxy_name = proxy_name
+        self._is_strict = is_strict
         ours = f"{PROXY_LABEL}={proxy_name}" if proxy_name else f"!{PROXY_LABEL}"
         self._services = SERVICES.narrowed(field_selector="spec.clusterIP!=None", label_selector=ours)
         self._slices = ENDPOINT_SLICES.narrowed(label_selector=f"!{HEADLESS_LABEL}")
@@ -86,7 +89,7 @@ class KubeServices:
 
     async def _follow_services(self) -> None:
         def read(item: Service) -> ReadService:
-            return read_service(item, self._proxy_name)
+            return read_service(item, self._proxy_name, is_strict=self._is_strict)
 
         async for one in self._news(self._services, read, "Service"):
             match one:

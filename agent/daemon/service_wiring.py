@@ -7,7 +7,7 @@ Never: decides anything at run time. wiring.py calls this once.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,18 +19,18 @@ from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.service_health import ServiceHealth
-from agent.daemon.service_manifests import ServiceObjects, read_service_objects
+from agent.daemon.service_manifests import ServiceObjects, hint_options, read_service_objects
 from agent.daemon.service_source import KubeServices
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.nft.driver import NftTable
+from agent.drivers.nft.watch import Listening
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
 from agent.model.nft_table import Family
-from agent.model.quantity import parse_quantity
 from agent.model.service import Protocol
 from agent.services.addresses import address_of
 from agent.services.flow_cleaner import FlowCleaner
@@ -42,8 +42,6 @@ from agent.services.plane import ServicesPlane
 from agent.services.reading_service import read_service
 from agent.services.reading_slice import read_slice
 from agent.services.view import ServicesView
-from agent.topology.capacity import CapacityFilter
-from agent.topology.standalone import HintOptions
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -62,8 +60,6 @@ class ServiceParts:
     clock: SystemClock
     tell: Callable[[Event], None]
     kube: "KubeClient | None" = None
-    opens: Callable[[Family], NftTable] = NftTable
-    tracks: Callable[[], Conntrack] = Conntrack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     if parts.kube is not None:
         waits_for.add("node")
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
-    tables = {family: parts.opens(family) for family in families()}
+    listening = Listening()
+    tables = {family: NftTable(family, listening=listening) for family in families()}
     plane = ServicesPlane(
         intake,
         tables,
@@ -103,25 +100,20 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         may_share=bool(configuration.services.proxy_name),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
-    conntrack = parts.tracks()
+    conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
     plane.followers += [health.follow, cleaner.follow]
-    name = configuration.node.name
-    source: ManifestServices | KubeServices
-    if parts.kube is not None:
-        source = KubeServices(parts.kube, intake, name, configuration.services.proxy_name)
-    else:
-        source = ManifestServices(lambda: current[0], intake)
+    source = _source(current, parts, intake)
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", f"network namespace {os.stat('/proc/self/ns/net').st_ino}"):  # noqa: PTH116
             await conntrack.apply_limits(tracking_limits(current[0]))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(source.run(), name="services-source")
-                group.create_task(_follow_interfaces(intake), name="services-interfaces")
-                group.create_task(health.listeners.run(), name="services-health-ports")
-                group.create_task(cleaner.run(), name="services-stale-flows")
-                group.create_task(plane.run(report), name="services-plane")
+            work = (source.run, lambda: _follow_interfaces(intake), health.listeners.run, cleaner.run)
+            try:
+                await _together(*work, lambda: plane.run(report))
+            except asyncio.CancelledError:
+                await health.drain(parts.clock)
+                raise
 
     def apply(changed: Configuration) -> None:
         current[0] = changed
@@ -143,6 +135,26 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         apply=apply,
         close=close,
     )
+
+
+def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -> "ManifestServices | KubeServices":
+    configuration = current[0]
+    if parts.kube is None:
+        return ManifestServices(lambda: current[0], intake)
+    return KubeServices(
+        parts.kube,
+        intake,
+        configuration.node.name,
+        configuration.services.proxy_name,
+        is_strict=configuration.services.strict_source_ranges,
+    )
+
+
+async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:
+    """All of them; one that fails ends the others."""
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work())
 
 
 def families() -> tuple[Family, ...]:
@@ -203,18 +215,6 @@ def tracking_limits(configuration: Configuration) -> TrackingLimits:
     )
 
 
-def hint_options(configuration: Configuration) -> HintOptions:
-    """`services.hints`."""
-    hints = configuration.services.hints
-    return HintOptions(
-        mode=hints.mode,  # type: ignore[arg-type]
-        zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
-        overload_threshold=hints.overload_threshold,
-        capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
-        is_sticky=hints.sticky,
-    )
-
-
 async def _follow_interfaces(intake: Intake) -> None:
     async for packed in Interfaces().snapshots():
         intake.set_interfaces(address_of(one) for one in packed)
@@ -252,5 +252,8 @@ class ManifestServices:
         self._intake.set_node(own[0] if own else None)
         self._intake.set_service_ranges(self.objects.service_ranges)
         self._intake.replace_slices(map(read_slice, self.objects.slices))
-        proxy_name = self._configuration().services.proxy_name
-        self._intake.replace_services(read_service(one, proxy_name) for one in self.objects.services)
+        services = self._configuration().services
+        self._intake.replace_services(
+            read_service(one, services.proxy_name, is_strict=services.strict_source_ranges)
+            for one in self.objects.services
+        )

@@ -28,6 +28,7 @@ from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service_proxy_service import ServiceProxyService
 from agent.api.socket_path import listen_at, make_directory
+from agent.api.topology_service import TopologyService
 from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
@@ -40,13 +41,14 @@ from agent.daemon.node_view import NodeFacts
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
+from agent.daemon.topology_view import TopologyOfManifests
 from agent.daemon.tree import Unit
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -253,7 +255,8 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
     has_compatible = "kube-proxy" in configured.telemetry.metrics_compat
     if has_compatible:
         parts.metrics.sources.append(plane.compatible)
-    units = [parts.unit("services", plane.run, is_plane=True)]
+    # Units end in reverse: health is answered until the plane has drained.
+    units = []
     if configured.services.healthz_address:
         server = HttpServer(configured.services.healthz_address, plane.pages, key="services.healthzAddress")
         units.append(parts.unit("services-health", server.run))
@@ -267,6 +270,8 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
         units.append(
             parts.unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)
         )
+    unit = parts.unit("services", plane.run, is_plane=True)
+    units.append(Unit(unit.name, unit.run, unit.report, stop_s=configured.services.drain_seconds + 5.0))
     return ServiceProxyService(plane.view), units
 
 
@@ -349,6 +354,9 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
         pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
         image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
         service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: planes.proxy,
+        topology_pb2.DESCRIPTOR.services_by_name["TopologyService"]: TopologyService(
+            TopologyOfManifests(lambda: parts.running.configuration)
+        ),
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
     }
     server = ApiServer(

@@ -83,6 +83,8 @@ class FamilyPart(msgspec.Struct, frozen=True, gc=False):
     external_ips: tuple[Address, ...] = ()
     balancer_ips: tuple[Address, ...] = ()
     source_ranges: tuple[Range, ...] = ()
+    is_closed: bool = False
+    """There are source ranges, but none that can be read, and such a Service shall let nobody in."""
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, gc=False):

@@ -59,6 +59,8 @@ class ServiceReport:
     policies: str = ""
     findings: tuple[str, ...] = ()
     is_programmed: bool = True
+    connections: int = 0
+    """New connections that the kernel counted since the ways in were written last."""
 
     @property
     def key(self) -> str:

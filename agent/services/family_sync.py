@@ -22,6 +22,7 @@ from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.desired import Desired
 from agent.services.frontends import ServicePlan
 from agent.services.health import FamilyHealth
+from agent.services.instalments import instalments
 from agent.services.mirror import Mirror
 from agent.services.node_state import FamilyFacts, node_content
 from agent.services.pace import Pace, Periods
@@ -230,7 +231,9 @@ class FamilySync:
         is_fresh = not len(self.mirror) and not any(state.content.values())
         # Onto an empty table the difference is everything, which is staged already.
         trial = staged.batch if is_fresh else await asyncio.to_thread(self.mirror.repair, state, staged)
-        await self._table.apply(trial)
+        # Nothing leads to what an empty table holds, so that it may be written in parts, which cost less memory.
+        for part in instalments(trial) if is_fresh else (trial,):
+            await self._table.apply(part)
         self.mirror.commit(staged)
         self.mirror.committed_chains(trial)
         self._todo = _Todo()
@@ -245,7 +248,9 @@ class FamilySync:
         if state is None:
             if not self._is_wanted():
                 return None
-            await self._table.load(structure_text(table))
+            # After a foreign flush: frontends drop until their endpoints follow, so that no packet leaves untranslated.
+            known = self.mirror.content() if len(self.mirror) else None
+            await self._table.load(replacement_text(table, known) if known else structure_text(table))
             state = await self._table.read()
         damage = structure_damage(table, state) if state is not None else "it is gone again"
         if damage:

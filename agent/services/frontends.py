@@ -121,17 +121,21 @@ def _frontends(
     selection: Selection,
     node_addresses: Sequence[Address],
 ) -> tuple[Frontend, ...]:
-    def make(kind: Kind, ip: Address | None, number: int, ranges: tuple[Range, ...] = ()) -> Frontend:
+    def make(
+        kind: Kind, ip: Address | None, number: int, ranges: tuple[Range, ...] = (), *, is_closed: bool = False
+    ) -> Frontend:
         is_local_policy = service.is_internal_local if kind == "clusterIP" else service.is_external_local
         snat: Snat = "off-cluster" if kind == "clusterIP" else "local-host" if is_local_policy else "always"
         verdict = _verdict(service, selection, is_local_policy=is_local_policy)
-        return Frontend(kind, ip, port.protocol, number, is_local_policy, snat, verdict, ranges, bool(ranges))
+        return Frontend(
+            kind, ip, port.protocol, number, is_local_policy, snat, verdict, ranges, bool(ranges) or is_closed
+        )
 
     found = [make("clusterIP", part.cluster_ip, port.port)]
     found += [make("externalIP", ip, port.port) for ip in part.external_ips]
     if part.balancer_ips:
         ranges = _ranges(part, node_addresses)
-        found += [make("loadBalancer", ip, port.port, ranges) for ip in part.balancer_ips]
+        found += [make("loadBalancer", ip, port.port, ranges, is_closed=part.is_closed) for ip in part.balancer_ips]
     if port.node_port:
         everywhere = service.options.has_ranges_everywhere
         found.append(make("nodePort", None, port.node_port, part.source_ranges if everywhere else ()))

@@ -50,19 +50,22 @@ class ReadService(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def read_service(item: Service, proxy_name: str = "") -> ReadService:
-    """Everything of it that matters. `proxy_name` is the value of the label of Services that are ours (IN-1)."""
-    return ReadService(service_key(item), *_read(item, proxy_name))
+def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False) -> ReadService:
+    """Everything of it that matters. `proxy_name` is the value of the label of Services that are ours (IN-1).
+
+    `is_strict`: source ranges of which none can be used let nobody in, instead of everybody (IN-14).
+    """
+    return ReadService(service_key(item), *_read(item, proxy_name, is_strict=is_strict))
 
 
-def _read(item: Service, proxy_name: str) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
+def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
     labels = item.metadata.labels
     if (labels.proxy_name if labels is not None else None) != (proxy_name or None):
         return None, ()
     if item.spec.type == "ExternalName" or item.spec.cluster_ip in ("", "None"):
         return None, ()
     findings: list[Finding] = []
-    reader = _Reader(f"Service {service_key(item)}", item.spec, findings)
+    reader = _Reader(f"Service {service_key(item)}", item.spec, findings, is_strict=is_strict)
     try:
         return reader.facts(item), tuple(findings)
     except Unusable:
@@ -72,7 +75,8 @@ def _read(item: Service, proxy_name: str) -> tuple[ServiceFacts | None, tuple[Fi
 class _Reader:
     """One Service; lives for one call of read_service."""
 
-    def __init__(self, where: str, spec: ServiceSpec, findings: list[Finding]) -> None:
+    def __init__(self, where: str, spec: ServiceSpec, findings: list[Finding], *, is_strict: bool) -> None:
+        self._is_strict = is_strict
         self._where = where
         self._spec = spec
         self._findings = findings
@@ -228,10 +232,13 @@ class _Reader:
         external = self._addresses("spec.externalIPs", spec.external_ips or (), family)
         balancers: tuple[Address, ...] = ()
         ranges: tuple[Range, ...] = ()
+        is_closed = False
         if spec.type == "LoadBalancer":
             balancers = self._addresses("status.loadBalancer.ingress", self._vips(item), family)
-            ranges = self._ranges(spec.load_balancer_source_ranges or (), family)
-        return FamilyPart(cluster_ip, external, balancers, ranges)
+            found = self._ranges(spec.load_balancer_source_ranges or (), family)
+            is_closed = found is None and self._is_strict
+            ranges = found or ()
+        return FamilyPart(cluster_ip, external, balancers, ranges, is_closed)
 
     def _vips(self, item: Service) -> list[str]:
         """Entries that are for proxies to serve (TY-6); "" where one is not, so that positions stay."""
@@ -263,8 +270,8 @@ class _Reader:
         if finding not in self._findings:
             self._findings.append(finding)
 
-    def _ranges(self, texts: Iterable[str], family: Family) -> tuple[Range, ...]:
-        """IN-14: any range that is everybody, or none left of the family, means no restriction."""
+    def _ranges(self, texts: Iterable[str], family: Family) -> tuple[Range, ...] | None:
+        """IN-14: any range that is everybody means no restriction. None: there are some, but none of this family."""
         found: list[Range] = []
         given = 0
         for position, text in enumerate(texts):
@@ -276,6 +283,8 @@ class _Reader:
             elif one.family == family:
                 found.append(one)
         if given and not found:
-            text = f"nothing of {family} is in it, so the {family} addresses are open to all"
+            effect = "closed, as services.strictSourceRanges asks" if self._is_strict else "open to all"
+            text = f"nothing of {family} is in it, so the {family} addresses are {effect}"
             self._tell_once("spec.loadBalancerSourceRanges", text)
+            return None
         return () if any(one.prefix == 0 for one in found) else collapse(found)

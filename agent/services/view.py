@@ -7,9 +7,12 @@ Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 from agent.model.feed import Feed
+from agent.model.nft_error import NftFailed
 from agent.model.nft_table import Content, Data, Family
 from agent.model.service import Backend, Protocol, ServiceKey
 from agent.model.service_report import (
@@ -24,7 +27,7 @@ from agent.model.service_report import (
     TraceStep,
 )
 from agent.services.addresses import read_address
-from agent.services.elements import PORT, elements_of, shared_elements_of
+from agent.services.elements import PORT, elements_of, frontend_key, shared_elements_of
 from agent.services.explain import explain_backend, explain_hints, state_of
 from agent.services.family_sync import FamilySync
 from agent.services.frontends import Frontend, PortPlan, ServicePlan
@@ -50,11 +53,31 @@ class ServicesView:
         """Services that were programmed anew."""
         return self._plane.feed
 
-    def services(self) -> Iterator[ServiceReport]:
-        """All, also those that cannot be programmed."""
+    async def services(self) -> list[ServiceReport]:
+        """All, also those that cannot be programmed, with the connections that the kernel has counted."""
         fold = self._plane.intake.fold
-        for key in sorted({*fold.services, *fold.refused}):
-            yield self.service(key)
+        counted = {family: await self._connections(family) for family in self._tables}
+        return [
+            replace(self.service(key), connections=self._counted(key, counted))
+            for key in sorted({*fold.services, *fold.refused})
+        ]
+
+    async def _connections(self, family: Family) -> Mapping[tuple[str, bytes], int]:
+        """Per frontend, since its element was written last."""
+        found: dict[tuple[str, bytes], int] = {}
+        for name in ("services", "nodeports"):
+            with suppress(NftFailed):
+                counters = await self._tables[family].counters(name)
+                found.update({(name, key): packets for key, (packets, _) in counters.items()})
+        return found
+
+    def _counted(self, key: ServiceKey, counted: Mapping[Family, Mapping[tuple[str, bytes], int]]) -> int:
+        total = 0
+        for sync, _, port in self._ports(key):
+            for one in port.frontends:
+                name = "nodeports" if one.ip is None else "services"
+                total += counted[sync.desired.family].get((name, frontend_key(one)), 0)
+        return total
 
     def service(self, key: ServiceKey) -> ServiceReport:
         """One."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl explain hints`, `kepctl explain spread`, `kepctl plan zones`: from files, without a daemon.
+"""`kepctl explain hints`, `kepctl explain spread`, `kepctl plan zones`: from files, or as the daemon has it.
 
 Owns: reading the files, exit codes (0 yes, 1 no, 2 wrong input), and what `-o json` looks like.
 Never: decides; agent.topology does, with the same functions that the services plane uses.
@@ -22,6 +22,7 @@ from agent.model.node import ZONE_LABEL
 from agent.topology.capacity import read_zone_quantities
 from agent.topology.explain import NotThereError, explain_hints, explain_spread, plan_for_pod
 from agent.topology.explain_hints import HintsExplanation
+from agent.topology.explain_spread import SpreadExplanation
 from agent.topology.manifests import Document, Manifests, read_manifests
 from agent.topology.spread import WhatIf
 from agent.topology.zones import ZonePlan, parse_replicas, parse_zones, plan_zones
@@ -32,7 +33,10 @@ __all__ = ["hints", "plan", "spread"]
 CAPACITY_PATHS = ("status.", f"metadata.labels[{ZONE_LABEL}]")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FROM_FILES = click.option(
-    "--from-files", "source", type=click.Path(exists=True, path_type=Path), required=True, help="Manifests to read."
+    "--from-files",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    help="Manifests to read, instead of those of the running daemon.",
 )
 
 
@@ -46,13 +50,16 @@ def plan() -> None:
 @FROM_FILES
 @output_option("table", "json", "yaml")
 @click.pass_context
-def hints(ctx: click.Context, service: str, source: Path, output: str) -> None:
+def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
     """Why a Service has topology hints or has none. Exit code 0: it has, 1: it has none, 2: wrong input."""
-    manifests = read(source)
-    try:
-        explanation = explain_hints(manifests, service)
-    except NotThereError as error:
-        raise CommandFailed(str(error), USAGE) from error
+    if source is None:
+        explanation = asked_hints(session_of(ctx), service)
+    else:
+        manifests = read(source)
+        try:
+            explanation = explain_hints(manifests, service)
+        except NotThereError as error:
+            raise CommandFailed(str(error), USAGE) from error
     if output == "table":
         print_blocks(hints_text(explanation), session_of(ctx))
     else:
@@ -73,7 +80,7 @@ def spread(
     ctx: click.Context,
     *,
     pod: str,
-    source: Path,
+    source: Path | None,
     honor_taints: bool,
     min_domains: int | None,
     drop: tuple[str, ...],
@@ -82,16 +89,47 @@ def spread(
 ) -> None:
     """Where a pod may go by its spread constraints. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
-    manifests = read(source, for_hints=False)
-    try:
-        explanation = explain_spread(manifests, pod, what_if)
-    except NotThereError as error:
-        raise CommandFailed(str(error), USAGE) from error
+    if source is None:
+        explanation = asked_spread(session_of(ctx), pod, what_if)
+    else:
+        manifests = read(source, for_hints=False)
+        try:
+            explanation = explain_spread(manifests, pod, what_if)
+        except NotThereError as error:
+            raise CommandFailed(str(error), USAGE) from error
     if output == "table":
         print_blocks(spread_text(explanation), session_of(ctx))
     else:
         print_data(msgspec.to_builtins(explanation), output)
     ctx.exit(explanation.exit_code)
+
+
+def asked_hints(session: Session, service: str) -> HintsExplanation:
+    """The daemon's answer."""
+    from agent.cli.client import connected
+    from agent.wire.kepd.v1 import topology_pb2 as pb
+
+    with connected(session) as daemon:
+        request = pb.ExplainHintsRequest(service=service)
+        answer = daemon.call("kepd.v1.TopologyService/ExplainHints", request, pb.ExplainHintsResponse)
+    return msgspec.json.decode(answer.explanation, type=HintsExplanation)
+
+
+def asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanation:
+    """The daemon's answer."""
+    from agent.cli.client import connected
+    from agent.wire.kepd.v1 import topology_pb2 as pb
+
+    request = pb.ExplainSpreadRequest(
+        pod=pod,
+        honor_taints=what_if.honors_taints,
+        min_domains=what_if.min_domains or 0,
+        without_nodes=sorted(what_if.dropped_nodes),
+        ignore_dead_domains=what_if.ignores_dead_domains,
+    )
+    with connected(session) as daemon:
+        answer = daemon.call("kepd.v1.TopologyService/ExplainSpread", request, pb.ExplainSpreadResponse)
+    return msgspec.json.decode(answer.explanation, type=SpreadExplanation)
 
 
 @plan.command()

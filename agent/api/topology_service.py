@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopologyService: why hints and spread are as they are. Converts and delegates."""
+
+from google.rpc import code_pb2
+
+from agent.api.errors import ApiError, Reason, invalid
+from agent.api.ports import TopologyView
+from agent.api.service import Call
+from agent.wire.kepd.v1 import topology_pb2 as pb
+
+__all__ = ["TopologyService"]
+
+
+class TopologyService:
+    """kepd.v1.TopologyService."""
+
+    def __init__(self, view: TopologyView) -> None:
+        self._view = view
+
+    async def explain_hints(self, request: pb.ExplainHintsRequest, _call: Call) -> pb.ExplainHintsResponse:
+        """Of one Service."""
+        try:
+            explanation, is_active = await self._view.hints(_named(request.service, "service"))
+        except LookupError as error:
+            raise _absent(error) from error
+        return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
+
+    async def explain_spread(self, request: pb.ExplainSpreadRequest, _call: Call) -> pb.ExplainSpreadResponse:
+        """Of one pod."""
+        try:
+            explanation, is_feasible = await self._view.spread(
+                _named(request.pod, "pod"),
+                honors_taints=request.honor_taints,
+                min_domains=request.min_domains or None,
+                dropped_nodes=frozenset(request.without_nodes),
+                ignores_dead_domains=request.ignore_dead_domains,
+            )
+        except LookupError as error:
+            raise _absent(error) from error
+        return pb.ExplainSpreadResponse(explanation=explanation, is_feasible=is_feasible)
+
+
+def _named(name: str, field: str) -> str:
+    if not name:
+        text = f"{field} is empty; right is namespace/name"
+        raise invalid(Reason.MALFORMED_REQUEST, text, [(field, text)])
+    return name
+
+
+def _absent(error: LookupError) -> ApiError:
+    return ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_OBJECT, str(error))
