@@ -16,7 +16,7 @@ import msgspec
 
 from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
-from agent.model.finding import Finding
+from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, Hints, HintTarget, Node, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
 from agent.topology.capacity import CapacityFilter
@@ -34,6 +34,10 @@ KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
     "Node": ("v1", Node),
     "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
+}
+PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "Service": ("name", "protocol", "appProtocol", "port", "targetPort", "nodePort"),
+    "EndpointSlice": ("name", "protocol", "port", "appProtocol"),
 }
 WITHOUT_NAMESPACE = ("Node", "ServiceCIDR")
 PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
@@ -160,6 +164,7 @@ def _read_object(document: Document) -> tuple[Key, Found | None, list[Finding]]:
     findings = [] if kind == "ServiceCIDR" else list(read_manifests([document]).errors)
     if kind == "ServiceCIDR" and content.get("apiVersion") != version:
         findings.append(Finding(document.where, "apiVersion", f"must be {version} for a {kind}"))
+    findings += _unknown_port_fields(document, kind, content)
     if findings:
         return key, None, findings
     try:
@@ -169,6 +174,21 @@ def _read_object(document: Document) -> tuple[Key, Found | None, list[Finding]]:
         place = PLACE.search(str(error))
         text = PLACE.sub("", str(error)).replace("`", "")
         return key, None, [Finding(document.where, place[1] if place else "", text[:1].lower() + text[1:])]
+
+
+def _unknown_port_fields(document: Document, kind: str, content: Mapping[str, object]) -> list[Finding]:
+    """Topology looks at everything but ports."""
+    spec = content.get("spec") if kind == "Service" else content
+    ports = spec.get("ports") if isinstance(spec, Mapping) and kind in PORT_FIELDS else None
+    path = "spec.ports" if kind == "Service" else "ports"
+    return [
+        Finding(
+            document.where, f"{path}[{position}].{name}", f"unknown field{suggestion(str(name), PORT_FIELDS[kind])}"
+        )
+        for position, port in enumerate(ports if isinstance(ports, list) else ())
+        for name in (port if isinstance(port, Mapping) else ())
+        if name not in PORT_FIELDS[kind]
+    ]
 
 
 def _with_hints(

@@ -7,7 +7,7 @@ Source of behaviour: IN-1, IN-18, SY-11.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -69,6 +69,7 @@ class KubeServices:
             group.create_task(self._follow_slices(), name="follow-slices")
             group.create_task(self._follow_node(), name="follow-node")
             group.create_task(self._follow_cidrs(), name="follow-service-cidrs")
+            group.create_task(self._follow_labels(), name="follow-node-labels")
             group.create_task(self._give_up_on_node(), name="wait-for-node")
 
     async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
@@ -139,6 +140,24 @@ class KubeServices:
                 case Changed(object=item):
                     known[item.metadata.name] = item.spec.cidrs or ()
             self._intake.set_service_ranges(text for cidrs in known.values() for text in cidrs)
+
+    async def _follow_labels(self) -> None:
+        """All nodes, once some Service asks for their labels; until then they are not worth a watch."""
+        await self._intake.wants_labels.wait()
+        known: dict[str, Mapping[str, str]] = {}
+
+        def read(item: Node) -> tuple[str, Mapping[str, str]]:
+            return item.metadata.name, item.metadata.labels or {}
+
+        async for one in self._news(NODES, read, "Node"):
+            match one:
+                case Replaced(items=items):
+                    known = dict(items)
+                case Changed(change=Change.DELETED, object=(name, _)):
+                    known.pop(name, None)
+                case Changed(object=(name, labels)):
+                    known[name] = labels
+            self._intake.set_node_labels(dict(known))
 
     async def _give_up_on_node(self) -> None:
         """IN-18: without its Node object the plane starts all the same."""

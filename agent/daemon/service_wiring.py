@@ -250,6 +250,7 @@ class ManifestServices:
         name = self._configuration().node.name
         own = [one for one in self.objects.nodes if one.metadata.name == name]
         self._intake.set_node(own[0] if own else None)
+        self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
         self._intake.set_service_ranges(self.objects.service_ranges)
         self._intake.replace_slices(map(read_slice, self.objects.slices))
         services = self._configuration().services

@@ -7,7 +7,7 @@ Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from agent.model.event import Event
@@ -47,6 +47,9 @@ class Intake:
         self.node_changed: Callable[[], None] = lambda: None
         self.arrived = asyncio.Event()
         """Everything that was waited for is there (SY-1)."""
+        self.wants_labels = asyncio.Event()
+        """Some Service chooses endpoints by the labels of their nodes (SEL-20)."""
+        self._node_labels: Mapping[str, Mapping[str, str]] = {}
         self.service_changes = 0
         self.slice_changes = 0
         self._settings = settings
@@ -59,7 +62,9 @@ class Intake:
 
     def facts(self, family: Family) -> FamilyFacts:
         """This node as the family needs it."""
-        return family_facts(family, self._settings, self.sight, self.interfaces, self._service_ranges)
+        return family_facts(
+            family, self._settings, self.sight, self.interfaces, self._service_ranges, self._node_labels
+        )
 
     def apply(self, settings: NodeSettings) -> None:
         """Other settings."""
@@ -82,6 +87,8 @@ class Intake:
         """A new or changed one."""
         self.fold.put_service(item)
         self.service_changes += 1
+        if item.facts is not None and item.facts.options.topology_keys:
+            self.wants_labels.set()
         self._complain("Service", *item.key, item.findings)
         self.changed()
 
@@ -147,6 +154,12 @@ class Intake:
         self.complete("node")
         if sight != self.sight:
             self.sight = sight
+            self.node_changed()
+
+    def set_node_labels(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Of all nodes, by name."""
+        if labels != self._node_labels:
+            self._node_labels = labels
             self.node_changed()
 
     def set_service_ranges(self, ranges: Iterable[str]) -> None:

@@ -83,6 +83,7 @@ def family_facts(
     sight: NodeSight,
     interfaces: Iterable[Address],
     service_ranges: Iterable[str] = (),
+    node_labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> FamilyFacts:
     """`interfaces` are the addresses that this host has."""
     findings: list[Finding] = []
@@ -93,7 +94,7 @@ def family_facts(
     labels = {**settings.labels, **sight.labels}
     ranges = [read_range(text) for text in (*settings.service_ranges, *service_ranges)]
     node = NodeFacts(
-        place=Place(settings.node, labels.get(ZONE_LABEL, ""), {settings.node: labels}),
+        place=Place(settings.node, labels.get(ZONE_LABEL, ""), {**(node_labels or {}), settings.node: labels}),
         addresses=addresses,
         node_port_addresses=ports,
         is_open_everywhere=is_open,
