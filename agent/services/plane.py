@@ -15,6 +15,7 @@ import structlog
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
+from agent.model.finding import Finding
 from agent.model.nft_error import NftFailed, RivalFound
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
@@ -63,6 +64,7 @@ class ServicesPlane:
         self._clock = clock
         self._tell = tell
         self._failures = _Failures()
+        self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
         self.families: dict[Family, FamilySync] = {
             family: FamilySync(
@@ -86,7 +88,12 @@ class ServicesPlane:
 
     def _look_at_node(self) -> None:
         for family, one in self.families.items():
-            one.set_facts(self.intake.facts(family))
+            facts = self.intake.facts(family)
+            one.set_facts(facts)
+            if facts.findings != self._node_findings.get(family, ()):
+                self._node_findings[family] = facts.findings
+                for finding in facts.findings:
+                    log.warning("service_node_incomplete", family=family, problem=str(finding))
 
     async def run(self, report: Report) -> None:
         """The unit: nothing is written before everything has arrived (SY-1)."""
