@@ -27,6 +27,7 @@ from agent.drivers.kube.fake_objects import FakeObjects
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.intake import Intake
+from agent.services.nft_ruleset import NftRuleset
 from agent.services.node_state import NodeSettings
 from agent.services.plane import ServicesPlane
 from bench.daemon import resident_mib
@@ -58,7 +59,7 @@ async def plan_rows(size: int) -> list[Row]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
     table = NftTable("IPv4")
-    plane = ServicesPlane(intake, {"IPv4": table}, clock=SystemClock(), tell=print)
+    plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=print)
     intake.replace_services(make_service(f"s{number}", ip=vip(number)) for number in range(1, size + 1))
     intake.replace_slices(
         make_slice(endpoints(number), service=f"s{number}", name=f"s{number}-x") for number in range(1, size + 1)
@@ -296,7 +297,7 @@ def connects_per_s() -> float:
 async def load_ours(size: int) -> None:
     intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
     table = NftTable("IPv4")
-    plane = ServicesPlane(intake, {"IPv4": table}, clock=SystemClock(), tell=print)
+    plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=print)
     for number in range(1, size + 1):
         chosen = list(HERE) if number == 1 else endpoints(number)
         intake.put_service(make_service(f"s{number}", ip=vip(number)))

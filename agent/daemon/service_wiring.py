@@ -36,6 +36,8 @@ from agent.services.addresses import address_of
 from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
 from agent.services.metrics import compatible_metrics, service_metrics
+from agent.services.nft_ruleset import NftRuleset
+from agent.services.nft_view import NftRulesView
 from agent.services.node_state import NodeSettings
 from agent.services.pace import Periods
 from agent.services.plane import ServicesPlane
@@ -90,9 +92,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     listening = Listening()
     tables = {family: NftTable(family, listening=listening) for family in families()}
+    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
     plane = ServicesPlane(
         intake,
-        tables,
+        rulesets,
         clock=parts.clock,
         tell=parts.tell,
         periods=lambda: periods(current[0]),
@@ -126,7 +129,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, tables),
+        view=ServicesView(plane, {family: NftRulesView(family, one) for family, one in rulesets.items()}),
         source=source,
         pages=health.pages(),
         families=lambda: service_metrics(plane),

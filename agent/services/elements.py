@@ -18,6 +18,7 @@ import msgspec
 from agent.model.nft_table import ChoiceChain, Data
 from agent.model.service import Backend, Range, ServiceKey, ServiceOptions
 from agent.services.addresses import collapse
+from agent.services.claims import Claim
 from agent.services.frontends import Frontend, PortPlan, ServicePlan, port_name
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "affinity_number",
     "chains_of",
     "choice_chain",
+    "claim_in",
     "elements_of",
     "frontend_key",
     "reslot",
@@ -63,6 +65,12 @@ def frontend_key(frontend: Frontend) -> bytes:
     """As the first level of maps has it: address (none for node ports), protocol, port."""
     address = frontend.ip.packed if frontend.ip is not None else b""
     return address + PROTOCOLS[frontend.protocol] + PORT.pack(frontend.port, 0)
+
+
+def claim_in(key: bytes) -> Claim:
+    """The way in that such a key stands for."""
+    address, protocol, port = key[:-8], key[-8:-4], key[-4:]
+    return (address, next(name for name, code in PROTOCOLS.items() if code == protocol), PORT.unpack(port)[0])
 
 
 def reslot(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the kernel's table of one family as it should be.
+"""Keeps the kernel's rules of one family as they should be.
 
-Owns: the loop of one family: plan what changed, write the difference in one transaction, read the table again after
-any failure, set aside the Service that the kernel refuses, repair what somebody else changed. Its unit in the task
-tree is the plane's; the two families share nothing but the objects.
-Never: decides what belongs in the table; desired.py and mirror.py do. Leaves the rules in place at the end (SY-13).
+Owns: the loop of one family: plan what changed, have the difference written, have everything read again after any
+failure, set aside the Service that the kernel refuses, repair what somebody else changed. Its unit in the task tree is
+the plane's; the two families share nothing but the objects.
+Never: decides what belongs there (desired.py does) or how it is written (a ruleset does). Leaves the rules in place at
+the end (SY-13).
 Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 """
 
@@ -17,17 +18,14 @@ from typing import Protocol
 import structlog
 
 from agent.model.nft_error import NftFailed, Refused, RivalFound
-from agent.model.nft_table import TableState
-from agent.model.service import ServiceKey, ServiceOptions
+from agent.model.service import ServiceFacts, ServiceKey
 from agent.services.desired import Desired
 from agent.services.frontends import ServicePlan
 from agent.services.health import FamilyHealth
-from agent.services.instalments import instalments
-from agent.services.mirror import Mirror
-from agent.services.node_state import FamilyFacts, node_content
+from agent.services.node_state import FamilyFacts
 from agent.services.pace import Pace, Periods
-from agent.services.ports import Clock, RuleTable
-from agent.services.structure import replacement_text, structure_damage, structure_text
+from agent.services.ports import Clock
+from agent.services.ruleset import Ruleset
 
 __all__ = ["FamilySync", "SyncReport", "SyncWatcher"]
 
@@ -72,7 +70,7 @@ class FamilySync:
         self,
         desired: Desired,
         facts: FamilyFacts,
-        table: RuleTable,
+        rules: Ruleset,
         watcher: SyncWatcher,
         *,
         clock: Clock,
@@ -82,14 +80,13 @@ class FamilySync:
     ) -> None:
         """`may_share`: others program Services here too, and a label tells whose they are."""
         self.desired = desired
-        self.mirror = Mirror()
+        self.rules = rules
         self.quarantine: dict[ServiceKey, str] = {}
         self.pending_since_s: float | None = None
         """When the oldest change came that is not in the kernel yet (HL-2)."""
         self.updated_s: float = clock.wall_s()
         self.is_synced = False
         self._facts = facts
-        self._table = table
         self._watcher = watcher
         self._clock = clock
         self._periods = periods
@@ -103,7 +100,7 @@ class FamilySync:
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"FamilySync({self.desired.family}, {len(self.mirror)} services, {self._pace})"
+        return f"FamilySync({self.desired.family}, {len(self.rules)} services, {self._pace})"
 
     def health(self) -> FamilyHealth:
         """HL-2."""
@@ -196,77 +193,44 @@ class FamilySync:
                 self.quarantine.pop(key, None)
             await asyncio.sleep(0)
 
-    def _options(self, key: ServiceKey) -> ServiceOptions | None:
-        service = self.desired.fold.services.get(key)
-        return service.options if service is not None else None
+    def _service_of(self, key: ServiceKey) -> ServiceFacts | None:
+        return self.desired.fold.services.get(key)
 
     async def _increment(self) -> int:
-        """The usual case: what changed, on top of a table that is known."""
-        node = node_content(self._facts.node) if self._todo.node else None
-        staged = self.mirror.stage(self._todo.plans, self._options, node)
-        await self._table.apply(staged.batch)
-        self.mirror.commit(staged)
+        """The usual case: what changed, on top of rules that are known."""
+        facts = self._facts if self._todo.node else None
+        written = await self.rules.write(self._todo.plans, self._service_of, facts)
         self._todo = _Todo()
-        return staged.batch.size
+        return written
 
     async def _reconcile(self) -> int:
         """Read what is there and write the difference, whatever it is."""
-        state = await self._standing_table()
-        if state is None:
+        await self._check()
+        if not await self.rules.stand(self._facts, is_wanted=self._is_wanted()):
             self._todo.plans.clear()
             return 0
         plans, todo = self._todo.plans, self._todo
-        self.mirror.adopt(state)
         try:
-            return await self._bring_about(state, plans)
+            return await self._bring_about(plans)
         except Refused as error:
             log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
             self._todo = todo
             return await self._isolate(plans)
         finally:
-            self.mirror.forget_dump()
+            self.rules.forget()
 
-    async def _bring_about(self, state: TableState, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
-        staged = await asyncio.to_thread(self.mirror.stage, plans, self._options, node_content(self._facts.node))
-        is_fresh = not len(self.mirror) and not any(state.content.values())
-        # Onto an empty table the difference is everything, which is staged already.
-        trial = staged.batch if is_fresh else await asyncio.to_thread(self.mirror.repair, state, staged)
-        # Nothing leads to what an empty table holds, so that it may be written in parts, which cost less memory.
-        for part in instalments(trial) if is_fresh else (trial,):
-            await self._table.apply(part)
-        self.mirror.commit(staged)
-        self.mirror.committed_chains(trial)
+    async def _bring_about(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
+        written = await self.rules.bring_about(plans, self._service_of, self._facts)
         self._todo = _Todo()
         self._is_known = True
-        return trial.size
-
-    async def _standing_table(self) -> TableState | None:
-        """Our table as it should be made, whether it was there or not; None where nothing asks for one."""
-        table = self._facts.table
-        await self._check()
-        state = await self._table.read()
-        if state is None:
-            if not self._is_wanted():
-                return None
-            # After a foreign flush: frontends drop until their endpoints follow, so that no packet leaves untranslated.
-            known = self.mirror.content() if len(self.mirror) else None
-            await self._table.load(replacement_text(table, known) if known else structure_text(table))
-            state = await self._table.read()
-        damage = structure_damage(table, state) if state is not None else "it is gone again"
-        if damage:
-            log.warning("service_table_replaced", family=self.desired.family, reason=damage, v=0)
-            await self._table.load(replacement_text(table, state.content if state is not None else None))
-            state = await self._table.read()
-        if state is None:
-            raise NftFailed("the table was deleted by somebody else while it was made; it is made again")
-        return state
+        return written
 
     async def _check(self) -> None:
         """Whether this node lets us, and nobody else does the same work (DS-14)."""
         if self._is_checked:
             return
-        await self._table.check()
-        rivals = [] if self._may_share else await self._table.rivals()
+        await self.rules.check()
+        rivals = [] if self._may_share else await self.rules.rivals()
         if rivals:
             raise RivalFound(
                 f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
@@ -275,15 +239,14 @@ class FamilySync:
         self._is_checked = True
 
     def _is_wanted(self) -> bool:
-        """A node without Services gets no table."""
-        return any(self._todo.plans.values()) or len(self.mirror) > 0 or bool(self._facts.node.service_ranges)
+        """A node without Services gets no rules."""
+        return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self._facts.node.service_ranges)
 
     async def _isolate(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
         """Somebody in there is refused: take the rest in halves until it stands alone (SY-6)."""
-        state = await self._standing_table()
-        if state is None:
-            raise NftFailed("the table was deleted by somebody else; it is made again")
-        written = await self._bring_about(state, {})
+        if not await self.rules.stand(self._facts, is_wanted=True):
+            raise NftFailed("the rules were deleted by somebody else; they are made again")
+        written = await self._bring_about({})
         self._todo.plans = dict(plans)
         alone: list[ServiceKey] = []
         rest: list[Sequence[ServiceKey]] = [list(plans)]
@@ -308,18 +271,16 @@ class FamilySync:
 
     async def _write(self, keys: Sequence[ServiceKey]) -> int:
         """These alone."""
-        staged = self.mirror.stage({key: self._todo.plans[key] for key in keys}, self._options)
-        await self._table.apply(staged.batch)
-        self.mirror.commit(staged)
+        written = await self.rules.write({key: self._todo.plans[key] for key in keys}, self._service_of)
         for key in keys:
             del self._todo.plans[key]
-        return staged.batch.size
+        return written
 
     async def _watch(self) -> None:
-        """Notice what others do to our table (NF-64)."""
+        """Notice what others do to our rules (NF-64, IP-8)."""
         while True:
             try:
-                async with aclosing(self._table.changes()) as sentences:
+                async with aclosing(self.rules.changes()) as sentences:
                     async for sentence in sentences:
                         self.disturbed(sentence)
             except NftFailed as error:
@@ -327,7 +288,7 @@ class FamilySync:
             await self._clock.sleep(LONGEST_WATCH_PAUSE_S)
 
     def disturbed(self, sentence: str) -> None:
-        """Somebody else changed our table."""
+        """Somebody else changed our rules."""
         if self._repairs() and self._is_known:
             self._tampered = self._tampered or sentence
             self._is_known = False

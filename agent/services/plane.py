@@ -25,7 +25,8 @@ from agent.services.family_sync import FamilySync, SyncReport
 from agent.services.intake import Intake
 from agent.services.measures import Measures
 from agent.services.pace import Periods
-from agent.services.ports import Clock, RuleTable
+from agent.services.ports import Clock
+from agent.services.ruleset import Ruleset
 
 __all__ = ["Follower", "ServicesPlane"]
 
@@ -48,7 +49,7 @@ class ServicesPlane:
     def __init__(
         self,
         intake: Intake,
-        tables: Mapping[Family, RuleTable],
+        rulesets: Mapping[Family, Ruleset],
         *,
         clock: Clock,
         tell: Callable[[Event], None],
@@ -70,14 +71,14 @@ class ServicesPlane:
             family: FamilySync(
                 Desired(family, intake.facts(family).node, intake.fold),
                 intake.facts(family),
-                table,
+                rules,
                 self,
                 clock=clock,
                 periods=periods,
                 repairs=repairs,
                 may_share=may_share,
             )
-            for family, table in tables.items()
+            for family, rules in rulesets.items()
         }
         intake.changed = self._wake
         intake.node_changed = self._look_at_node

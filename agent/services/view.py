@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the services plane shows: Services, endpoints with reasons, elements, differences, a packet's way.
 
-Owns: the reports, made from the same plans that are programmed (STY-22).
+Owns: the reports, made from the same plans that are programmed (STY-22). What rules look like is for a RulesView.
 Never: changes anything.
 Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
 from agent.model.feed import Feed
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Content, Data, Family
+from agent.model.nft_table import Family
 from agent.model.service import Backend, Protocol, ServiceKey
 from agent.model.service_report import (
     EndpointReport,
@@ -27,14 +25,15 @@ from agent.model.service_report import (
     TraceStep,
 )
 from agent.services.addresses import read_address
-from agent.services.elements import PORT, elements_of, frontend_key, shared_elements_of
+from agent.services.claims import Claim, claim_of
+from agent.services.elements import PORT
 from agent.services.explain import explain_backend, explain_hints, state_of
 from agent.services.family_sync import FamilySync
 from agent.services.frontends import Frontend, PortPlan, ServicePlan
 from agent.services.plane import ServicesPlane
-from agent.services.ports import RuleTable
-from agent.services.trace import Outcome, Packet, trace
-from agent.services.wording import told_data, told_endpoint, told_key
+from agent.services.ruleset import RulesView
+from agent.services.trace import Outcome, Packet
+from agent.services.wording import told_endpoint
 
 __all__ = ["ServicesView"]
 
@@ -44,9 +43,9 @@ MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"
 class ServicesView:
     """Read by the API alone."""
 
-    def __init__(self, plane: ServicesPlane, tables: Mapping[Family, RuleTable]) -> None:
+    def __init__(self, plane: ServicesPlane, rules: Mapping[Family, RulesView]) -> None:
         self._plane = plane
-        self._tables = tables
+        self._rules = rules
 
     @property
     def changes(self) -> Feed[ProgrammedService]:
@@ -56,28 +55,18 @@ class ServicesView:
     async def services(self) -> list[ServiceReport]:
         """All, also those that cannot be programmed, with the connections that the kernel has counted."""
         fold = self._plane.intake.fold
-        counted = {family: await self._connections(family) for family in self._tables}
+        counted = {family: await view.connections() for family, view in self._rules.items()}
         return [
             replace(self.service(key), connections=self._counted(key, counted))
             for key in sorted({*fold.services, *fold.refused})
         ]
 
-    async def _connections(self, family: Family) -> Mapping[tuple[str, bytes], int]:
-        """Per frontend, since its element was written last."""
-        found: dict[tuple[str, bytes], int] = {}
-        for name in ("services", "nodeports"):
-            with suppress(NftFailed):
-                counters = await self._tables[family].counters(name)
-                found.update({(name, key): packets for key, (packets, _) in counters.items()})
-        return found
-
-    def _counted(self, key: ServiceKey, counted: Mapping[Family, Mapping[tuple[str, bytes], int]]) -> int:
-        total = 0
-        for sync, _, port in self._ports(key):
-            for one in port.frontends:
-                name = "nodeports" if one.ip is None else "services"
-                total += counted[sync.desired.family].get((name, frontend_key(one)), 0)
-        return total
+    def _counted(self, key: ServiceKey, counted: Mapping[Family, Mapping[Claim, int]]) -> int:
+        return sum(
+            counted[sync.desired.family].get(claim_of(one), 0)
+            for sync, _, port in self._ports(key)
+            for one in port.frontends
+        )
 
     def service(self, key: ServiceKey) -> ServiceReport:
         """One."""
@@ -187,36 +176,18 @@ class ServicesView:
 
     def desired_rules(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
         """As they were written last."""
-        for family, sync in self._plane.families.items():
-            for one in sorted([key] if key is not None else sync.mirror.keys()):
-                programmed = sync.mirror.programmed(one)
-                if programmed is None:
-                    continue
-                own = elements_of(programmed.plan, programmed.slots)
-                shared = shared_elements_of(programmed.plan, programmed.slots)
-                for name, item, data in (*own, *shared):
-                    yield _rule(family, name, item, data, str(one))
+        for view in self._rules.values():
+            yield from view.desired(key)
 
     async def rules(self, key: ServiceKey | None = None) -> list[RuleReport]:
         """As the kernel has them."""
         wanted = {(one.family, one.map, one.key) for one in self.desired_rules(key)} if key is not None else None
-        found = []
-        for family, table in self._tables.items():
-            state = await table.read()
-            for name, items in (state.content if state is not None else {}).items():
-                found += [_rule(family, name, item, data) for item, data in items.items()]
+        found = [one for view in self._rules.values() for one in await view.standing()]
         return [one for one in found if wanted is None or (one.family, one.map, one.key) in wanted]
 
     async def differences(self) -> list[RuleChange]:
         """Between what was written last and what the kernel has."""
-        found = []
-        for family, table in self._tables.items():
-            state = await table.read()
-            have: Content = state.content if state is not None else {}
-            want = self._plane.families[family].mirror.content()
-            for name in sorted({*have, *want}):
-                found += list(_changes(family, name, have.get(name, {}), want.get(name, {})))
-        return found
+        return [one for view in self._rules.values() for one in await view.differences()]
 
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
         """Raises ValueError where an address is none, or the family is off."""
@@ -228,11 +199,7 @@ class ServicesView:
             raise ValueError(f"{target}: {end.family} is off on this node")
         own = {one.packed for one in self._plane.intake.interfaces} | {one.packed for one in sync.facts.node.addresses}
         packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
-        content = sync.mirror.content()
-        if in_kernel:
-            state = await self._tables[end.family].read()
-            content = state.content if state is not None else {}
-        outcome = trace(content, sync.facts.table, packet)
+        outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
         return _trace_report(outcome)
 
 
@@ -251,24 +218,6 @@ _SNATS = {
     "always": "always the node's",
     "local-host": "kept, but the node's for itself",
 }
-
-
-def _rule(family: Family, name: str, item: bytes, data: Data, service: str = "") -> RuleReport:
-    return RuleReport(family=family, map=name, key=told_key(name, item, family), data=told_data(data), service=service)
-
-
-def _changes(family: Family, name: str, have: Mapping[bytes, Data], want: Mapping[bytes, Data]) -> Iterator[RuleChange]:
-    for key in sorted({*have, *want}):
-        is_there, is_wanted = key in have, key in want
-        if is_there and is_wanted and have[key] == want[key]:
-            continue
-        yield RuleChange(
-            family=family,
-            map=name,
-            key=told_key(name, key, family),
-            desired=(told_data(want[key]) or "present") if is_wanted else "",
-            actual=(told_data(have[key]) or "present") if is_there else "",
-        )
 
 
 def _trace_report(outcome: Outcome) -> TraceReport:

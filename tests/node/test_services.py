@@ -21,6 +21,7 @@ from agent.model.component import Board, State
 from agent.model.nft_table import Family
 from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
+from agent.services.nft_ruleset import NftRuleset
 from agent.services.node_state import NodeSettings
 from agent.services.plane import ServicesPlane
 from tests.lab.callers import Outcome, Reply
@@ -65,7 +66,8 @@ class Cluster:
         }
         self.intake = Intake(NodeSettings(**own), tell=lambda _event: None, started_s=0.0)
         self.table = NftTable(family, command=node.command("nft"), opens=lambda: node.call(open_socket))
-        self.plane = ServicesPlane(self.intake, {family: self.table}, clock=SystemClock(), tell=lambda _event: None)
+        self.rules = NftRuleset(self.table)
+        self.plane = ServicesPlane(self.intake, {family: self.rules}, clock=SystemClock(), tell=lambda _event: None)
         self.conntrack = Conntrack(opens=lambda: node.call(open_socket))
         self.cleaner = FlowCleaner(self.plane, self.conntrack, ("UDP", "SCTP"))
         self.plane.followers.append(self.cleaner.follow)

@@ -14,6 +14,7 @@ from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, Node, Service
 from agent.model.nft_table import Family
 from agent.services.intake import Intake
+from agent.services.nft_ruleset import NftRuleset
 from agent.services.node_state import NodeSettings, family_facts, node_sight
 from agent.services.plane import ServicesPlane
 from agent.services.reading_service import read_service
@@ -229,7 +230,8 @@ async def test_all_bad_ones_together_harm_no_good_one() -> None:
     tables: dict[Family, FakeNft] = {family: FakeNft(family, kernel) for family in ("IPv4", "IPv6")}
     clock = FakeClock()
     intake = Intake(NodeSettings(node="n", addresses=("192.168.0.1",)), tell=events.append, started_s=0.0)
-    plane = ServicesPlane(intake, tables, clock=clock, tell=events.append)
+    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
+    plane = ServicesPlane(intake, rulesets, clock=clock, tell=events.append)
     intake.put_service(make_service("good", ip="10.96.255.1"))
     intake.put_slice(make_slice(["10.1.0.1"], service="good", name="good-1"))
     for number, (_, spec, _) in enumerate(UNUSABLE):

@@ -12,6 +12,7 @@ from agent.model.service import ServiceKey
 from agent.services.desired import Desired
 from agent.services.family_sync import FamilySync, SyncReport
 from agent.services.fold import Fold
+from agent.services.nft_ruleset import NftRuleset
 from agent.services.node_state import NodeSettings, NodeSight, family_facts
 from tests.services.making import make_service, make_slice
 
@@ -49,7 +50,8 @@ class Bench:
         self.table = FakeNft("IPv4", self.kernel)
         self.facts = family_facts("IPv4", NodeSettings(node="node-a", addresses=("192.168.0.10",)), NodeSight(), ())
         desired = Desired("IPv4", self.facts.node, self.fold)
-        self.sync = FamilySync(desired, self.facts, self.table, self.watcher, clock=self.clock)
+        self.rules = NftRuleset(self.table)
+        self.sync = FamilySync(desired, self.facts, self.rules, self.watcher, clock=self.clock)
 
     def put(self, count: int = 3) -> None:
         for number in range(1, count + 1):
@@ -116,10 +118,10 @@ async def test_a_failure_is_told_and_made_good_later() -> None:
     await bench.sync.sync()
 
     assert bench.watcher.reports[-1].is_full
-    assert bench.sync.mirror.content() == {
+    assert bench.rules.mirror.content() == {
         name: items
         for name, items in bench.kernel.tables["IPv4"].content.items()
-        if name in bench.sync.mirror.content()
+        if name in bench.rules.mirror.content()
     }
 
 
@@ -166,7 +168,7 @@ class Picky(FakeNft):
 async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
     """SY-6: all others are programmed, at the start and later."""
     bench = Bench()
-    bench.sync._table = Picky("IPv4", bench.kernel)
+    bench.rules.table = Picky("IPv4", bench.kernel)
     bench.put(20)
     await bench.sync.sync()
 
@@ -182,7 +184,7 @@ async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
 
 async def test_a_change_releases_a_service_that_was_set_aside() -> None:
     bench = Bench()
-    bench.sync._table = Picky("IPv4", bench.kernel)
+    bench.rules.table = Picky("IPv4", bench.kernel)
     bench.put()
     await bench.sync.sync()
     bench.fold.put_service(make_service("s2", ip="10.96.0.22"))
@@ -195,7 +197,7 @@ async def test_a_change_releases_a_service_that_was_set_aside() -> None:
 async def test_time_releases_a_service_that_was_set_aside() -> None:
     bench = Bench()
     picky = Picky("IPv4", bench.kernel)
-    bench.sync._table = picky
+    bench.rules.table = picky
     bench.put()
     await bench.sync.sync()
     picky.poison = b"never"
@@ -226,7 +228,7 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> N
             if done == failing:
                 raise KeyboardInterrupt
 
-    bench.sync._table = Dying("IPv4", bench.kernel)
+    bench.rules.table = Dying("IPv4", bench.kernel)
     bench.put()
     try:
         await bench.sync.sync()
@@ -240,7 +242,7 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> N
     again = Bench(bench.kernel, bench.fold)
     await again.sync.sync()
 
-    whole = again.sync.mirror.content()
+    whole = again.rules.mirror.content()
     assert {name: items for name, items in bench.kernel.tables["IPv4"].content.items() if items} == {
         name: items for name, items in whole.items() if items
     }

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a family's sync needs of a backend, the last step from plans to the kernel; and what those who look need.
+
+Owns: the protocols that the rulesets of nftables and iptables and their views fulfil by shape.
+Never: says when a step is taken; family_sync.py does. Failures are those of agent/model/nft_error.py, for both.
+Source of behaviour: SY-5, SY-6, SY-10, SY-14.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service_report import RuleChange, RuleReport
+from agent.services.claims import Claim
+from agent.services.frontends import ServicePlan
+from agent.services.node_state import FamilyFacts
+from agent.services.trace import Outcome, Packet
+
+__all__ = ["Plans", "RulesView", "Ruleset", "ServiceOf"]
+
+Plans = Mapping[ServiceKey, ServicePlan | None]
+"""New or different plans; None: that Service goes."""
+
+ServiceOf = Callable[[ServiceKey], ServiceFacts | None]
+"""The Service behind a plan."""
+
+
+class Ruleset(Protocol):
+    """One family's rules, in the kernel and as they were last written."""
+
+    def __len__(self) -> int:
+        """How many Services are written."""
+
+    async def check(self) -> None:
+        """Whether this node can have them at all."""
+
+    async def rivals(self) -> Sequence[str]:
+        """What else programs Services here."""
+
+    def changes(self) -> AsyncGenerator[str, None]:
+        """What others did to our rules: a sentence for the log. Never ends."""
+
+    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
+        """Read what there is and make what all Services need. False: nothing is there, and nobody wants anything."""
+
+    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+        """After `stand`: write the difference to these plans and all that are known. How much was written."""
+
+    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+        """These plans on top of what is known to be there, and the node if it changed. All of it or nothing."""
+
+    def forget(self) -> None:
+        """The full sync is over; what was read for it may go."""
+
+
+class RulesView(Protocol):
+    """One family's rules for whoever wants to see them."""
+
+    def desired(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
+        """Of one Service or of all, as they were written last."""
+
+    async def standing(self) -> list[RuleReport]:
+        """As the kernel has them."""
+
+    async def differences(self) -> list[RuleChange]:
+        """Between what was written last and what the kernel has."""
+
+    async def connections(self) -> Mapping[Claim, int]:
+        """New connections by the way they came in, as far as the backend counts them."""
+
+    async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:
+        """What becomes of the packet, by what was written or by what the kernel has."""
