@@ -206,3 +206,39 @@ def test_health_as_load_balancers_ask_for_it(node: Node) -> None:
     assert fine.startswith("200 None ")
     assert json.loads(fine.split(" ", 2)[2])["nodeEligible"] is True
     assert "nodeEligible" not in get("http://127.0.0.1:10256/livez")
+
+
+def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Path) -> None:
+    """DS-14: in one line in /readyz and among the planes; it begins when the other is gone."""
+    space = network.node.namespace
+    space.run("nft", "add", "table", "ip", "kube-proxy")
+    made = Node(network, short_path)
+    with made.kepd:
+        made.put("pod1")
+        made.kepd.start("--planes", "services")
+        line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
+        assert "table kube-proxy of kube-proxy" in line
+        assert "services.proxyName" in line
+        assert "kepd" not in space.run("nft", "list", "tables", "ip").split()
+
+        space.run("nft", "delete", "table", "ip", "kube-proxy")
+        made.wait_used("pod1")
+    space.run("nft", "flush", "ruleset")
+
+
+def test_without_nft_it_says_what_is_missing(network: Network, short_path: Path) -> None:
+    """The daemon runs on, and what it lacks stands in the list of planes."""
+    made = Node(network, short_path)
+    made.kepd.environment["PATH"] = str(short_path)
+    made.kepd.prefix = ("/usr/bin/nsenter", *made.kepd.prefix[1:])
+    with made.kepd:
+        made.put("pod1")
+        made.kepd.start("--planes", "services")
+        line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
+
+    assert "nft" in line
+
+
+def told(made: Node, state: str) -> str:
+    lines = made.kepd.ctl("get", "planes").stdout.splitlines()
+    return next((line for line in lines if line.startswith("services") and state in line), "")
