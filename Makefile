@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short names for the scripts; nothing here that the scripts cannot do without make.
-.PHONY: run test lint format proto bench docs locks clean
+.PHONY: run test test-kube lint format proto bench docs locks clean
 BIN := .venv/bin
 
 run:
@@ -8,6 +8,9 @@ run:
 
 test:
 	scripts/test
+
+test-kube:
+	$(BIN)/python -m pytest -q -m kube
 
 lint:
 	scripts/prepare

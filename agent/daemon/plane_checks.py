@@ -5,6 +5,7 @@ from agent.config.document import Configuration
 from agent.config.sources import FurtherCheck
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
+from agent.services.settings_check import services_faults
 
 __all__ = ["PLANE_CHECKS"]
 
@@ -14,4 +15,9 @@ def check_images(configuration: Configuration) -> list[Finding]:
     return list(image_faults(configuration.images))
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images,)
+def check_services(configuration: Configuration) -> list[Finding]:
+    """The services plane's."""
+    return list(services_faults(configuration.services))
+
+
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_services)

@@ -58,7 +58,7 @@ class Intake:
         self._missing = set(waits_for)
         self.interfaces: tuple[Address, ...] = ()
         self._service_ranges: tuple[str, ...] = ()
-        self._triggers: dict[ServiceKey, list[float]] = {}
+        self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
 
     def facts(self, family: Family) -> FamilyFacts:
         """This node as the family needs it."""
@@ -96,7 +96,8 @@ class Intake:
         """It is gone."""
         self.fold.drop_service(ServiceKey(namespace, name))
         self.findings.pop(("Service", namespace, name), None)
-        self._triggers.pop(ServiceKey(namespace, name), None)
+        for family in ("IPv4", "IPv6"):
+            self._triggers.pop((family, ServiceKey(namespace, name)), None)
         self.changed()
 
     def replace_services(self, items: Iterable[ReadService], kept: Collection[tuple[str, str]] = ()) -> None:
@@ -177,9 +178,9 @@ class Intake:
             self.interfaces = new
             self.node_changed()
 
-    def take_triggers(self, keys: Iterable[ServiceKey]) -> list[float]:
+    def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:
         """When the changes began that have just come into the kernel (SY-9)."""
-        return [when for key in keys for when in self._triggers.pop(key, ())]
+        return [when for key in keys for when in self._triggers.pop((family, key), ())]
 
     def _note_trigger(self, item: ReadSlice) -> None:
         if item.facts is None or not item.facts.triggered:
@@ -189,7 +190,7 @@ class Intake:
         except ValueError:
             return
         if when_s > self._started_s:
-            times = self._triggers.setdefault(item.facts.service, [])
+            times = self._triggers.setdefault((item.facts.family, item.facts.service), [])
             if len(times) < MOST_TRIGGERS and when_s not in times:
                 times.append(when_s)
 

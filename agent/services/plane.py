@@ -65,6 +65,7 @@ class ServicesPlane:
         self._clock = clock
         self._tell = tell
         self._failures = _Failures()
+        self._conflicts: dict[tuple[Family, ServiceKey], tuple[Finding, ...]] = {}
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
         self.families: dict[Family, FamilySync] = {
@@ -99,6 +100,7 @@ class ServicesPlane:
     async def run(self, report: Report) -> None:
         """The unit: nothing is written before everything has arrived (SY-1)."""
         self._report = report
+        self._tell(Event(id="", is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
         await self.intake.arrived.wait()
         self._look_at_node()
@@ -111,9 +113,9 @@ class ServicesPlane:
         """SyncWatcher."""
         key: Family = "IPv4" if family == "IPv4" else "IPv6"
         self.measures.synced(key, report, self._clock.wall_s())
-        if len(self.families) == 1 or key == "IPv4":
-            now_s = self._clock.wall_s()
-            self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(report.changed)])
+        now_s = self._clock.wall_s()
+        self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.changed)])
+        self._tell_conflicts(key, report)
         log.info(
             "service_sync_finished",
             family=family,
@@ -134,6 +136,16 @@ class ServicesPlane:
         for follower in self.followers:
             follower(key, report)
         self._tell_state()
+
+    def _tell_conflicts(self, family: Family, report: SyncReport) -> None:
+        """TY-19: once for each set of addresses that a Service does not get."""
+        conflicts = self.families[family].desired.conflicts
+        for key in report.changed:
+            findings = conflicts.get(key, ())
+            if findings != self._conflicts.get((family, key), ()):
+                self._conflicts[family, key] = findings
+                for finding in findings:
+                    self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float) -> None:
         """SyncWatcher."""

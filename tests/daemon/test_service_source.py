@@ -131,7 +131,7 @@ async def test_changes_follow(server: ApiServer) -> None:
         server.objects.delete("endpointslices", "default", "web-1")
         await found.until(lambda: found.addresses("web") == [])
 
-    assert found.intake.take_triggers([ServiceKey("default", "web")]) == []
+    assert found.intake.take_triggers("IPv4", [ServiceKey("default", "web")]) == []
 
 
 async def test_an_outage_loses_nothing_and_what_happened_meanwhile_is_made_up_for(server: ApiServer) -> None:
@@ -187,5 +187,5 @@ async def test_times_of_changes_are_taken_once(server: ApiServer) -> None:
         await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
     key = ServiceKey("default", "web")
 
-    assert found.intake.take_triggers([key]) == [2051222400.5]
-    assert found.intake.take_triggers([key]) == []
+    assert found.intake.take_triggers("IPv4", [key]) == [2051222400.5]
+    assert found.intake.take_triggers("IPv4", [key]) == []
