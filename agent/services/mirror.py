@@ -9,7 +9,7 @@ Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
 from agent.model.service import ServiceKey, ServiceOptions
@@ -111,27 +111,35 @@ class Mirror:
 
     def stage(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
         """From what is programmed to these plans; all other Services stay as they are."""
+        prepared = self.prepare(plans, options, node)
         changes = Changes()
+        for key, after in prepared.services.items():
+            before = self._services.get(key)
+            if before is not None:
+                _collect(changes.gone, elements_of(before.plan, before.slots))
+            if after is not None:
+                _collect(changes.come, elements_of(after.plan, after.slots))
+                changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
+        self._count(prepared.shared, changes)
+        for name in {*self._node, *prepared.node} if prepared.node is not self._node else ():
+            changes.gone[name] = self._node.get(name, {})
+            changes.come[name] = prepared.node.get(name, {})
+        return replace(prepared, batch=changes.batch(self.chains))
+
+    def prepare(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
+        """The same without the batch, for a `repair` that finds out anyway what differs."""
         services: dict[ServiceKey, Programmed | None] = {}
         shared: Counter[Shared] = Counter()
         fresh: dict[bytes, Owner] = {}
         for key, plan in plans.items():
             before = self._services.get(key)
             if before is not None:
-                _collect(changes.gone, elements_of(before.plan, before.slots))
                 shared.subtract((name, item) for name, item, _ in shared_elements_of(before.plan, before.slots))
             after = None if plan is None else Programmed(plan, self._slots(plan, before, options(key), fresh))
             services[key] = after
             if after is not None:
-                _collect(changes.come, elements_of(after.plan, after.slots))
                 shared.update((name, item) for name, item, _ in shared_elements_of(after.plan, after.slots))
-                changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
-        self._count(shared, changes)
-        target = self._node if node is None else node
-        for name in {*self._node, *target} if target is not self._node else ():
-            changes.gone[name] = self._node.get(name, {})
-            changes.come[name] = target.get(name, {})
-        return Staged(changes.batch(self.chains), services, shared, target)
+        return Staged(Batch(), services, shared, self._node if node is None else node)
 
     def _slots(
         self,

@@ -25,6 +25,9 @@ __all__ = ["NftRuleset"]
 
 log = structlog.get_logger(plane="services")
 
+# While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit.
+FILL_AT_ONCE = 1000
+
 
 class NftRuleset:
     """One family's table."""
@@ -76,17 +79,25 @@ class NftRuleset:
         state = self._found
         if state is None:
             raise NftFailed("the table was not read before it was to be changed; it is read again")
+        if not len(self.mirror) and not any(state.content.values()):
+            return await self._fill(plans, service_of, facts)
         options = _options(service_of)
-        staged = await asyncio.to_thread(self.mirror.stage, plans, options, node_content(facts.node))
-        is_fresh = not len(self.mirror) and not any(state.content.values())
-        # Onto an empty table the difference is everything, which is staged already.
-        trial = staged.batch if is_fresh else await asyncio.to_thread(self.mirror.repair, state, staged)
-        # Nothing leads to what an empty table holds, so that it may be written in parts, which cost less memory.
-        for part in instalments(trial) if is_fresh else (trial,):
+        staged = await asyncio.to_thread(self.mirror.prepare, plans, options, node_content(facts.node))
+        batch = await asyncio.to_thread(self.mirror.repair, state, staged)
+        for part in instalments(batch):
             await self.table.apply(part)
         self.mirror.commit(staged)
-        self.mirror.committed_chains(trial)
-        return trial.size
+        self.mirror.committed_chains(batch)
+        return batch.size
+
+    async def _fill(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+        """Onto an empty table, some Services at a time: each transaction is whole, and none takes much memory."""
+        written = 0
+        keys = list(plans)
+        for start in range(0, max(len(keys), 1), FILL_AT_ONCE):
+            some = {key: plans[key] for key in keys[start : start + FILL_AT_ONCE]}
+            written += await self.write(some, service_of, facts if not start else None)
+        return written
 
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
         """On top of a table that is known."""
