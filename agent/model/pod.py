@@ -7,14 +7,24 @@ Never: reads YAML or talks to a runtime.
 
 import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 
-__all__ = ["DEFAULT_GRACE_S", "ContainerSpec", "PodSpec", "content_hash", "static_uid"]
+__all__ = ["DEFAULT_GRACE_S", "ContainerKind", "ContainerSpec", "PodSpec", "content_hash", "static_uid"]
 
 DEFAULT_GRACE_S = 30
 FNV_OFFSET = 0x6C62272E07BB014262B821756295C58D
 FNV_PRIME = 0x0000000001000000000000000000013B
 MASK_128 = (1 << 128) - 1
 HASH_LENGTH = 32
+
+
+class ContainerKind(StrEnum):
+    """What a container is to its pod. A sidecar is an init container that is always restarted."""
+
+    MAIN = "main"
+    SIDECAR = "sidecar"
+    INIT = "init"
+    EPHEMERAL = "ephemeral"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who has to be gone before whom, and who has to be there before whom.
+
+Owns: the graph that start and stop follow: the list order of Kubernetes (STA-02, TRM-10, TRM-11), or the one that
+`kepd.dev/depends-on.NAME` draws (BEY-03).
+Never: knows what runs. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.model.pod import ContainerKind
+
+__all__ = ["Dependency", "Member", "cycle", "waits_for_end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A container needs another to be `started`, `ready` or `completed`."""
+
+    name: str
+    condition: str = "started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A container as far as order goes."""
+
+    name: str
+    kind: ContainerKind
+    needs: tuple[Dependency, ...] = field(default=())
+
+
+def waits_for_end(members: Sequence[Member]) -> Mapping[str, frozenset[str]]:
+    """For each container those that must be gone before it is signalled.
+
+    A sidecar outlives mains, inits and later sidecars; whoever is needed outlives those that need it.
+    """
+    waits: dict[str, set[str]] = {member.name: set() for member in members}
+    for place, member in enumerate(members):
+        if member.kind is ContainerKind.SIDECAR:
+            later = members[place + 1 :]
+            waits[member.name] |= {one.name for one in members if one.kind in (ContainerKind.MAIN, ContainerKind.INIT)}
+            waits[member.name] |= {one.name for one in later if one.kind is ContainerKind.SIDECAR}
+    _apply_needs(members, waits)
+    return {name: frozenset(others) for name, others in waits.items()}
+
+
+def _apply_needs(members: Sequence[Member], waits: dict[str, set[str]]) -> None:
+    """What people wrote beats the order of the list where the two contradict each other."""
+    for member in members:
+        for need in member.needs:
+            if need.name in waits and need.condition != "completed":
+                waits[need.name].add(member.name)
+                waits[member.name].discard(need.name)
+
+
+def cycle(members: Sequence[Member]) -> tuple[str, ...]:
+    """Names that need each other in a circle, the first again at the end; empty if there is none."""
+    needs = {member.name: tuple(one.name for one in member.needs) for member in members}
+    done: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        if name in path:
+            return (*path[path.index(name) :], name)
+        if name in done:
+            return ()
+        for other in needs.get(name, ()):
+            if found := walk(other, (*path, name)):
+                return found
+        done.add(name)
+        return ()
+
+    return next((found for name in needs if (found := walk(name, ()))), ())

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the end of a pod, or of one of its containers, has come.
+
+Owns: the values, which are also what is written down before each step (TRM-31), and what facts do to them: an exit, the
+end of a hook, a shorter grace. Times are seconds of one clock that goes on over restarts of kepd.
+Never: decides what is done next; stop.py does. Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.model.pod import ContainerKind
+
+__all__ = [
+    "Ending",
+    "HookPhase",
+    "Stop",
+    "Trigger",
+    "begin_stop",
+    "exited",
+    "hook_ended",
+    "restarted",
+    "resumed",
+    "shortened",
+]
+
+Names = frozenset[str]
+NOBODY: Names = frozenset()
+SLEEP = "sleep"
+
+
+class HookPhase(StrEnum):
+    """none → running → ok, failed, timeout or cancelled. The last four never change."""
+
+    NONE = "none"
+    RUNNING = "running"
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class Trigger(StrEnum):
+    """Why something ends. Only one container ends for a PROBE (or another fault of its own): no order, no sandbox."""
+
+    DELETE = "delete"
+    COMPLETE = "complete"
+    PROBE = "probe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """One container. `waits_for` are those that must be gone before it is signalled; they are also whom it serves.
+
+    `own_grace_s` bounds the time after its signal; `reserve_s` is taken from its budget for the sake of others.
+    """
+
+    name: str
+    kind: ContainerKind = ContainerKind.MAIN
+    hook: str = ""
+    is_hook_at_turn: bool = False
+    waits_for: Names = NOBODY
+    own_grace_s: float | None = None
+    reserve_s: float = 0.0
+    is_running: bool = True
+    is_starting: bool = False
+    hook_phase: HookPhase = HookPhase.NONE
+    hook_began_s: float | None = None
+    hook_ended_s: float | None = None
+    signalled_s: float | None = None
+    killed_s: float | None = None
+    ended_s: float | None = None
+    restarts: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it runs or is about to."""
+        return not self.is_running and not self.is_starting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The end of a pod. `deadline_s` only ever moves towards now (TRM-22)."""
+
+    trigger: Trigger
+    began_s: float
+    grace_s: float
+    deadline_s: float
+    containers: tuple[Ending, ...] = ()
+    is_forced: bool = False
+    copies_kubelet: bool = False
+    is_sandbox_stopped: bool = False
+
+    def of(self, name: str) -> Ending | None:
+        """One container."""
+        return next((one for one in self.containers if one.name == name), None)
+
+    def changed(self, name: str, change: Callable[[Ending], Ending]) -> "Stop":
+        """With one container changed."""
+        return replace(self, containers=tuple(change(one) if one.name == name else one for one in self.containers))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to do."""
+        if self.trigger is Trigger.PROBE:
+            return all(one.is_gone and one.hook_phase is not HookPhase.RUNNING for one in self.containers)
+        return self.is_sandbox_stopped
+
+
+def begin_stop(
+    trigger: Trigger,
+    containers: Sequence[Ending],
+    grace_s: float,
+    now_s: float,
+    *,
+    copies_kubelet: bool = False,
+) -> Stop:
+    """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20), and less than that is a slip that means 1.
+
+    A kubelet raises what is below 1 to 1 (Q-ZERO).
+    """
+    is_delete = trigger is Trigger.DELETE
+    if grace_s < 0 or (is_delete and copies_kubelet and grace_s < 1):
+        grace_s = 1.0
+    return Stop(
+        trigger=trigger,
+        began_s=now_s,
+        grace_s=grace_s,
+        deadline_s=now_s + grace_s,
+        containers=tuple(containers),
+        is_forced=is_delete and grace_s == 0,
+        copies_kubelet=copies_kubelet,
+    )
+
+
+def shortened(stop: Stop, grace_s: float, now_s: float) -> Stop:
+    """A later request: it may only shorten, and 0 is force (TRM-22). A kubelet ignores it (Q-SHORTEN)."""
+    if stop.copies_kubelet:
+        return stop
+    if grace_s == 0:
+        return replace(stop, is_forced=True, deadline_s=min(stop.deadline_s, now_s))
+    return replace(stop, deadline_s=min(stop.deadline_s, now_s + max(grace_s, 1.0)))
+
+
+def exited(stop: Stop, name: str, now_s: float) -> Stop:
+    """A container is no more."""
+    return stop.changed(name, lambda one: replace(one, is_running=False, is_starting=False, ended_s=now_s))
+
+
+def hook_ended(stop: Stop, name: str, phase: HookPhase, now_s: float) -> Stop:
+    """A hook returned. One that was given up before has ended already."""
+
+    def end(one: Ending) -> Ending:
+        if one.hook_phase is not HookPhase.RUNNING:
+            return one
+        return replace(one, hook_phase=phase, hook_ended_s=now_s)
+
+    return stop.changed(name, end)
+
+
+def restarted(stop: Stop, name: str) -> Stop:
+    """The new instance of a sidecar runs; its hook is not run again (TRM-15)."""
+
+    def run(one: Ending) -> Ending:
+        phase = HookPhase.CANCELLED if one.hook_phase is HookPhase.NONE else one.hook_phase
+        return replace(one, is_running=True, is_starting=False, ended_s=None, hook_phase=phase)
+
+    return stop.changed(name, run)
+
+
+def resumed(stop: Stop) -> Stop:
+    """The state that a kepd that died has left. Hooks that it ran for others died with it and are not run again.
+
+    A sleep goes on where it was: nothing but time was needed for it (HOK-12, TRM-31).
+    """
+
+    def resume(one: Ending) -> Ending:
+        if one.is_starting:
+            one = replace(one, is_starting=False, restarts=one.restarts - 1)
+        if one.hook_phase is HookPhase.RUNNING and one.hook != SLEEP:
+            return replace(one, hook_phase=HookPhase.FAILED, hook_ended_s=one.hook_began_s)
+        return one
+
+    return replace(stop, containers=tuple(resume(one) for one in stop.containers))
