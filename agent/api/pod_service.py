@@ -70,7 +70,9 @@ def _pod(pod: PodState) -> pod_pb2.Pod:
         name=pod.name,
         uid=pod.uid,
         phase=pod.phase,
-        message=pod.message,
+        message="; ".join(
+            part for part in (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "") if part
+        ),
         ip=pod.ip,
         containers=containers,
         sandbox_id=pod.sandbox_id,

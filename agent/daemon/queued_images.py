@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods plane's way to images: through the pull queue, where the images plane runs.
 
-Owns: the translation between a pod's wish and the queue's answer. Everything else goes to the runtime unchanged.
+Owns: the translation between a pod's wish and the queue's answer.
 Never: decides which pull is first.
 """
 
@@ -15,15 +15,10 @@ __all__ = ["QueuedImages"]
 
 
 class QueuedImages:
-    """Containers by the runtime, images by the queue."""
+    """What is there by the runtime, what is not by the queue."""
 
     def __init__(self, cri: CriRuntime, puller: Puller) -> None:
         self._puller = puller
-        self.list_containers = cri.list_containers
-        self.container_status = cri.container_status
-        self.create_container = cri.create_container
-        self.start_container = cri.start_container
-        self.stop_container = cri.stop_container
         self._image_status = cri.image_status
 
     async def image_status(self, image: str) -> pb.Image | None:

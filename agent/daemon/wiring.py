@@ -34,11 +34,9 @@ from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
-from agent.daemon.instance import instance_id
 from agent.daemon.lifecycle import Lifecycle
 from agent.daemon.logs import Levels
 from agent.daemon.node_view import NodeFacts
-from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.daemon.topology_view import TopologyOfManifests
@@ -301,32 +299,21 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
 
 
 def _pods(parts: _Parts) -> tuple[PodService, Unit]:
-    from agent.daemon.queued_images import QueuedImages
-    from agent.drivers.manifests.driver import ManifestDirectory
-    from agent.pods.runner import PodRunner, PodSettings
+    from agent.daemon.pod_wiring import Outside, wire_pods
 
-    configuration = parts.configuration
-    settings = PodSettings(
-        node=configuration.node.name,
-        instance=instance_id(Path(configuration.node.state_directory)),
-        name_suffix=configuration.pods.name_suffix,
-        log_directory=Path(configuration.pods.log_directory),
-        cgroup_root=configuration.pods.cgroup_root,
+    plane = wire_pods(
+        Outside(
+            cri=parts.cri,
+            puller=parts.puller,
+            events=parts.events,
+            clock=parts.clock,
+            tell=parts.ring.tell,
+            configuration=lambda: parts.running.configuration,
+        )
     )
-
-    def timing() -> tuple[float, float]:
-        now = parts.running.configuration.manifests
-        return now.rescan, now.debounce
-
-    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
-    containers = parts.cri if parts.puller is None else QueuedImages(parts.cri, parts.puller)
-    runner = PodRunner(parts.cri, containers, manifests, parts.events, settings, clock=parts.clock)
-
-    async def run(report: Report) -> None:
-        with held_plane_lock("pods", configuration.runtime.endpoint):
-            await runner.run(report)
-
-    return PodService(runner), parts.unit("pods", run, is_plane=True)
+    parts.metrics.sources.append(plane.families)
+    parts.closers.append(plane.close)
+    return PodService(plane.runner), parts.unit("pods", plane.run, is_plane=True)
 
 
 def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:

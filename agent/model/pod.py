@@ -1,21 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods as manifests describe them.
 
-Owns: the values, and the identity of a pod that has none of its own.
+Owns: a pod with its identity, its containers in the order of the manifest with what they are to the pod, and the
+hashes by which changes are found. Hashes are of the decoded values, so that comments, key order and defaults written
+out change nothing (MAN-10).
 Never: reads YAML or talks to a runtime.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
-__all__ = ["DEFAULT_GRACE_S", "ContainerKind", "ContainerSpec", "PodSpec", "content_hash", "static_uid"]
+import msgspec
+
+from agent.model.pod_fields import Container, PodFields, Resources
+
+__all__ = [
+    "DEFAULT_GRACE_S",
+    "ContainerKind",
+    "ContainerSpec",
+    "PodSpec",
+    "container_hash",
+    "content_hash",
+    "static_uid",
+]
 
 DEFAULT_GRACE_S = 30
 FNV_OFFSET = 0x6C62272E07BB014262B821756295C58D
 FNV_PRIME = 0x0000000001000000000000000000013B
 MASK_128 = (1 << 128) - 1
 HASH_LENGTH = 32
+CONTAINER_HASH_LENGTH = 16
 
 
 class ContainerKind(StrEnum):
@@ -27,18 +44,23 @@ class ContainerKind(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container."""
+    """One container of a pod."""
 
-    name: str
-    image: str
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    kind: ContainerKind
+    fields: Container
+
+    @property
+    def name(self) -> str:
+        return self.fields.name
+
+    @property
+    def image(self) -> str:
+        return self.fields.image
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PodSpec:
     """One pod. `hash` changes with what its manifest says; `source` is its place in `file`."""
 
@@ -46,12 +68,12 @@ class PodSpec:
     name: str
     uid: str
     hash: str = ""
-    grace_s: int = DEFAULT_GRACE_S
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
-    containers: tuple[ContainerSpec, ...] = ()
+    spec: PodFields = field(default_factory=PodFields)
     file: str = ""
     source: str = ""
+    has_own_uid: bool = False
 
     @property
     def key(self) -> str:
@@ -68,6 +90,31 @@ class PodSpec:
         """Two that are equal here need not replace each other."""
         return self.uid, self.hash
 
+    @property
+    def grace_s(self) -> int:
+        """A negative one reads as 1."""
+        given = self.spec.termination_grace_period_seconds
+        return given if given >= 0 else 1
+
+    @cached_property
+    def containers(self) -> tuple[ContainerSpec, ...]:
+        """Init containers and sidecars in their order, then mains in theirs."""
+        inits = (
+            ContainerSpec(ContainerKind.SIDECAR if one.is_sidecar else ContainerKind.INIT, one)
+            for one in self.spec.init_containers
+        )
+        return (*inits, *(ContainerSpec(ContainerKind.MAIN, one) for one in self.spec.containers))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, ContainerSpec]:
+        """Containers by their names."""
+        return {one.name: one for one in self.containers}
+
+    @cached_property
+    def notes(self) -> Mapping[str, str]:
+        """Annotations by name."""
+        return dict(self.annotations)
+
 
 def static_uid(content: str, node: str, path: str) -> str:
     """Identity of a pod from a file: the same as long as content, node and path are (IDN-02)."""
@@ -81,3 +128,9 @@ def static_uid(content: str, node: str, path: str) -> str:
 def content_hash(content: str) -> str:
     """What a sandbox remembers of its manifest (ADO-02)."""
     return hashlib.sha256(content.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def container_hash(container: Container) -> str:
+    """What a container remembers of its part; resources can change without a restart (MAN-11)."""
+    fixed = msgspec.structs.replace(container, resources=Resources())
+    return hashlib.sha256(msgspec.json.encode(fixed, order="sorted")).hexdigest()[:CONTAINER_HASH_LENGTH]

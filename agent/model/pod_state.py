@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as it is, for those who look: phase, address, containers.
+"""A pod as it is, for those who look: phase, conditions, address, containers.
 
-Owns: the values, and how phase follows from containers.
+Owns: the values, and how the column STATUS of lists is worded (STS-03). Never: decides.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ContainerState", "PodState", "phase_of"]
+__all__ = ["RUNNING", "TERMINATED", "WAITING", "Condition", "ContainerState", "PodState", "Termination"]
 
 WAITING = "Waiting"
 RUNNING = "Running"
@@ -15,39 +14,107 @@ TERMINATED = "Terminated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Termination:
+    """How an instance ended. Times are wall time."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+    started_at_s: float = 0.0
+    finished_at_s: float = 0.0
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """One container."""
+    """One container. `kind` is main, sidecar or init; `last` is how the instance before this state ended."""
 
     name: str
     image: str
+    kind: str = "main"
     id: str = ""
     state: str = WAITING
     reason: str = ""
+    message: str = ""
     exit_code: int = 0
     started_at_s: float = 0.0
+    finished_at_s: float = 0.0
     restart_count: int = 0
+    is_ready: bool = False
+    is_started: bool = False
+    image_id: str = ""
+    last: Termination | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a pod."""
+
+    type: str
+    is_true: bool
+    reason: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """One pod."""
+    """One pod. `waits_for` says in a line what it waits for (BEY-04)."""
 
     namespace: str
     name: str
     uid: str
     phase: str
+    reason: str = ""
     message: str = ""
+    waits_for: str = ""
     ip: str = ""
     sandbox_id: str = ""
     created_at_s: float = 0.0
+    is_terminating: bool = False
+    qos: str = ""
+    file: str = ""
+    conditions: tuple[Condition, ...] = ()
     containers: tuple[ContainerState, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """What no two pods of a node share."""
+        return f"{self.namespace}/{self.name}"
 
-def phase_of(containers: Sequence[ContainerState]) -> str:
-    """Pending until all have started; then Running, Succeeded or Failed, as Kubernetes counts."""
-    states = {container.state for container in containers}
-    if WAITING in states or not containers:
-        return "Pending"
-    if RUNNING in states:
-        return "Running"
-    return "Failed" if any(container.exit_code for container in containers) else "Succeeded"
+    @property
+    def ready_count(self) -> tuple[int, int]:
+        """Mains and sidecars that are ready, of all of them."""
+        counted = [one for one in self.containers if one.kind != "init"]
+        return sum(one.is_ready for one in counted), len(counted)
+
+    @property
+    def status(self) -> str:
+        """The word for lists."""
+        if self.is_terminating:
+            return "Terminating"
+        if self.reason:
+            return self.reason
+        return self._init_status() or self._main_status() or self.phase
+
+    def _init_status(self) -> str:
+        if self.phase != "Pending":
+            return ""
+        entries = [one for one in self.containers if one.kind != "main"]
+        for place, one in enumerate(entries):
+            is_done = one.is_started if one.kind == "sidecar" else one.state == TERMINATED and one.exit_code == 0
+            if is_done:
+                continue
+            if one.state == TERMINATED:
+                return f"Init:{one.reason or 'Error'}" if one.reason != "Error" else f"Init:ExitCode:{one.exit_code}"
+            if one.state == WAITING and one.reason not in ("", "PodInitializing", "ContainerCreating"):
+                return f"Init:{one.reason}"
+            return f"Init:{place}/{len(entries)}"
+        return ""
+
+    def _main_status(self) -> str:
+        mains = [one for one in self.containers if one.kind == "main"]
+        waiting = [one.reason for one in mains if one.state == WAITING and one.reason]
+        if waiting:
+            return waiting[0]
+        ended = [one.reason for one in mains if one.state == TERMINATED and one.reason]
+        return ended[0] if ended and not any(one.state == RUNNING for one in mains) else ""

@@ -1,36 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pod manifests into pods.
+"""Manifests into pods, ConfigMaps and Secrets.
 
-Owns: which kinds and fields are understood. A field this version does not carry out is a finding and keeps its pod
-from running: half of what a manifest says would be worse than nothing.
-Never: reads files; gets their content. reading.py decides what follows from findings.
+Owns: which kinds are understood, lists of objects, names and identities. What fields there are stands in the model,
+what values are right in validation/; a document with any fault gives no pod.
+Never: reads files; gets their content. reading.py decides what follows from findings. Never renders a Secret's value.
 """
 
-import json
-import re
-from dataclasses import dataclass, replace
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import msgspec
 
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown, suggestion
-from agent.model.pod import DEFAULT_GRACE_S, ContainerSpec, PodSpec, content_hash, static_uid
-from agent.pods.sandbox_config import log_directory_name
+from agent.model.pod import PodSpec, content_hash, static_uid
+from agent.model.pod_fields import Metadata, PodFields
+from agent.pods.names import log_directory_name
+from agent.pods.shape import Shape, place_of
+from agent.pods.validation import check_pod
+from agent.pods.validation.complaint import Complaints
+from agent.pods.validation.object_names import check_metadata
 
-__all__ = ["Identity", "parse_pods"]
+__all__ = ["Identity", "Objects", "Source", "parse_objects", "parse_pods"]
 
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-DNS_SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-UID = re.compile(r"[-a-zA-Z0-9.]{1,64}\Z")
+Read = TypeVar("Read", bound=msgspec.Struct)
+
 LONGEST_NAME = 253
 LONGEST_FILE_NAME = 255
-LONGEST_GRACE_S = 2**31 - 1
 # One directory serves all planes: these kinds belong to others and are no error here.
-FOREIGN_KINDS = ("Service", "EndpointSlice", "Node", "ConfigMap", "Secret", "ServiceCIDR")
-KINDS = ("Pod", "PodList", "List", *FOREIGN_KINDS)
-OBJECT_FIELDS = ("apiVersion", "kind", "metadata", "spec")
-LIST_FIELDS = ("apiVersion", "kind", "metadata", "items")
-METADATA_FIELDS = ("name", "namespace", "uid", "labels", "annotations")
-SPEC_FIELDS = ("containers", "terminationGracePeriodSeconds")
-CONTAINER_FIELDS = ("name", "image", "command", "args", "env")
+FOREIGN_KINDS = ("Service", "EndpointSlice", "Node", "ServiceCIDR")
+SOURCE_KINDS = ("ConfigMap", "Secret")
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *FOREIGN_KINDS)
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What all kinds have."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = Metadata()
+
+
+class _Pod(_Object, frozen=True, kw_only=True, rename="camel"):
+    spec: PodFields = PodFields()
+    status: object = None
+
+
+class _List(_Object, frozen=True, kw_only=True, rename="camel"):
+    metadata: object = None  # type: ignore[assignment]  # a list has another one
+    items: object = None
+
+
+class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+    string_data: dict[str, str] = {}
+    type: str = ""
+    immutable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,219 +75,193 @@ class Identity:
         return f"-{self.node}" if self.has_name_suffix else ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A ConfigMap or Secret. Its values are in no text that is made of it."""
+
+    kind: str
+    namespace: str
+    name: str
+    data: Mapping[str, bytes] = field(repr=False)
+    file: str = ""
+    source: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
+
+
+@dataclass(slots=True)
+class Objects:
+    """What one file has."""
+
+    pods: list[PodSpec] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
 def parse_pods(path: str, content: bytes, identity: Identity) -> tuple[tuple[PodSpec, ...], tuple[Finding, ...]]:
     """The faultless pods of one file, and everything that is wrong with the rest of it."""
+    found = parse_objects(path, content, identity)
+    return tuple(found.pods), tuple(found.findings)
+
+
+def parse_objects(path: str, content: bytes, identity: Identity) -> Objects:
+    """Everything in one file."""
+    found = Objects()
     try:
-        documents, findings = parse_documents(content, path)
+        documents, found.findings = parse_documents(content, path)
     except UnreadableYaml as error:
-        return (), (error.finding,)
-    if findings:
-        return (), tuple(findings)
-    pods: list[PodSpec] = []
-    for document in documents:
-        found, complaints = _documents(document, identity, path)
-        pods += found
-        findings += complaints
-    return tuple(pods), tuple(findings)
+        found.findings = [error.finding]
+        return found
+    if not found.findings:
+        for document in documents:
+            _document(document, identity, path, found)
+    return found
 
 
-def _documents(
-    tree: Tree, identity: Identity, path: str, default_kind: str = ""
-) -> tuple[list[PodSpec], list[Finding]]:
-    """The pods of one document, which may be a list of others."""
+def _document(tree: Tree, identity: Identity, path: str, found: Objects, default_kind: str = "") -> None:
+    """One document, which may be a list of others."""
     if tree.kind != "map":
-        return [], [Finding(tree.where, "", "must be a map with apiVersion, kind and metadata")]
+        found.findings.append(Finding(tree.where, "", "must be a map with apiVersion, kind and metadata"))
+        return
     given = tree.entries.get("kind")
     kind = given.scalar if given is not None else default_kind
     if kind in FOREIGN_KINDS:
-        return [], []
+        return
     if kind in ("List", "PodList"):
-        return _items(tree, identity, path, "Pod" if kind == "PodList" else "")
-    findings: list[Finding] = []
-    if kind == "Pod":
-        reader = _Reader(findings)
-        pod = reader.pod(tree, identity, path, is_item=bool(default_kind))
-        return ([], findings) if findings else ([pod], [])
-    if given is None:
-        return [], [Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}")]
-    text = f"{shown(plain(given))} is not known here{suggestion(str(kind), KINDS) or '; known are ' + ', '.join(KINDS)}"
-    return [], [Finding(given.where, "kind", text)]
+        _items(tree, identity, path, found, "Pod" if kind == "PodList" else "")
+    elif kind == "Pod":
+        _pod(tree, identity, path, found, is_item=bool(default_kind))
+    elif kind in SOURCE_KINDS:
+        _source(tree, str(kind), path, found)
+    elif given is None:
+        found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
+    else:
+        hint = suggestion(str(kind), KINDS) or "; known are " + ", ".join(KINDS)
+        found.findings.append(Finding(given.where, "kind", f"{shown(plain(given))} is not known here{hint}"))
 
 
-def _items(tree: Tree, identity: Identity, path: str, default_kind: str) -> tuple[list[PodSpec], list[Finding]]:
-    findings: list[Finding] = []
-    reader = _Reader(findings)
-    reader.only(tree, "", LIST_FIELDS)
-    reader.equals(tree, "apiVersion", "v1")
+def _items(tree: Tree, identity: Identity, path: str, found: Objects, default_kind: str) -> None:
+    Shape(found.findings).read(tree, _List, "")
+    _version(tree, found.findings)
     listed = tree.entries.get("items")
     if listed is None or listed.kind != "list":
-        reader.wrong(listed or tree, "items", "must be a list")
-        return [], findings
-    pods: list[PodSpec] = []
+        found.findings.append(Finding((listed or tree).where, "items", "must be a list"))
+        return
     for index, item in enumerate(listed.items):
-        found, complaints = _documents(item, identity, path, default_kind)
-        pods += found
-        findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in complaints]
-    return pods, findings
+        inner = Objects()
+        _document(item, identity, path, inner, default_kind)
+        found.pods += inner.pods
+        found.sources += inner.sources
+        found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
 
 
-class _Reader:
-    """Reads one document; complaints go to the list it was given."""
+def _version(tree: Tree, findings: list[Finding]) -> None:
+    given = tree.entries.get("apiVersion")
+    if given is None or given.scalar != "v1":
+        findings.append(Finding((given or tree).where, "apiVersion", "must be v1"))
 
-    def __init__(self, findings: list[Finding]) -> None:
-        self._findings = findings
 
-    def pod(self, document: Tree, identity: Identity, path: str, *, is_item: bool) -> PodSpec:
-        """One pod; worth nothing if there were complaints. The items of a PodList may leave their type out."""
-        self.only(document, "", OBJECT_FIELDS)
-        if not is_item or "apiVersion" in document.entries:
-            self.equals(document, "apiVersion", "v1")
-        metadata = self._map(document, "metadata", "metadata")
-        self.only(metadata, "metadata", METADATA_FIELDS)
-        spec = self._map(document, "spec", "spec")
-        self.only(spec, "spec", SPEC_FIELDS)
-        name = self._word(metadata, "name", "metadata.name", DNS_SUBDOMAIN, "a DNS name in lower case")
-        namespace = "default"
-        if "namespace" in metadata.entries:
-            namespace = self._word(metadata, "namespace", "metadata.namespace", DNS_LABEL, "a DNS label")
-        content = json.dumps(plain(document), sort_keys=True, default=str)
-        if "uid" in metadata.entries:
-            right = "a uid: up to 64 letters, digits, hyphens and dots, as text"
-            uid = self._word(metadata, "uid", "metadata.uid", UID, right)
-        else:
-            uid = static_uid(content, identity.node, path)
-        pod = PodSpec(
-            namespace=namespace,
-            name=name + identity.suffix,
-            uid=uid,
-            hash=content_hash(content),
-            grace_s=self._grace_s(spec),
-            labels=self._texts(metadata, "labels", "metadata.labels"),
-            annotations=self._texts(metadata, "annotations", "metadata.annotations"),
-            containers=self._containers(spec),
-            file=path,
-            source=document.where,
-        )
-        self._fits(metadata, pod)
-        return pod
+def _read(tree: Tree, kind: type[Read], findings: list[Finding]) -> Read | None:
+    """The object, or None if its form has faults."""
+    before = len(findings)
+    value = Shape(findings).read(tree, kind, "")
+    return msgspec.convert(value, kind) if len(findings) == before else None
 
-    def _fits(self, metadata: Tree, pod: PodSpec) -> None:
-        """Names that are too long only once they are put together."""
-        directory = log_directory_name(pod.namespace, pod.name, pod.uid)
-        if len(pod.name) > LONGEST_NAME:
-            text = f"with the name of the node it has {len(pod.name)} characters; at most {LONGEST_NAME} are possible"
-        elif len(directory) > LONGEST_FILE_NAME:
-            text = f"with namespace and uid it has {len(directory)} characters, more than the {LONGEST_FILE_NAME} that"
-            text += " the name of its log directory may have"
-        else:
-            return
-        self.wrong(metadata.entries.get("name", metadata), "metadata.name", text)
 
-    def _grace_s(self, spec: Tree) -> int:
-        given = spec.entries.get("terminationGracePeriodSeconds")
-        value = given.scalar if given is not None else DEFAULT_GRACE_S
-        if type(value) is int and 0 <= value <= LONGEST_GRACE_S:
-            return value
-        text = f"{shown(plain(given or spec))} is not a number of seconds: a whole number from 0 to {LONGEST_GRACE_S}"
-        self.wrong(given or spec, "spec.terminationGracePeriodSeconds", text)
-        return DEFAULT_GRACE_S
+def _pod(tree: Tree, identity: Identity, path: str, found: Objects, *, is_item: bool) -> None:
+    """The items of a PodList may leave their type out."""
+    findings: list[Finding] = []
+    if not is_item or "apiVersion" in tree.entries:
+        _version(tree, findings)
+    missing = [name for name in ("metadata", "spec") if name not in tree.entries]
+    findings += [Finding(tree.where, name, "must be a map") for name in missing]
+    read = _read(tree, _Pod, findings)
+    if read is not None:
+        complaints = Complaints()
+        check_metadata(read.metadata, complaints)
+        told = (*complaints.found, *check_pod(read.spec))
+        findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in told]
+        if not findings:
+            pod = _built(read, tree, identity, path)
+            findings += _fits(pod, tree)
+            if not findings:
+                found.pods.append(pod)
+    found.findings += findings
 
-    def _containers(self, spec: Tree) -> tuple[ContainerSpec, ...]:
-        listed = spec.entries.get("containers")
-        if listed is None or listed.kind != "list" or not listed.items:
-            self.wrong(listed or spec, "spec.containers", "must be a list with at least one container")
-            return ()
-        containers = [self._container(item, f"spec.containers[{index}]") for index, item in enumerate(listed.items)]
-        names = [container.name for container in containers]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                self.wrong(listed.items[index], f"spec.containers[{index}].name", f"{shown(name)} is taken already")
-        return tuple(containers)
 
-    def _container(self, tree: Tree, path: str) -> ContainerSpec:
-        if tree.kind != "map":
-            self.wrong(tree, path, "must be a map")
-            return ContainerSpec(name="", image="")
-        self.only(tree, path, CONTAINER_FIELDS)
-        return ContainerSpec(
-            name=self._word(tree, "name", f"{path}.name", DNS_LABEL, "a DNS label"),
-            image=self._word(tree, "image", f"{path}.image", re.compile(r"\S+\Z"), "an image reference"),
-            command=self._words(tree, "command", f"{path}.command"),
-            args=self._words(tree, "args", f"{path}.args"),
-            env=self._env(tree, f"{path}.env"),
-        )
+def _built(read: _Pod, tree: Tree, identity: Identity, path: str) -> PodSpec:
+    """Hashes are over the decoded values: defaults written out, comments and key order change nothing (MAN-10)."""
+    metadata = read.metadata
+    known = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "labels": metadata.labels}
+    document = {**known, "annotations": _own_annotations(metadata.annotations), "spec": read.spec}
+    content = msgspec.json.encode(document, order="sorted").decode()
+    return PodSpec(
+        namespace=metadata.namespace,
+        name=metadata.name + identity.suffix,
+        uid=metadata.uid or static_uid(content, identity.node, path),
+        hash=content_hash(content),
+        labels=tuple(metadata.labels.items()),
+        annotations=tuple(metadata.annotations.items()),
+        spec=read.spec,
+        file=path,
+        source=tree.where,
+        has_own_uid=bool(metadata.uid),
+    )
 
-    def _env(self, tree: Tree, path: str) -> tuple[tuple[str, str], ...]:
-        listed = self._list(tree, "env", path)
-        if listed is None:
-            return ()
-        pairs = []
-        for index, item in enumerate(listed.items):
-            entries = item.entries
-            if set(entries) - {"name", "value"} or not isinstance(entries.get("name", item).scalar, str):
-                self.wrong(item, f"{path}[{index}]", "must be a name with a value; other sources are not supported")
-            else:
-                value = entries["value"].scalar if "value" in entries else ""
-                if not isinstance(value, str):
-                    self.wrong(item, f"{path}[{index}].value", f"{shown(value)} must be text; put it in quotes")
-                pairs.append((str(entries["name"].scalar), str(value)))
-        return tuple(pairs)
 
-    def only(self, tree: Tree, path: str, known: tuple[str, ...]) -> None:
-        """Complain about other fields."""
-        for name, child in tree.entries.items():
-            if name not in known:
-                text = f"not supported by this version{suggestion(name, known)}"
-                self.wrong(child, f"{path}.{name}".lstrip("."), text)
+def _own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Without those that are set by whoever runs the pod (IDN-03)."""
+    return {name: value for name, value in annotations.items() if not name.startswith("kubernetes.io/config.")}
 
-    def equals(self, tree: Tree, name: str, expected: str) -> None:
-        """Complain if a field has another value or none."""
-        given = tree.entries.get(name)
-        if given is None or given.scalar != expected:
-            self.wrong(given or tree, name, f"must be {expected}")
 
-    def wrong(self, tree: Tree, path: str, text: str) -> None:
-        """Complain."""
-        self._findings.append(Finding(tree.where, path, text))
+def _fits(pod: PodSpec, tree: Tree) -> list[Finding]:
+    """Names that are too long only once they are put together."""
+    directory = log_directory_name(pod.namespace, pod.name, pod.uid)
+    if len(pod.name) > LONGEST_NAME:
+        text = f"with the name of the node it has {len(pod.name)} characters; at most {LONGEST_NAME} are possible"
+    elif len(directory) > LONGEST_FILE_NAME:
+        text = f"with namespace and uid it has {len(directory)} characters, more than the {LONGEST_FILE_NAME} that"
+        text += " the name of its log directory may have"
+    else:
+        return []
+    return [Finding(place_of(tree, "metadata.name"), "metadata.name", text)]
 
-    def _map(self, tree: Tree, name: str, path: str) -> Tree:
-        child = tree.entries.get(name)
-        if child is None or child.kind != "map":
-            self.wrong(child or tree, path, "must be a map")
-            return Tree("map", tree.where)
-        return child
 
-    def _list(self, tree: Tree, name: str, path: str) -> Tree | None:
-        child = tree.entries.get(name)
-        if child is not None and child.kind != "list":
-            self.wrong(child, path, "must be a list")
-            return None
-        return child
+def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
+    findings: list[Finding] = []
+    _version(tree, findings)
+    read = _read(tree, _Source, findings)
+    if read is not None:
+        complaints = Complaints()
+        check_metadata(read.metadata, complaints)
+        findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in complaints.found]
+        data = _values(read, kind, tree, findings)
+        if not findings:
+            found.sources.append(
+                Source(
+                    kind=kind,
+                    namespace=read.metadata.namespace,
+                    name=read.metadata.name,
+                    data=data,
+                    file=path,
+                    source=tree.where,
+                )
+            )
+    found.findings += findings
 
-    def _word(self, tree: Tree, name: str, path: str, pattern: re.Pattern[str], right: str) -> str:
-        child = tree.entries.get(name)
-        value = child.scalar if child is not None else None
-        if isinstance(value, str) and pattern.match(value):
-            return value
-        self.wrong(child or tree, path, "is missing" if child is None else f"{shown(plain(child))} is not {right}")
-        return ""
 
-    def _words(self, tree: Tree, name: str, path: str) -> tuple[str, ...]:
-        listed = self._list(tree, name, path)
-        if listed is None:
-            return ()
-        for index, item in enumerate(listed.items):
-            if not isinstance(item.scalar, str):
-                self.wrong(item, f"{path}[{index}]", f"{shown(plain(item))} must be text; put it in quotes")
-        return tuple(str(item.scalar) for item in listed.items)
-
-    def _texts(self, tree: Tree, name: str, path: str) -> tuple[tuple[str, str], ...]:
-        child = tree.entries.get(name)
-        if child is None:
-            return ()
-        if child.kind != "map":
-            self.wrong(child, path, "must be a map")
-        for key, value in child.entries.items():
-            if not isinstance(value.scalar, str):
-                self.wrong(value, f"{path}.{key}", f"{shown(plain(value))} must be text; put it in quotes")
-        return tuple((key, str(value.scalar)) for key, value in child.entries.items())
+def _values(read: _Source, kind: str, tree: Tree, findings: list[Finding]) -> dict[str, bytes]:
+    """Values as bytes; what stands in base64 is decoded, and never shown where it cannot be."""
+    encoded, field_name = (read.data, "data") if kind == "Secret" else (read.binary_data, "binaryData")
+    texts = read.string_data if kind == "Secret" else read.data
+    found = {}
+    for key, value in encoded.items():
+        try:
+            found[key] = base64.b64decode("".join(value.split()), validate=True)
+        except (binascii.Error, ValueError):
+            where = f"{field_name}.{key}"
+            findings.append(Finding(place_of(tree, where), where, "Invalid value: must be base64"))
+    found.update({key: value.encode() for key, value in texts.items()})
+    return found

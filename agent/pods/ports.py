@@ -5,10 +5,22 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from agent.model.finding import Finding
+from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.runtime_event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Clock", "Containers", "Events", "Manifests", "Sandboxes", "Snapshot"]
+__all__ = [
+    "Asker",
+    "Clock",
+    "Containers",
+    "Events",
+    "Images",
+    "Manifests",
+    "Records",
+    "Sandboxes",
+    "Snapshot",
+    "Surgery",
+]
 
 
 class Sandboxes(Protocol):
@@ -26,7 +38,7 @@ class Sandboxes(Protocol):
 
 
 class Containers(Protocol):
-    """Containers and images of the runtime."""
+    """Containers of the runtime. `exec_sync` with a limit of 0 seconds has none."""
 
     async def list_containers(self) -> list[pb.Container]: ...
 
@@ -40,11 +52,39 @@ class Containers(Protocol):
 
     async def stop_container(self, container_id: str, grace_s: int) -> None: ...
 
+    async def remove_container(self, container_id: str) -> None: ...
+
+    async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse: ...
+
+
+class Surgery(Protocol):
+    """What is done to containers that run."""
+
+    async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None: ...
+
+    async def reopen_log(self, container_id: str) -> None: ...
+
+    async def checkpoint_container(self, container_id: str, location: str) -> None: ...
+
+
+class Images(Protocol):
+    """Images of the runtime."""
+
     async def image_status(self, image: str) -> pb.Image | None: ...
 
     async def pull_image(
         self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
     ) -> str: ...
+
+
+class Asker(Protocol):
+    """Questions over the network. They raise OSError where nobody could be reached, ValueError for an odd answer."""
+
+    async def http_get(self, question: HttpQuestion) -> HttpAnswer: ...
+
+    async def tcp_connect(self, host: str, port: int) -> None: ...
+
+    async def grpc_check(self, host: str, port: int, service: str, timeout_s: float) -> str: ...
 
 
 class Snapshot(Protocol):
@@ -66,6 +106,16 @@ class Manifests(Protocol):
     def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
+class Records(Protocol):
+    """Small files that are there whole or not at all, by relative names."""
+
+    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
+
+    async def write(self, name: str, content: bytes) -> None: ...
+
+    async def remove(self, name: str) -> None: ...
+
+
 class Events(Protocol):
     """News from the runtime."""
 
@@ -73,8 +123,10 @@ class Events(Protocol):
 
 
 class Clock(Protocol):
-    """Time."""
+    """Time: monotonic for decisions, wall time for people."""
 
     def now_s(self) -> float: ...
+
+    def wall_s(self) -> float: ...
 
     async def sleep(self, duration_s: float) -> None: ...

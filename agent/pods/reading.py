@@ -8,12 +8,12 @@ Never: reads files or knows what runs. Pure: one reading and the next snapshot g
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from agent.model.finding import Finding, printable
 from agent.model.pod import PodSpec
-from agent.pods.manifest import Identity, parse_pods
+from agent.pods.manifest import Identity, Source, parse_objects
 from agent.pods.ports import Snapshot
 
 __all__ = ["FileReading", "Reading", "read_pods"]
@@ -28,6 +28,7 @@ class FileReading:
     findings: tuple[Finding, ...]
     accepted: tuple[PodSpec, ...] = ()
     was_good: bool = False
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Reading:
     pods: Mapping[str, PodSpec] = field(default_factory=dict)
     complaints: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
+    sources: Mapping[tuple[str, str, str], Source] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -72,17 +74,16 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Readin
         for pod in before.files[path].accepted if path in before.files else ():
             claims.take_if_free(pod)
     accepted = claims.by_file()
+    sources = _claim_sources(parsed, claims.losers)
     complaints = {path: (*file.findings, *claims.losers.get(path, ())) for path, file in parsed.items()}
     for problem in snapshot.problems:
         complaints[problem.where] = (problem, *complaints.get(problem.where, ()))
     return Reading(
-        files={
-            path: FileReading(file.content, file.pods, file.findings, accepted.get(path, ()), file.was_good)
-            for path, file in parsed.items()
-        },
+        files={path: replace(file, accepted=accepted.get(path, ())) for path, file in parsed.items()},
         pods=dict(sorted(claims.pods.items())),
         complaints={path: findings for path, findings in complaints.items() if findings},
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
+        sources=sources,
     )
 
 
@@ -94,10 +95,32 @@ def _covers(path: str, file: str) -> bool:
 def _parsed(path: str, content: bytes, before: FileReading | None, identity: Identity) -> FileReading:
     if before is not None and before.content == content:
         return before
-    pods, findings = parse_pods(path, content, identity)
+    found = parse_objects(path, content, identity)
+    pods, findings, sources = tuple(found.pods), tuple(found.findings), tuple(found.sources)
+    if findings and before is not None:
+        # As with pods: a slip of the pen takes nothing away.
+        there = {one.key for one in sources}
+        sources += tuple(one for one in before.sources if one.key not in there)
     if not content.strip() and before is not None and before.accepted:
         findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
-    return FileReading(content, pods, findings, was_good=not findings or (before is not None and before.was_good))
+    was_good = not findings or (before is not None and before.was_good)
+    return FileReading(content, pods, findings, was_good=was_good, sources=sources)
+
+
+def _claim_sources(
+    parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]]
+) -> Mapping[tuple[str, str, str], Source]:
+    """Of two with one name the first file's stays."""
+    found: dict[tuple[str, str, str], Source] = {}
+    for file in parsed.values():
+        for one in file.sources:
+            if one.key in found:
+                what = f"{one.kind} {one.namespace}/{one.name}"
+                text = f"{what} stands in {found[one.key].source} already; this one is ignored"
+                losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
+            else:
+                found[one.key] = one
+    return found
 
 
 def _missing(path: str, pods: Iterable[PodSpec], before: Reading) -> Iterable[PodSpec]:

@@ -2,309 +2,415 @@
 """Keeps the pods of this node as the manifests want them, and shows them.
 
     run
-    ├── manifests, events: each says that it is time to look
-    ├── worker per pod: one step after the other, as long as plan.py has one
-    └── looker per pod: details of what changed, for those who look
+    ├── manifests, events: each tells whom it concerns
+    ├── round: a look at everything the runtime has, at the start, after every gap in its news, and now and then
+    ├── keeper per pod: keeper.py
+    └── housekeeping: logs that grow, volumes that fill
 
-Owns: the rounds (look at the runtime once, then start a worker where there is something to do), what is known of each
-pod, and the feed. All tasks live in the group that `run` opens. What happens to one pod holds no other up.
-Never: decides. A pod whose step failed waits and is tried again; the end of a pod, once begun, is carried through.
+Owns: which pods there are (by uid), who is told of what, and the feed. All tasks live in the group that `run` opens.
+What happens to one pod holds no other up: a keeper that fails is logged and begins anew.
+Never: decides what happens to a pod.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
 import structlog
 
 from agent.model.component import Report
+from agent.model.event import Event
 from agent.model.feed import Feed
+from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import NotFound, RuntimeCallFailed, Unavailable
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.pods.asking import ProbeAsker
 from agent.pods.backoff import Attempts
-from agent.pods.manifest import Identity
-from agent.pods.observation import seen_sandboxes
-from agent.pods.plan import (
-    Action,
-    MakeSandbox,
-    RemoveSandbox,
-    SeenContainer,
-    SeenSandbox,
-    StopContainer,
-    after,
-    plan_pod,
-)
-from agent.pods.ports import Clock, Containers, Events, Manifests, Sandboxes, Snapshot
+from agent.pods.history import History
+from agent.pods.housekeeping import Housekeeping
+from agent.pods.keeper import PodKeeper
+from agent.pods.manifest import Identity, Source
+from agent.pods.memory import Memory
+from agent.pods.observation import seen_pods
+from agent.pods.orphans import orphan_spec
+from agent.pods.ports import Events, Manifests, Snapshot
 from agent.pods.reading import Reading, read_pods
-from agent.pods.steps import PodSettings, Steps
-from agent.pods.tended_pod import TendedPod
+from agent.pods.record import FOLDER, Record, decode_record
+from agent.pods.run_state import PodRun
+from agent.pods.seen import SeenPod, SeenSandbox, sandboxes_newest_first
+from agent.pods.status import Look, pod_status
+from agent.pods.surroundings import Surroundings
+from agent.pods.why import why_starting, why_stopping
+from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["PodRunner", "PodSettings"]
+__all__ = ["PodRunner"]
 
 log = structlog.get_logger(plane="pods")
 
-SAFETY_NET_S = 60.0
-# What comes in a burst is looked at once.
-GATHER_S = 0.02
 MOST_TOLD = 5
-# ValueError: text that fits into no message of the runtime.
-FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 
 class PodRunner:
     """The pods plane. `pods` is what the API shows."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        containers: Containers,
-        manifests: Manifests,
-        events: Events,
-        settings: PodSettings,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._containers = containers
+    def __init__(self, around: Surroundings, manifests: Manifests, events: Events) -> None:
         self._manifests = manifests
         self._events = events
-        self._settings = settings
-        self._identity = Identity(settings.node, settings.name_suffix)
-        self._steps = Steps(sandboxes, containers, settings)
-        self._clock = clock
+        self._around = replace(around, sources=self._sources)
         self._reading = Reading()
-        self._has_read = False
-        self._tended: dict[str, TendedPod] = {}
-        self._ending: set[str] = set()
+        self._has_read = self._has_listed = False
+        self._keepers: dict[str, PodKeeper] = {}
+        self._records: dict[str, Record] = {}
         self._lists = Attempts()
-        self._wake = asyncio.Event()
+        self._look = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._asker = ProbeAsker(around.containers, around.asker, around.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
+        self.is_draining = False
+        around.metrics.phases = self._phases
+
+    # --- for the API -------------------------------------------------------------------------------------------
+
+    @property
+    def keepers(self) -> Mapping[str, PodKeeper]:
+        """By uid."""
+        return self._keepers
+
+    def keeper(self, namespace: str, name: str) -> PodKeeper | None:
+        """Of a pod that is shown."""
+        return next((one for one in self._keepers.values() if one.run.pod.key == f"{namespace}/{name}"), None)
+
+    @property
+    def reading(self) -> Reading:
+        """What the manifests say."""
+        return self._reading
+
+    def look_again(self) -> None:
+        """Look at everything soon."""
+        self._look.set()
+
+    # --- the tasks ---------------------------------------------------------------------------------------------
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
-        self._tended.clear()
-        self._want()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_manifests(), name="pods-manifests")
-            group.create_task(self._follow_events(), name="pods-events")
-            while True:
-                rest_s = SAFETY_NET_S
-                if self._has_read:
-                    rest_s = await self._round(group)
-                    self._tell(report)
-                await self._rest(group, rest_s)
+        self._keepers.clear()
+        self._has_listed = False
+        await self._load_records()
+        housekeeping = Housekeeping(self._around, lambda: list(self._keepers.values()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                group.create_task(self._follow_manifests(), name="pods-manifests")
+                group.create_task(self._follow_events(), name="pods-events")
+                group.create_task(housekeeping.run(), name="pods-housekeeping")
+                group.create_task(self._report(report), name="pods-report")
+                await self._rounds(group)
+        finally:
+            self._group = None
 
-    async def _rest(self, group: asyncio.TaskGroup, longest_s: float) -> None:
-        """Until somebody wakes us, or this long; then a moment more, for what comes in a burst."""
-        timer = group.create_task(self._ring(longest_s), name="pods-timer")
-        await self._wake.wait()
-        timer.cancel()
-        await self._clock.sleep(GATHER_S)
-        self._wake.clear()
+    async def _rounds(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            pause_s = self._around.settings().relist_s
+            self._look.clear()
+            if self._has_read:
+                pause_s = min(await self._round(), pause_s)
+            timer = group.create_task(self._look_later(pause_s), name="pods-timer")
+            await self._look.wait()
+            timer.cancel()
 
-    async def _ring(self, after_s: float) -> None:
-        await self._clock.sleep(after_s)
-        self._wake.set()
+    async def _look_later(self, after_s: float) -> None:
+        await self._around.clock.sleep(after_s)
+        self._look.set()
+
+    async def _report(self, report: Report) -> None:
+        while True:
+            self._tell(report)
+            await self._changed.wait()
+            self._changed.clear()
+
+    async def _load_records(self) -> None:
+        around = self._around
+        try:
+            found = await around.records.read_folder(FOLDER)
+        except OSError as error:
+            log.warning("pod_records_unreadable", error=str(error))
+            return
+        boot_id = around.settings().facts.boot_id
+        for name, content in found.items():
+            uid = name.removesuffix(".json")
+            try:
+                self._records[uid] = decode_record(content, boot_id, around.clock.now_s(), around.clock.wall_s())
+            except ValueError as error:
+                log.warning("pod_record_unreadable", record=name, error=str(error))
+
+    # --- manifests ---------------------------------------------------------------------------------------------
 
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
             await self._take(snapshot)
 
-    async def _follow_events(self) -> None:
-        async for _event in self._events.listen():
-            self._wake.set()
-
     async def _take(self, snapshot: Snapshot) -> None:
         """Read the manifests."""
-        before = set(self._reading.findings)
-        self._reading = await asyncio.to_thread(read_pods, snapshot, self._reading, self._identity)
-        self._has_read = True
+        before = self._reading
+        settings = self._around.settings()
+        identity = Identity(settings.node, settings.name_suffix)
+        self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
+        is_first, self._has_read = not self._has_read, True
+        self._tell_findings(before)
+        if is_first or not self._has_listed:
+            self._look.set()
+        else:
+            self._want()
+        if before.sources != self._reading.sources:
+            for keeper in self._keepers.values():
+                keeper.sources_changed()
+        self._changed.set()
+
+    def _tell_findings(self, before: Reading) -> None:
+        known = set(before.findings)
         for finding in self._reading.findings:
-            if finding not in before:
+            if finding not in known:
                 log.warning("manifest_refused", finding=str(finding))
-        self._want()
-        self._wake.set()
+                reason = "ManifestDuplicate" if "stands in" in finding.text else "FailedValidation"
+                self._around.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
 
     def _want(self) -> None:
-        """Tell every pod what is wanted of it; work that becomes pointless by that ends at once."""
-        for key in self._reading.pods.keys() - self._tended.keys():
-            self._tended[key] = TendedPod(key)
-        for key, tended in self._tended.items():
-            if tended.want(self._reading.pods.get(key)) and tended.worker is not None:
-                tended.worker.cancel()
+        """Tell every pod what is wanted of it, and begin new ones whose name is free."""
+        wanted = {pod.uid: pod for pod in self._reading.pods.values()}
+        for uid, keeper in list(self._keepers.items()):
+            pod = keeper.run.pod
+            if uid in wanted:
+                if not keeper.run.is_removed:
+                    keeper.want(wanted[uid])
+            elif pod.key in self._reading.pods or not self._reading.is_unread(pod.file):
+                keeper.remove()
+            self._describe(keeper)
+        taken = {keeper.run.pod.key for keeper in self._keepers.values()}
+        for pod in wanted.values():
+            if pod.key not in taken and not self.is_draining:
+                self._begin(pod, SeenPod())
 
-    async def _round(self, group: asyncio.TaskGroup) -> float:
-        """One look at the runtime, and a worker for every pod that needs one; how long to rest at most."""
-        for tended in self._tended.values():
-            tended.is_stale = tended.worker is not None
+    def _describe(self, keeper: PodKeeper) -> None:
+        """What is wrong with the manifest stands on the pod as well (MAN-07)."""
+        run, reading = keeper.run, self._reading
+        text = "; ".join(str(finding) for finding in reading.complaints_about(run.pod.file))
+        if text and reading.is_stale(run.pod):
+            if not run.about_manifest:
+                run.tell("ManifestStale", f"the last good manifest stays in force: {text}", is_warning=True)
+            text = f"its last good manifest is in force: {text}"
+        if text != run.about_manifest:
+            run.about_manifest = text
+            self._show(run)
+
+    def _sources(self) -> Mapping[tuple[str, str, str], Source]:
+        return self._reading.sources
+
+    # --- keepers -----------------------------------------------------------------------------------------------
+
+    def _begin(self, pod: PodSpec, seen: SeenPod) -> PodKeeper:
+        """A pod that is new, or was found."""
+        around = self._around
+        record = self._records.pop(pod.uid, None)
+        memory = record.memory if record is not None else Memory()
+        if not memory.first_seen_wall_s:
+            memory = replace(memory, first_seen_s=around.clock.now_s(), first_seen_wall_s=around.clock.wall_s())
+        run = PodRun(pod, around, memory, History(record.moments if record is not None else ()))
+        run.seen = seen
+        run.on_change = self._show
+        run.on_doubt = self._look.set
+        run.has_looked = True
+        keeper = PodKeeper(run, self._asker)
+        self._keepers[pod.uid] = keeper
+        if self._group is not None:
+            self._group.create_task(self._keep(keeper), name=f"pod {pod.key}")
+        if record is None:
+            run.note("first_seen")
+        return keeper
+
+    async def _keep(self, keeper: PodKeeper) -> None:
+        """A bug that shows in one pod must not end the others."""
+        run = keeper.run
+        failures = Attempts()
+        while not run.is_gone:
+            try:
+                await keeper.keep()
+            except Exception as error:  # see above
+                failures.fail(self._around.clock.now_s(), repr(error))
+                log.error("pod_keeper_failed", pod=run.pod.key, error=repr(error), exc_info=error)
+                run.problem = f"kepd failed inside: {error!r}"
+                self._show(run)
+                await self._around.clock.sleep(failures.pause_s)
+                run.problem = ""
+        self._keepers.pop(run.pod.uid, None)
+        if self.keeper(run.pod.namespace, run.pod.name) is None:
+            self.pods.remove(run.pod.key)
+        self._want()
+        self._changed.set()
+
+    # --- the runtime -------------------------------------------------------------------------------------------
+
+    async def _follow_events(self) -> None:
+        async for event in self._events.listen():
+            await self._heard(event)
+
+    async def _heard(self, event: RuntimeEvent) -> None:
+        if event.kind is EventKind.LOST:
+            self._look.set()
+            return
+        if event.kind in (EventKind.CREATED, EventKind.STARTED):
+            return
+        for keeper in self._keepers.values():
+            run = keeper.run
+            if any(one.id == event.container_id for one in run.seen.instances):
+                task = f"refresh:{event.container_id}"
+                if task in run.tasks:
+                    run.stale.add(event.container_id)
+                else:
+                    run.spawn(task, self._refreshed(run, event.container_id))
+                return
+            if event.kind is EventKind.STOPPED and any(one.id == event.container_id for one in run.seen.sandboxes):
+                self._look.set()
+                return
+
+    async def _refreshed(self, run: PodRun, container_id: str) -> None:
+        """What is told while somebody asks is asked once more, however often it is told."""
         try:
-            containers = await self._containers.list_containers()
-            sandboxes = await self._sandboxes.list_sandboxes()
+            await run.refresh(container_id)
+            while container_id in run.stale:
+                run.stale.discard(container_id)
+                await run.refresh(container_id)
+        except RuntimeCallFailed as error:
+            log.warning("container_not_looked_at", pod=run.pod.key, error=str(error))
+            self._look.set()
+
+    async def _round(self) -> float:
+        """One look at everything; how long to rest at most."""
+        around = self._around
+        try:
+            containers = await around.containers.list_containers()
+            sandboxes = await around.sandboxes.list_sandboxes()
+            seen = seen_pods(sandboxes, containers, around.settings().instance, around.wall_minus_now_s)
+            for uid, pod in seen.items():
+                if uid in self._keepers:
+                    await self._merge(self._keepers[uid].run, pod)
+                else:
+                    await self._found(uid, pod)
+            for uid, keeper in list(self._keepers.items()):
+                if uid not in seen and (keeper.run.seen.sandboxes or keeper.run.seen.instances):
+                    await self._merge(keeper.run, SeenPod())
         except RuntimeCallFailed as error:
             return self._cannot_look(error)
         self._lists.reset()
-        self._ending &= {sandbox.id for sandbox in sandboxes}
-        seen = seen_sandboxes(sandboxes, containers, self._settings.instance, self._ending)
-        for key in seen.keys() - self._tended.keys():
-            self._tended[key] = TendedPod(key, self._reading.pods.get(key))
-        rests_s = [self._tend(tended, seen.get(key, ()), group) for key, tended in self._tended.items()]
-        self._tended = {key: tended for key, tended in self._tended.items() if not tended.is_over}
-        for key in self.pods.items.keys() - self._tended.keys():
-            self.pods.remove(key)
-        return min(rests_s, default=SAFETY_NET_S)
+        self._has_listed = True
+        self._forgotten()
+        self._want()
+        self._changed.set()
+        return around.settings().relist_s
+
+    async def _found(self, uid: str, seen: SeenPod) -> None:
+        """A pod that runs and nobody keeps: wanted, known from before, or an orphan (TRM-30)."""
+        record = self._records.get(uid)
+        wanted = next((pod for pod in self._reading.pods.values() if pod.uid == uid), None)
+        pod = wanted or (record.pod if record is not None else orphan_spec(seen))
+        run = PodRun(pod, self._around, Memory(), History())
+        await self._merge(run, seen)
+        self._begin(pod, run.seen)
+
+    def _forgotten(self) -> None:
+        """Records of pods that neither run nor are wanted: what is left of them goes (GC-03), unless finished."""
+        wanted = {pod.uid for pod in self._reading.pods.values()}
+        for uid, record in list(self._records.items()):
+            if uid not in wanted and uid not in self._keepers and not self._reading.is_unread(record.pod.file):
+                self._begin(record.pod, SeenPod()).remove()
+
+    async def _merge(self, run: PodRun, listed: SeenPod) -> None:
+        """Bring what is known of a pod up to date. What only one side knows is asked for by itself."""
+        around = self._around
+        known = {one.id: one for one in run.seen.sandboxes}
+        sandboxes = [await self._with_network(one, known.pop(one.id, None)) for one in listed.sandboxes]
+        for sandbox_id, before in known.items():
+            with suppress(NotFound):
+                status = await around.sandboxes.sandbox_status(sandbox_id)
+                sandboxes.append(replace(before, is_ready=status.state == pb.SANDBOX_READY))
+        run.seen = SeenPod(sandboxes_newest_first(sandboxes), run.seen.instances)
+        instances = {one.id: one for one in run.seen.instances}
+        for found in listed.instances:
+            before_instance = instances.pop(found.id, None)
+            if before_instance is None or (before_instance.stage is not found.stage):
+                if before_instance is None:
+                    run.seen = SeenPod(run.seen.sandboxes, (*run.seen.instances, found))
+                await run.refresh(found.id)
+        for instance_id in instances:
+            await run.refresh(instance_id)
+        run.ring()
+
+    async def _with_network(self, listed: SeenSandbox, before: SeenSandbox | None) -> SeenSandbox:
+        """Lists tell no addresses."""
+        if before is not None and (before.ip is not None or not listed.is_ready):
+            return replace(listed, ip=before.ip, is_host_network=before.is_host_network)
+        if not listed.is_ready:
+            return listed
+        status = await self._around.sandboxes.sandbox_status(listed.id)
+        is_host_network = status.linux.namespaces.options.network == pb.NODE
+        return replace(listed, ip=status.network.ip, is_host_network=is_host_network)
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
-        self._lists.fail(self._clock.now_s(), f"the container runtime {what}: {error.details}")
-        for key, tended in self._tended.items():
-            if tended.worker is None and key not in self.pods.items:
-                tended.wait_for("the container runtime")
-                self._show(tended)
+        self._lists.fail(self._around.clock.now_s(), f"the container runtime {what}: {error.details}")
+        self._show_waiting()
+        self._changed.set()
         return self._lists.pause_s
 
-    def _tend(self, tended: TendedPod, seen: tuple[SeenSandbox, ...], group: asyncio.TaskGroup) -> float:
-        """Start what has to be done for one pod; how long there is nothing else to do for it."""
-        if tended.is_stale and tended.worker is None:
-            return SAFETY_NET_S
-        tended.seen = seen
-        tended.details.forget_others(seen)
-        rests_s = (self._tend_work(tended, group), self._tend_look(tended, group))
-        # One that is found running is shown with its details at once.
-        if tended.looker is None or tended.worker is not None or tended.key in self.pods.items:
-            self._show(tended)
-        return min(rests_s)
+    # --- what people see ---------------------------------------------------------------------------------------
 
-    def _tend_work(self, tended: TendedPod, group: asyncio.TaskGroup) -> float:
-        if tended.worker is not None:
-            return SAFETY_NET_S
-        actions = plan_pod(tended.wanted, tended.seen, self._reading.is_unread)
-        tended.wait_for("")
-        if not actions:
-            tended.work.reset()
-            return SAFETY_NET_S
-        pause_s = tended.not_before_s(actions) - self._clock.now_s()
-        if pause_s > 0:
-            if not tended.work.problem:
-                tended.wait_for(f"{actions[0]}, again after {tended.sandboxes.pause_s:g} s")
-            return pause_s
-        tended.begin(actions)
-        tended.worker = group.create_task(self._work(tended), name=f"pod {tended.key}")
-        tended.worker.add_done_callback(lambda _task: self._worked(tended))
-        return SAFETY_NET_S
+    def _show_waiting(self) -> None:
+        """Pods that nobody could begin yet."""
+        for pod in self._reading.pods.values():
+            if self.keeper(pod.namespace, pod.name) is None:
+                look = Look(pod=pod, seen=SeenPod(), memory=Memory(), waits_for="the container runtime")
+                self.pods.put(pod.key, pod_status(look))
 
-    def _tend_look(self, tended: TendedPod, group: asyncio.TaskGroup) -> float:
-        if tended.looker is not None or not tended.unknown:
-            return SAFETY_NET_S
-        pause_s = tended.look.until_s - self._clock.now_s()
-        if pause_s > 0:
-            return pause_s
-        tended.looker = group.create_task(self._look(tended), name=f"pod {tended.key} details")
-        tended.looker.add_done_callback(lambda _task: self._looked(tended))
-        return SAFETY_NET_S
-
-    async def _work(self, tended: TendedPod) -> None:
-        """One step after the other; each follows from what the one before has done, so nothing is listed between."""
-        seen = tended.seen
-        while actions := plan_pod(tended.wanted, seen, self._reading.is_unread):
-            if tended.not_before_s(actions) > self._clock.now_s():
-                return
-            tended.begin(actions)
-            self._show(tended)
-            async with asyncio.TaskGroup() as group:
-                steps = [group.create_task(self._step(tended, action), name=str(action)) for action in actions]
-            outcomes = [step.result() for step in steps]
-            if failures := [outcome.text for outcome in outcomes if isinstance(outcome, _Failure)]:
-                tended.work.fail(self._clock.now_s(), "; ".join(failures))
-                return
-            for action, outcome in zip(actions, outcomes, strict=True):
-                seen = after(seen, action, str(outcome))
-
-    def _worked(self, tended: TendedPod) -> None:
-        tended.rest()
-        self._wake.set()
-
-    async def _step(self, tended: TendedPod, action: Action) -> "str | _Failure":
-        """One step; answers the id of what it made."""
-        if isinstance(action, StopContainer | RemoveSandbox):
-            self._ending.add(action.sandbox.id)
-
-        def wait_for(what: str) -> None:
-            tended.wait_for(what)
-            self._show(tended)
-
-        try:
-            made = await self._steps.carry_out(action, wait_for)
-        except FAILURES as error:
-            log.warning("pod_step_failed", step=str(action), error=str(error))
-            return _Failure(f"{action}: {_reason(error)}")
-        log.info("pod_step_finished", step=str(action))
-        if isinstance(action, MakeSandbox):
-            tended.sandboxes.fail(self._clock.now_s())
-        return made
-
-    async def _look(self, tended: TendedPod) -> None:
-        """Ask for the details that are not known yet."""
-        details = tended.details
-        try:
-            for one in tended.unknown:
-                if isinstance(one, SeenContainer):
-                    with suppress(NotFound):
-                        details.statuses[one.id] = await self._containers.container_status(one.id)
-                    details.stages[one.id] = one.stage
-                else:
-                    details.ips[one.id] = await self._ip(one.id)
-        except RuntimeCallFailed as error:
-            log.warning("pod_look_failed", pod=tended.key, error=str(error))
-            tended.look.fail(self._clock.now_s(), f"{error.method}: {error.details}")
-        else:
-            if tended.look.problem:
-                self._wake.set()
-            tended.look.reset()
-        details.are_refused = bool(tended.look.problem)
-
-    async def _ip(self, sandbox_id: str) -> str:
-        try:
-            return (await self._sandboxes.sandbox_status(sandbox_id)).network.ip
-        except NotFound:
-            return ""
-
-    def _looked(self, tended: TendedPod) -> None:
-        tended.looker = None
-        self._show(tended)
-        if tended.unknown or tended.is_over:
-            self._wake.set()
-
-    def _show(self, tended: TendedPod) -> None:
+    def _show(self, run: PodRun) -> None:
         """Bring the feed up to date."""
-        reading, pod = self._reading, tended.shown_spec
-        about_manifest = ""
-        if pod is not None:
-            about_manifest = "; ".join(str(finding) for finding in reading.complaints_about(pod.file))
-            if about_manifest and reading.is_stale(pod):
-                about_manifest = f"its last good manifest is in force: {about_manifest}"
-        state = tended.state(about_manifest)
-        if state is not None:
-            self.pods.put(tended.key, state)
+        if run.is_gone:
+            return
+        now_s = self._around.clock.now_s()
+        if run.memory.stop is not None:
+            waits_for = why_stopping(run.memory.stop, now_s)
+        else:
+            waits_for = why_starting(run.plan.waiting, list(run.tasks), run.problem, now_s)
+        look = Look(
+            pod=run.pod,
+            seen=run.seen,
+            memory=run.memory,
+            waiting=run.plan.waiting,
+            waits_for=waits_for,
+            message=run.about_manifest,
+            is_terminating=run.is_terminating,
+        )
+        self.pods.put(run.pod.key, pod_status(look))
+        self._changed.set()
+
+    def _phases(self) -> Counter[str]:
+        return Counter(pod.phase for pod in self.pods.items.values())
 
     def _tell(self, report: Report) -> None:
         """What is wrong, or that all is well."""
         problems = [self._lists.problem] if self._lists.problem else []
         problems += [str(finding) for finding in self._reading.findings]
-        problems += [f"{key}: {tended.problem}" for key, tended in self._tended.items() if tended.problem]
+        for keeper in self._keepers.values():
+            memory = keeper.run.memory
+            problems += [f"{keeper.run.pod.key}: {memory.message}"] if memory.reason else []
+            problems += [
+                f"{keeper.run.pod.key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason
+            ]
         if len(problems) > MOST_TOLD:
             problems[MOST_TOLD:] = [f"and {len(problems) - MOST_TOLD} more"]
         if problems:
             report.degraded("; ".join(problems))
-        else:
+        elif self._has_read and self._has_listed:
             report.ready(f"{len(self._reading.pods)} pods")
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A step did not work."""
-
-    text: str
-
-
-def _reason(error: Exception) -> str:
-    return error.details if isinstance(error, RuntimeCallFailed) else str(error)

@@ -202,13 +202,11 @@ def test_pulls_that_fail_are_tried_later_and_later(kepd: Kepd, lab: Lab, throttl
     throttle.inject(Fault(kind="status", status=404))
     kepd.start("--planes", "pods").wait_ready()
     write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad")
-    kepd.wait(lambda: len(attempts(throttle)) >= 4, "four attempts", within_s=30)
-    first, second, third, fourth = attempts(throttle)[:4]
+    kepd.wait(lambda: len(attempts(throttle)) >= 2, "two attempts", within_s=30)
+    first, second = attempts(throttle)[:2]
 
-    assert second - first >= 1
-    assert third - second >= 2
-    assert fourth - third >= 4
-    assert "; tried again after " in message(kepd, "bad-n1")
+    assert second - first >= 10
+    assert "again in " in message(kepd, "bad-n1")
     throttle.clear()
     write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad", grace_s=3)
     kepd.wait(lambda: list(running(kepd)) == ["bad-n1"], "it runs")

@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.drivers.asker.fake import FakeAsker
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.drivers.mounts.fake import FakeMounts
+from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
+from agent.model.event import Event
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.pods.runner import PodRunner, PodSettings
+from agent.pods.files import PodFiles
+from agent.pods.logs import LogDirectories
+from agent.pods.metrics import PodMetrics
+from agent.pods.runner import PodRunner
+from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 WITHIN_S = 10.0
@@ -92,6 +100,8 @@ class Plane:
     manifests: FakeManifestDirectory
     logs: Path
     runner: PodRunner
+    events: list[Event] = field(default_factory=list)
+    asker: FakeAsker = field(default_factory=FakeAsker)
     board: Board = field(default_factory=lambda: Board(lambda: 0.0))
 
     @property
@@ -128,18 +138,41 @@ class Plane:
         """A few more looks at the runtime, to see that nothing comes of them."""
         for _ in range(count):
             before = self.cri.calls.count("ListPodSandbox")
-            self.runner._wake.set()
+            self.runner.look_again()
             await self.until(lambda seen=before: self.cri.calls.count("ListPodSandbox") > seen, "a round")
+
+
+# What a kepd that dies leaves on its disk, by the directory of its logs.
+DISKS: dict[Path, FakeStateFiles] = {}
 
 
 @asynccontextmanager
 async def running(
-    cri: Any, manifests: FakeManifestDirectory, logs: Path, *, clock: Any = None, events: Any = None
+    cri: Any,
+    manifests: FakeManifestDirectory,
+    logs: Path,
+    *,
+    clock: Any = None,
+    events: Any = None,
+    **settings: Any,
 ) -> AsyncIterator[Plane]:
     """The plane while the block lasts; leaving it is the end of the process."""
-    settings = PodSettings(node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd")
-    runner = PodRunner(cri, cri, manifests, events or Silence(), settings, clock=clock or SystemClock())
-    plane = Plane(cri, manifests, logs, runner)
+    clock = clock or SystemClock()
+    given = PodSettings(
+        node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd",
+        facts=NodeFacts(boot_id="boot", addresses=("192.0.2.1",)), **settings,
+    )  # fmt: skip
+    told: list[Event] = []
+    asker = FakeAsker()
+    directory = logs.with_name(f"{logs.name}-pods")
+    around = Surroundings(
+        sandboxes=cri, containers=cri, images=cri, surgery=cri, asker=asker,
+        records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
+        files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
+        metrics=PodMetrics(), started_s=clock.now_s(),
+    )  # fmt: skip
+    runner = PodRunner(around, manifests, events or Silence())
+    plane = Plane(cri, manifests, logs, runner, told, asker)
     report = plane.board.add("pods", State.STARTING, is_plane=True)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(runner.run(report))

@@ -148,9 +148,39 @@ class CriRuntime:
         await self.call(methods.REMOVE_CONTAINER, pb.RemoveContainerRequest(container_id=container_id))
 
     async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
-        """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error."""
+        """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error.
+
+        A limit of 0 is none: whoever asks for that bounds the call itself (HOK-06).
+        """
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
-        return await self.call(methods.EXEC_SYNC, request, deadline_s=timeout_s + self.request_timeout_s)
+        limit_s = timeout_s + self.request_timeout_s
+        return await self.call(methods.EXEC_SYNC, request, deadline_s=limit_s, bounded=timeout_s > 0)
+
+    async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
+        """Change what a running container may use."""
+        request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
+        await self.call(methods.UPDATE_CONTAINER_RESOURCES, request)
+
+    async def reopen_log(self, container_id: str) -> None:
+        """Write on into a new log file, after the old one got another name."""
+        await self.call(methods.REOPEN_CONTAINER_LOG, pb.ReopenContainerLogRequest(container_id=container_id))
+
+    async def checkpoint_container(self, container_id: str, location: str) -> None:
+        """Write what runs into an archive. Raises NotImplementedByRuntime where the runtime cannot."""
+        request = pb.CheckpointContainerRequest(container_id=container_id, location=location)
+        await self.call(methods.CHECKPOINT_CONTAINER, request)
+
+    async def exec_url(self, request: pb.ExecRequest) -> str:
+        """Where the streams of a command can be had, once."""
+        return (await self.call(methods.EXEC, request)).url
+
+    async def attach_url(self, request: pb.AttachRequest) -> str:
+        """Where the streams of a container can be had, once."""
+        return (await self.call(methods.ATTACH, request)).url
+
+    async def port_forward_url(self, request: pb.PortForwardRequest) -> str:
+        """Where connections into a sandbox can be had, once."""
+        return (await self.call(methods.PORT_FORWARD, request)).url
 
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:
         """The image of that name or digest, if it is present."""

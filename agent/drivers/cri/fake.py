@@ -176,6 +176,19 @@ class FakeCri:
             raise RuntimeCallFailed("ExecSync", "container is not running")
         return pb.ExecSyncResponse(exit_code=1 if command == ["false"] else 0)
 
+    async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
+        self._enter("UpdateContainerResources", resources)
+        self._container("UpdateContainerResources", container_id)
+
+    async def reopen_log(self, container_id: str) -> None:
+        self._enter("ReopenContainerLog")
+        if self._container("ReopenContainerLog", container_id).state != pb.CONTAINER_RUNNING:
+            raise RuntimeCallFailed("ReopenContainerLog", "container is not running")
+
+    async def checkpoint_container(self, container_id: str, location: str) -> None:
+        self._enter("CheckpointContainer", container_id, location)
+        raise NotImplementedByRuntime("CheckpointContainer", "method CheckpointContainer not implemented")
+
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:
         self._enter("ImageStatus", handler)
         return self._find_image(image)

@@ -50,6 +50,18 @@ REMOVE_CONTAINER = Method(RUNTIME + "RemoveContainer", pb.RemoveContainerRequest
 LIST_CONTAINERS = Method(RUNTIME + "ListContainers", pb.ListContainersRequest, pb.ListContainersResponse)
 CONTAINER_STATUS = Method(RUNTIME + "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse)
 EXEC_SYNC = Method(RUNTIME + "ExecSync", pb.ExecSyncRequest, pb.ExecSyncResponse)
+UPDATE_CONTAINER_RESOURCES = Method(
+    RUNTIME + "UpdateContainerResources", pb.UpdateContainerResourcesRequest, pb.UpdateContainerResourcesResponse
+)
+REOPEN_CONTAINER_LOG = Method(
+    RUNTIME + "ReopenContainerLog", pb.ReopenContainerLogRequest, pb.ReopenContainerLogResponse
+)
+CHECKPOINT_CONTAINER = Method(
+    RUNTIME + "CheckpointContainer", pb.CheckpointContainerRequest, pb.CheckpointContainerResponse
+)
+EXEC = Method(RUNTIME + "Exec", pb.ExecRequest, pb.ExecResponse)
+ATTACH = Method(RUNTIME + "Attach", pb.AttachRequest, pb.AttachResponse)
+PORT_FORWARD = Method(RUNTIME + "PortForward", pb.PortForwardRequest, pb.PortForwardResponse)
 LIST_IMAGES = Method(IMAGE + "ListImages", pb.ListImagesRequest, pb.ListImagesResponse)
 IMAGE_STATUS = Method(IMAGE + "ImageStatus", pb.ImageStatusRequest, pb.ImageStatusResponse)
 PULL_IMAGE = Method(IMAGE + "PullImage", pb.PullImageRequest, pb.PullImageResponse)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the pods plane meets its drivers.
+
+Owns: what the plane is made of, and what it takes from the configuration. Never: decides anything at run time.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+from agent.daemon.instance import instance_id
+from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.queued_images import QueuedImages
+from agent.daemon.runtime_events import RuntimeEvents
+from agent.drivers.asker.driver import NetworkAsker
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.mounts.driver import Mounts
+from agent.drivers.state_files.driver import StateFiles
+from agent.images.puller import Puller
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.pods.files import PodFiles
+from agent.pods.logs import LogDirectories
+from agent.pods.metrics import PodMetrics
+from agent.pods.restart import Curve
+from agent.pods.runner import PodRunner
+from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
+
+__all__ = ["PodPlane", "pod_settings", "wire_pods"]
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MEMORY = Path("/proc/meminfo")
+CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
+REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
+
+
+@dataclass(slots=True)
+class PodPlane:
+    """What wiring made."""
+
+    runner: PodRunner
+    metrics: PodMetrics
+    records: StateFiles
+    endpoint: str
+
+    async def run(self, report: Report) -> None:
+        """Under the lock that keeps a second daemon away."""
+        with held_plane_lock("pods", self.endpoint):
+            await self.runner.run(report)
+
+    def families(self) -> Iterable[Metric]:
+        """For the page of metrics."""
+        return self.metrics.families()
+
+    async def close(self) -> None:
+        """After the last write."""
+        await asyncio.to_thread(self.records.close)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What the daemon has anyway. `configuration` gives the one in force."""
+
+    cri: CriRuntime
+    puller: Puller | None
+    events: RuntimeEvents
+    clock: SystemClock
+    tell: Callable[[Event], None]
+    configuration: Callable[[], Configuration]
+
+
+def wire_pods(outside: Outside) -> PodPlane:
+    """Make everything."""
+    configuration = outside.configuration()
+    facts = node_facts(configuration)
+    directory = Path(pod_directory(configuration))
+    links = configuration.pods.log_link_directory
+    logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
+    records = StateFiles(directory)
+    metrics = PodMetrics()
+    instance = instance_id(Path(configuration.node.state_directory))
+    cri = outside.cri
+    around = Surroundings(
+        sandboxes=cri,
+        containers=cri,
+        images=cri if outside.puller is None else QueuedImages(cri, outside.puller),
+        surgery=cri,
+        asker=NetworkAsker(resets=configuration.pods.probe_linger == "reset"),
+        records=records,
+        clock=outside.clock,
+        files=PodFiles(directory, logs, Mounts()),
+        settings=lambda: pod_settings(outside.configuration(), facts, instance),
+        tell=outside.tell,
+        metrics=metrics,
+        started_s=outside.clock.now_s(),
+    )
+
+    def timing() -> tuple[float, float]:
+        now = outside.configuration().manifests
+        return now.rescan, now.debounce
+
+    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
+    runner = PodRunner(around, manifests, outside.events)
+    return PodPlane(runner, metrics, records, configuration.runtime.endpoint)
+
+
+def pod_directory(configuration: Configuration) -> str:
+    """`pods.directory`, or its place in the state directory."""
+    return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
+
+
+def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) -> PodSettings:
+    """What the plane takes from the configuration."""
+    pods = configuration.pods
+    first_s = REDUCED_FIRST_S if pods.reduced_backoff else Curve().first_s
+    longest_s = min(pods.max_restart_period, REDUCED_LONGEST_S if pods.reduced_backoff else pods.max_restart_period)
+    return PodSettings(
+        node=configuration.node.name,
+        instance=instance,
+        name_suffix=pods.name_suffix,
+        directory=Path(pod_directory(configuration)),
+        log_directory=Path(pods.log_directory),
+        log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
+        cgroup_root=pods.cgroup_root,
+        copies_kubelet=pods.profile == "kubelet",
+        curve=Curve(first_s=first_s, longest_s=longest_s),
+        post_start_limit_s=pods.post_start_timeout,
+        exec_probes_at_once=pods.exec_probe_concurrency,
+        default_seccomp=pods.default_seccomp,
+        cluster_dns=pods.cluster_dns,
+        cluster_domain=pods.cluster_domain,
+        resolv_conf=pods.resolv_conf,
+        relist_s=pods.relist,
+        keep_dead=pods.gc.keep_dead,
+        collect_s=pods.gc.period,
+        log_max_bytes=int(pods.logs.max_size),
+        log_files=pods.logs.max_files,
+        log_check_s=pods.logs.interval,
+        facts=facts,
+    )
+
+
+def node_facts(configuration: Configuration) -> NodeFacts:
+    """What this machine is."""
+    total_kib = next(
+        (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
+    )
+    return NodeFacts(
+        addresses=tuple(configuration.node.addresses),
+        cpus=os.cpu_count() or 1,
+        memory_bytes=total_kib << 10,
+        boot_id=BOOT_ID.read_text().strip(),
+        cgroup_version=2 if CGROUP_2.exists() else 1,
+    )

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GET and its answer, as probes and hooks ask it. Values only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["HttpAnswer", "HttpQuestion"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpQuestion:
+    """One GET. Whoever asks bounds it in time."""
+
+    host: str
+    port: int
+    path: str = "/"
+    is_tls: bool = False
+    headers: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """What came back. `is_redirect_elsewhere` says that it points to another host and was not followed."""
+
+    status: int
+    body: bytes = b""
+    is_redirect_elsewhere: bool = False

@@ -1,0 +1,555 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Pod manifest may say, field by field, under the names that Kubernetes gives.
+
+Owns: the types and the defaults. A default written out is the same as one left out, and a field added here later does
+not change what an older manifest means (ADO-02).
+Never: checks values; that is the work of agent.pods.validation. Fields of type `object` are taken and not looked at:
+they speak to a scheduler, which a node without a control plane does not have.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Container", "Hook", "Metadata", "PodFields", "Probe", "Volume"]
+
+Texts = dict[str, str]
+Amount = str | int | float
+Port = int | str
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Common to all."""
+
+
+class KeyToPath(Fields, frozen=True):
+    """One key of a source as one file."""
+
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class KeyReference(Fields, frozen=True):
+    """A key of a ConfigMap or Secret."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class FieldReference(Fields, frozen=True):
+    """A field of the pod itself."""
+
+    api_version: str = "v1"
+    field_path: str = ""
+
+
+class ResourceReference(Fields, frozen=True):
+    """A request or limit of a container."""
+
+    container_name: str = ""
+    resource: str = ""
+    divisor: Amount = "0"
+
+
+class FileReference(Fields, frozen=True):
+    """A variable in a file of a volume (KEP-3721)."""
+
+    volume_name: str = ""
+    path: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class EnvSource(Fields, frozen=True):
+    """Where a variable has its value from."""
+
+    field_ref: FieldReference | None = None
+    resource_field_ref: ResourceReference | None = None
+    config_map_key_ref: KeyReference | None = None
+    secret_key_ref: KeyReference | None = None
+    file_key_ref: FileReference | None = None
+
+
+class Env(Fields, frozen=True):
+    """A variable."""
+
+    name: str = ""
+    value: str = ""
+    value_from: EnvSource | None = None
+
+
+class SourceReference(Fields, frozen=True):
+    """A whole ConfigMap or Secret."""
+
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFrom(Fields, frozen=True):
+    """Many variables."""
+
+    prefix: str = ""
+    config_map_ref: SourceReference | None = None
+    secret_ref: SourceReference | None = None
+
+
+class ContainerPort(Fields, frozen=True):
+    """A port, named or mapped."""
+
+    name: str = ""
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Exec(Fields, frozen=True):
+    """A command in the container."""
+
+    command: tuple[str, ...] = ()
+
+
+class HttpHeader(Fields, frozen=True):
+    """A header of a request."""
+
+    name: str = ""
+    value: str = ""
+
+
+class HttpGet(Fields, frozen=True):
+    """A GET."""
+
+    path: str = ""
+    port: Port = 0
+    host: str = ""
+    scheme: str = "HTTP"
+    http_headers: tuple[HttpHeader, ...] = ()
+
+
+class TcpSocket(Fields, frozen=True):
+    """A connection."""
+
+    port: Port = 0
+    host: str = ""
+
+
+class GrpcCheck(Fields, frozen=True):
+    """A call of the health service."""
+
+    port: Port = 0
+    service: str = ""
+
+
+class Sleep(Fields, frozen=True):
+    """Nothing, for a while."""
+
+    seconds: int = 0
+
+
+class Hook(Fields, frozen=True):
+    """What is done after a start or before a stop; exactly one of these."""
+
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+    tcp_socket: TcpSocket | None = None
+    sleep: Sleep | None = None
+
+    @property
+    def type(self) -> str:
+        """Which one."""
+        return next((name for name in ("exec", "http_get", "tcp_socket", "sleep") if getattr(self, name)), "")
+
+
+class Lifecycle(Fields, frozen=True):
+    """Hooks and the stop signal."""
+
+    post_start: Hook | None = None
+    pre_stop: Hook | None = None
+    stop_signal: str = ""
+
+
+class Probe(Fields, frozen=True):
+    """A question asked again and again; zero reads as the default."""
+
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+    tcp_socket: TcpSocket | None = None
+    grpc: GrpcCheck | None = None
+    initial_delay_seconds: int = 0
+    period_seconds: int = 0
+    timeout_seconds: int = 0
+    success_threshold: int = 0
+    failure_threshold: int = 0
+    termination_grace_period_seconds: int | None = None
+
+    @property
+    def type(self) -> str:
+        """Which way of asking."""
+        return next((name for name in ("exec", "http_get", "tcp_socket", "grpc") if getattr(self, name)), "")
+
+    @property
+    def period_s(self) -> int:
+        return self.period_seconds or 10
+
+    @property
+    def timeout_s(self) -> int:
+        return self.timeout_seconds or 1
+
+    @property
+    def successes(self) -> int:
+        return self.success_threshold or 1
+
+    @property
+    def failures(self) -> int:
+        return self.failure_threshold or 3
+
+
+class Resources(Fields, frozen=True):
+    """Requests and limits by resource."""
+
+    limits: dict[str, Amount] = {}
+    requests: dict[str, Amount] = {}
+    claims: tuple[object, ...] = ()
+
+
+class ExitCodes(Fields, frozen=True):
+    """A set of exit codes."""
+
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class RestartRule(Fields, frozen=True):
+    """What an exit with certain codes leads to (KEP-5307)."""
+
+    action: str = ""
+    exit_codes: ExitCodes | None = None
+
+
+class ResizePolicy(Fields, frozen=True):
+    """What a change of one resource needs."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+class VolumeMount(Fields, frozen=True):
+    """Where a volume is seen in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
+    recursive_read_only: str = ""
+    mount_propagation: str = "None"
+
+
+class VolumeDevice(Fields, frozen=True):
+    """A block device."""
+
+    name: str = ""
+    device_path: str = ""
+
+
+class Capabilities(Fields, frozen=True):
+    """Added and dropped."""
+
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class Profile(Fields, frozen=True):
+    """Of seccomp or AppArmor."""
+
+    type: str = ""
+    localhost_profile: str = ""
+
+
+class SELinux(Fields, frozen=True):
+    """A label."""
+
+    user: str = ""
+    role: str = ""
+    type: str = ""
+    level: str = ""
+
+
+class SecurityContext(Fields, frozen=True):
+    """Of one container."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    privileged: bool = False
+    read_only_root_filesystem: bool = False
+    allow_privilege_escalation: bool | None = None
+    capabilities: Capabilities | None = None
+    proc_mount: str = ""
+    seccomp_profile: Profile | None = None
+    app_armor_profile: Profile | None = None
+    se_linux_options: SELinux | None = None
+
+
+class Sysctl(Fields, frozen=True):
+    """One setting of the kernel."""
+
+    name: str = ""
+    value: str = ""
+
+
+class PodSecurityContext(Fields, frozen=True):
+    """Of all containers."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    fs_group: int | None = None
+    fs_group_change_policy: str = ""
+    supplemental_groups: tuple[int, ...] = ()
+    supplemental_groups_policy: str = ""
+    sysctls: tuple[Sysctl, ...] = ()
+    seccomp_profile: Profile | None = None
+    app_armor_profile: Profile | None = None
+    se_linux_options: SELinux | None = None
+    se_linux_change_policy: str = ""
+
+
+class Container(Fields, frozen=True):
+    """One container."""
+
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    env: tuple[Env, ...] = ()
+    resources: Resources = Resources()
+    resize_policy: tuple[ResizePolicy, ...] = ()
+    restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[VolumeDevice, ...] = ()
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
+    termination_message_path: str = "/dev/termination-log"
+    termination_message_policy: str = "File"
+    image_pull_policy: str = ""
+    security_context: SecurityContext | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Only of an init container."""
+        return self.restart_policy == "Always"
+
+    @property
+    def post_start(self) -> Hook | None:
+        return self.lifecycle.post_start if self.lifecycle is not None else None
+
+    @property
+    def pre_stop(self) -> Hook | None:
+        return self.lifecycle.pre_stop if self.lifecycle is not None else None
+
+
+class EmptyDir(Fields, frozen=True):
+    """A directory that lives as long as the pod."""
+
+    medium: str = ""
+    size_limit: Amount | None = None
+
+
+class HostPath(Fields, frozen=True):
+    """A path of the node."""
+
+    path: str = ""
+    type: str = ""
+
+
+class ConfigMapVolume(Fields, frozen=True):
+    """Files out of a ConfigMap."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class SecretVolume(Fields, frozen=True):
+    """Files out of a Secret."""
+
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class DownwardItem(Fields, frozen=True):
+    """One fact of the pod as one file."""
+
+    path: str = ""
+    field_ref: FieldReference | None = None
+    resource_field_ref: ResourceReference | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(Fields, frozen=True):
+    """Facts of the pod as files."""
+
+    items: tuple[DownwardItem, ...] = ()
+    default_mode: int = 0o644
+
+
+class ProjectedConfigMap(Fields, frozen=True):
+    """Part of a projected volume."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    optional: bool = False
+
+
+class ProjectedDownward(Fields, frozen=True):
+    """Part of a projected volume."""
+
+    items: tuple[DownwardItem, ...] = ()
+
+
+class Projection(Fields, frozen=True):
+    """One source of a projected volume."""
+
+    config_map: ProjectedConfigMap | None = None
+    secret: ProjectedConfigMap | None = None
+    downward_api: ProjectedDownward | None = msgspec.field(default=None, name="downwardAPI")
+    service_account_token: object = None
+    cluster_trust_bundle: object = None
+
+
+class ProjectedVolume(Fields, frozen=True):
+    """Several sources in one directory."""
+
+    sources: tuple[Projection, ...] = ()
+    default_mode: int = 0o644
+
+
+class ImageVolume(Fields, frozen=True):
+    """The content of an image."""
+
+    reference: str = ""
+    pull_policy: str = ""
+
+
+class Volume(Fields, frozen=True):
+    """A volume; exactly one source, and none is an emptyDir."""
+
+    name: str = ""
+    empty_dir: EmptyDir | None = None
+    host_path: HostPath | None = None
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None
+    image: ImageVolume | None = None
+
+
+class DnsOption(Fields, frozen=True):
+    """One option of the resolver."""
+
+    name: str = ""
+    value: str = ""
+
+
+class DnsConfig(Fields, frozen=True):
+    """More for the resolver."""
+
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[DnsOption, ...] = ()
+
+
+class HostAlias(Fields, frozen=True):
+    """Lines for the hosts file."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
+class Os(Fields, frozen=True):
+    """Which system."""
+
+    name: str = ""
+
+
+class ReadinessGate(Fields, frozen=True):
+    """A condition that somebody else sets."""
+
+    condition_type: str = ""
+
+
+class PodFields(Fields, frozen=True):
+    """`spec` of a Pod."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    dns_policy: str = "ClusterFirst"
+    dns_config: DnsConfig | None = None
+    host_network: bool = False
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_users: bool = True
+    share_process_namespace: bool = False
+    hostname: str = ""
+    hostname_override: str = ""
+    subdomain: str = ""
+    set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
+    host_aliases: tuple[HostAlias, ...] = ()
+    security_context: PodSecurityContext | None = None
+    resources: Resources = Resources()
+    os: Os | None = None
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    runtime_class_name: str = ""
+    readiness_gates: tuple[ReadinessGate, ...] = ()
+    node_name: str = ""
+    service_account_name: str = ""
+    service_account: str = ""
+    automount_service_account_token: bool = False
+    enable_service_links: bool = True
+    image_pull_secrets: tuple[object, ...] = ()
+    node_selector: object = None
+    affinity: object = None
+    tolerations: object = None
+    scheduler_name: str = ""
+    scheduling_gates: object = None
+    topology_spread_constraints: object = None
+    overhead: object = None
+
+
+class Metadata(Fields, frozen=True):
+    """`metadata` of an object; what only an API server fills is taken and not looked at."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    labels: Texts = {}
+    annotations: Texts = {}
+    creation_timestamp: object = None
+    generate_name: object = None
+    resource_version: object = None
+    owner_references: object = None
+    managed_fields: object = None
+    finalizers: object = None
+    generation: object = None
+    self_link: object = None

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Works out what one instance of a container is made with: variables, mounts, names.
+
+Owns: bringing together manifest, sources, files and node; volumes and hosts file are made as they are needed.
+Never: calls the runtime.
+"""
+
+import asyncio
+from pathlib import Path
+
+from agent.model.pod import ContainerSpec
+from agent.model.pod_fields import VolumeMount
+from agent.pods.cri_config import Made, NodeShape, container_config, sandbox_config
+from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environment
+from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
+from agent.pods.run_state import PodRun
+from agent.pods.seen import Instance
+from agent.pods.volume_plan import mount_source, plan_volumes
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["ContainerSetup"]
+
+HOSTS = "/etc/hosts"
+PROPAGATIONS = {
+    "None": pb.PROPAGATION_PRIVATE,
+    "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": pb.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+class ContainerSetup:
+    """For one pod. Methods raise ConfigProblem for what the manifest asks and cannot have, and OSError."""
+
+    def __init__(self, run: PodRun) -> None:
+        self._run = run
+        self._around = run.around
+        self._message_file: Path | None = None
+        self._told: set[str] = set()
+
+    @property
+    def _node(self) -> NodeShape:
+        settings = self._around.settings()
+        return NodeShape(
+            instance=settings.instance,
+            log_directory=settings.log_directory,
+            cgroup_root=settings.cgroup_root,
+            default_seccomp=settings.default_seccomp,
+            memory_bytes=settings.facts.memory_bytes,
+            cgroup_version=settings.facts.cgroup_version,
+            copies_kubelet=settings.copies_kubelet,
+        )
+
+    async def prepare(self) -> None:
+        """Volumes, as their sources are now."""
+        run = self._run
+        if run.pod.spec.volumes:
+            volumes = plan_volumes(run.pod, self._around.sources(), run.facts)
+            await asyncio.to_thread(self._around.files.prepare, run.pod.uid, volumes)
+
+    def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
+        """Of this pod."""
+        run = self._run
+        return sandbox_config(run.pod, self._node, self._resolver(), attempt, _rfc3339(run.memory.first_seen_wall_s))
+
+    def _resolver(self) -> Resolver | None:
+        """None leaves the runtime its own way, which is the node's file."""
+        settings = self._around.settings()
+        spec = self._run.pod.spec
+        is_plain = spec.dns_config is None and not settings.cluster_dns and spec.dns_policy != "None"
+        node = Resolver() if is_plain else _node_resolver(settings.resolv_conf)
+        found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
+        for reason, text in found.warnings:
+            if reason not in self._told:
+                self._told.add(reason)
+                self._run.tell(reason, text, is_warning=True)
+        return None if is_plain else found
+
+    async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
+        """Everything an instance needs beyond its manifest."""
+        run, around = self._run, self._around
+        files = around.files
+        if not attempt:
+            attempt = await asyncio.to_thread(files.logs.next_attempt, run.log_directory, container.name)
+        await asyncio.to_thread(files.logs.make, run.log_directory, container.name)
+        await self.prepare()
+        facts = self._facts()
+        environment = resolve_environment(run.pod, container, around.sources(), facts)
+        values = dict(environment)
+        mounts = await asyncio.to_thread(self._mounts, container, values)
+        has_uid = image.HasField("uid") if "uid" in image.DESCRIPTOR.fields_by_name else False
+        return Made(
+            attempt=attempt,
+            image_ref=image.id,
+            image_user=image.username,
+            image_uid=image.uid.value if has_uid else None,
+            environment=environment,
+            command=[expand(one, values) for one in container.fields.command],
+            args=[expand(one, values) for one in container.fields.args],
+            mounts=mounts,
+        )
+
+    def _facts(self) -> Facts:
+        run = self._run
+        facts = run.facts
+        places = {
+            one.name: mount_source(run.pod, one.name) for one in run.pod.spec.volumes if one.empty_dir is not None
+        }
+
+        def read_file(volume: str, path: str) -> bytes | None:
+            place = places.get(volume)
+            return self._around.files.read_below(run.pod.uid, place, path) if place is not None else None
+
+        return Facts(
+            node=facts.node,
+            host_ips=facts.host_ips,
+            pod_ips=facts.pod_ips,
+            cpus=facts.cpus,
+            memory_bytes=facts.memory_bytes,
+            read_file=read_file,
+        )
+
+    def container_config(self, container: ContainerSpec, made: Made) -> pb.ContainerConfig:
+        """As the runtime wants it."""
+        return container_config(self._run.pod, container, made, self._node)
+
+    def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:
+        """Volumes, hosts file, termination message."""
+        run, files = self._run, self._around.files
+        fields = container.fields
+        found = [self._mount(container, place, mount, values) for place, mount in enumerate(fields.volume_mounts)]
+        taken = {mount.container_path for mount in found}
+        if HOSTS not in taken:
+            host_file = _text_of(Path(HOSTS)) if run.pod.spec.host_network else ""
+            text = hosts_text(run.pod, run.facts.pod_ips, self._around.settings().cluster_domain, host_file)
+            path = files.write_hosts(run.pod.uid, text)
+            found.append(pb.Mount(container_path=HOSTS, host_path=str(path)))
+        if fields.termination_message_path and fields.termination_message_path not in taken:
+            self._message_file = files.message_file(run.pod.uid, container.name)
+            found.append(pb.Mount(container_path=fields.termination_message_path, host_path=str(self._message_file)))
+        return found
+
+    def _mount(self, container: ContainerSpec, place: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
+        run = self._run
+        volume = next((one for one in run.pod.spec.volumes if one.name == mount.name), None)
+        if volume is not None and volume.image is not None:
+            return pb.Mount(
+                container_path=mount.mount_path,
+                readonly=True,
+                image=pb.ImageSpec(image=volume.image.reference, user_specified_image=volume.image.reference),
+                image_sub_path=mount.sub_path,
+            )
+        sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
+        number = f"{container.name}-{place}"
+        source = self._around.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+        return pb.Mount(
+            container_path=mount.mount_path,
+            host_path=str(source),
+            readonly=mount.read_only,
+            propagation=PROPAGATIONS[mount.mount_propagation],
+            recursive_read_only=mount.recursive_read_only == "Enabled",
+        )
+
+    def note_message_file(self, instance_id: str) -> None:
+        """Where the last words of an instance will be."""
+        if self._message_file is not None:
+            self._run.message_files[instance_id] = self._message_file
+            self._message_file = None
+
+    def link_log(self, instance: Instance) -> None:
+        """For log shippers."""
+        run = self._run
+        log_file = run.log_directory / instance.name / f"{instance.attempt}.log"
+        try:
+            self._around.files.logs.link(run.pod.namespace, run.pod.name, instance.name, instance.id, log_file)
+        except OSError as error:
+            run.tell("FailedSync", f"log link of {instance.name}: {error.strerror}", is_warning=True)
+
+
+def _expanded(text: str, values: dict[str, str]) -> str:
+    """VOL-05: a variable that is not there or empty is an error, not an empty path."""
+    if not text:
+        return ""
+    missing = [name for name, value in values.items() if not value and f"$({name})" in text]
+    found = expand(text, values)
+    if missing or "$(" in found:
+        raise ConfigProblem(f"subPathExpr {text!r} has a variable without a value")
+    return found
+
+
+def _node_resolver(path: str) -> Resolver:
+    return parse_resolver(_text_of(Path(path)))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _rfc3339(wall_s: float) -> str:
+    from datetime import UTC, datetime
+
+    if not wall_s:
+        return ""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime is told about a pod and its containers.
+
+Owns: the translation into CRI messages: names and labels that crictl and log shippers know (LBL), namespaces (NET-04),
+security (SEC), resources (RES).
+Never: resolves variables or volumes; gets them. Pure.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from agent.model.finding import printable
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
+from agent.model.pod_fields import Profile, Resources, SecurityContext, SELinux
+from agent.pods import names
+from agent.pods.environment import ConfigProblem
+from agent.pods.network_files import Resolver, host_name
+from agent.pods.qos import amount, container_needs, cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["Made", "NodeShape", "container_config", "linux_resources", "sandbox_config"]
+
+PERIOD_US = 100_000
+NANOS = 10**9
+MASKED = (
+    "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+)  # fmt: skip
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
+PROFILE_TYPES = {
+    "RuntimeDefault": pb.SecurityProfile.RuntimeDefault,
+    "Unconfined": pb.SecurityProfile.Unconfined,
+    "Localhost": pb.SecurityProfile.Localhost,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What of the node matters here."""
+
+    instance: str
+    log_directory: Path
+    cgroup_root: str
+    default_seccomp: str = "Unconfined"
+    memory_bytes: int = 1 << 30
+    cgroup_version: int = 1
+    seccomp_root: str = "/var/lib/kepd/seccomp"
+    copies_kubelet: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What was worked out for one instance of a container."""
+
+    attempt: int = 0
+    image_ref: str = ""
+    image_user: str = ""
+    image_uid: int | None = None
+    environment: Sequence[tuple[str, str]] = ()
+    command: Sequence[str] = ()
+    args: Sequence[str] = ()
+    mounts: Sequence[pb.Mount] = field(default=())
+    deletion_grace_s: int | None = None
+
+
+def sandbox_config(
+    pod: PodSpec, node: NodeShape, resolver: Resolver | None = None, attempt: int = 0, seen: str = ""
+) -> pb.PodSandboxConfig:
+    """The sandbox of a pod; it carries our mark, without which we never touch one (LBL-05)."""
+    annotations = {
+        **pod.notes,
+        names.CONFIG_HASH: pod.uid,
+        names.CONFIG_SOURCE: "file",
+        names.INSTANCE: node.instance,
+        names.HASH: pod.hash,
+        names.FILE: printable(pod.file),
+    }
+    if seen:
+        annotations[names.CONFIG_SEEN] = seen
+    config = pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
+        hostname=host_name(pod),
+        log_directory=str(node.log_directory / names.log_directory_name(pod.namespace, pod.name, pod.uid)),
+        labels={**dict(pod.labels), names.NAME: pod.name, names.NAMESPACE: pod.namespace, names.UID: pod.uid},
+        annotations=annotations,
+        port_mappings=_port_mappings(pod, node),
+        linux=pb.LinuxPodSandboxConfig(
+            cgroup_parent=_cgroup(pod, node),
+            security_context=_sandbox_security(pod),
+            sysctls=_sysctls(pod),
+            resources=_pod_resources(pod),
+        ),
+    )
+    if resolver is not None:
+        config.dns_config.CopyFrom(
+            pb.DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options)
+        )
+    return config
+
+
+def _cgroup(pod: PodSpec, node: NodeShape) -> str:
+    """RES-04, with plain paths; Guaranteed pods have no level of their own."""
+    quality = qos_class(pod)
+    level = "" if quality == "Guaranteed" else f"/{quality.lower()}"
+    return f"/{node.cgroup_root}{level}/pod{pod.uid}"
+
+
+def _namespaces(pod: PodSpec) -> pb.NamespaceOption:
+    spec = pod.spec
+    pid = pb.NODE if spec.host_pid else pb.POD if spec.share_process_namespace else pb.CONTAINER
+    return pb.NamespaceOption(
+        network=pb.NODE if spec.host_network else pb.POD, pid=pid, ipc=pb.NODE if spec.host_ipc else pb.POD
+    )
+
+
+def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
+    """Mains and sidecars (LBL-07); a kubelet forgets sidecars (Q-PORTS)."""
+    kinds = (ContainerKind.MAIN,) if node.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
+    if pod.spec.host_network:
+        return []
+    return [
+        pb.PortMapping(
+            protocol=PROTOCOLS.get(port.protocol, pb.TCP),
+            container_port=port.container_port,
+            host_port=port.host_port,
+            host_ip=port.host_ip,
+        )
+        for one in pod.containers
+        if one.kind in kinds
+        for port in one.fields.ports
+        if port.host_port
+    ]
+
+
+def _sysctls(pod: PodSpec) -> dict[str, str]:
+    given = pod.spec.security_context
+    return {} if given is None else {one.name.replace("/", "."): one.value for one in given.sysctls}
+
+
+def _sandbox_security(pod: PodSpec) -> pb.LinuxSandboxSecurityContext:
+    given = pod.spec.security_context
+    context = pb.LinuxSandboxSecurityContext(
+        namespace_options=_namespaces(pod),
+        privileged=any(
+            one.fields.security_context is not None and one.fields.security_context.privileged for one in pod.containers
+        ),
+        seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault),
+    )
+    if given is not None:
+        if given.run_as_user is not None:
+            context.run_as_user.value = given.run_as_user
+        if given.run_as_group is not None and given.run_as_user is not None:
+            context.run_as_group.value = given.run_as_group
+        context.supplemental_groups.extend(_groups(pod))
+        if given.se_linux_options is not None:
+            context.selinux_options.CopyFrom(_selinux(given.se_linux_options))
+    return context
+
+
+def _groups(pod: PodSpec) -> list[int]:
+    """SEC-02."""
+    given = pod.spec.security_context
+    if given is None:
+        return []
+    return [*([given.fs_group] if given.fs_group is not None else []), *given.supplemental_groups]
+
+
+def _selinux(given: SELinux) -> pb.SELinuxOption:
+    return pb.SELinuxOption(user=given.user, role=given.role, type=given.type, level=given.level)
+
+
+def _pod_resources(pod: PodSpec) -> pb.LinuxContainerResources:
+    needs = pod_needs(pod)
+    return pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(needs.cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request),
+        memory_limit_in_bytes=needs.memory_limit,
+    )
+
+
+def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.ContainerConfig:
+    """One instance. Raises ConfigProblem where its user must not be what the image says (SEC-04)."""
+    fields = container.fields
+    check_user(pod, container, made)
+    config = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=container.name, attempt=made.attempt),
+        image=pb.ImageSpec(image=made.image_ref or container.image, user_specified_image=container.image),
+        command=made.command,
+        args=made.args,
+        working_dir=fields.working_dir,
+        envs=[pb.KeyValue(key=name, value=value.encode()) for name, value in made.environment],
+        mounts=made.mounts,
+        labels={
+            names.NAME: pod.name,
+            names.NAMESPACE: pod.namespace,
+            names.UID: pod.uid,
+            names.CONTAINER: container.name,
+        },
+        annotations=_annotations(pod, container, made),
+        log_path=f"{container.name}/{made.attempt}.log",
+        stdin=fields.stdin,
+        stdin_once=fields.stdin_once,
+        tty=fields.tty,
+        linux=pb.LinuxContainerConfig(
+            resources=linux_resources(pod, container, fields.resources, node),
+            security_context=_security(pod, container, made, node),
+        ),
+    )
+    if fields.lifecycle is not None and fields.lifecycle.stop_signal:
+        config.stop_signal = pb.Signal.Value(fields.lifecycle.stop_signal)  # type: ignore[assignment]  # stubs want the enum
+    return config
+
+
+def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str, str]:
+    """LBL-03."""
+    fields = container.fields
+    found = {
+        names.CONTAINER_HASH: container_hash(fields),
+        names.RESTART_COUNT: str(made.attempt),
+        names.MESSAGE_PATH: fields.termination_message_path,
+        names.MESSAGE_POLICY: fields.termination_message_policy,
+        names.GRACE: str(pod.grace_s),
+    }
+    if made.deletion_grace_s is not None:
+        found["io.kubernetes.pod.deletionGracePeriod"] = str(made.deletion_grace_s)
+    if fields.pre_stop is not None:
+        found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
+    if fields.ports:
+        found[names.PORTS] = json.dumps(msgspec.to_builtins(fields.ports))
+    return found
+
+
+def linux_resources(
+    pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
+) -> pb.LinuxContainerResources:
+    """RES-01, RES-05, RES-06."""
+    needs = container_needs(resources)
+    whole = container_needs(pod.spec.resources)
+    memory_limit = needs.memory_limit or whole.memory_limit
+    found = pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(needs.cpu_limit or whole.cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request),
+        memory_limit_in_bytes=memory_limit,
+        oom_score_adj=oom_score(pod, container, node.memory_bytes),
+    )
+    for name in resources.limits:
+        if name.startswith("hugepages-"):
+            size = name.removeprefix("hugepages-").replace("i", "") + "B"
+            found.hugepage_limits.add(page_size=size, limit=amount(resources.limits, name) // NANOS)
+    if node.cgroup_version > 1:
+        found.unified["memory.oom.group"] = "1"
+    return found
+
+
+def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
+    """SEC-04."""
+    own = container.fields.security_context or SecurityContext()
+    whole = pod.spec.security_context
+    must = own.run_as_non_root if own.run_as_non_root is not None else (whole.run_as_non_root if whole else None)
+    if not must:
+        return
+    user = effective_user(pod, container)
+    if user is not None:
+        if user == 0:
+            raise ConfigProblem("container's runAsUser breaks non-root policy")
+    elif made.image_user:
+        text = f"image has non-numeric user ({made.image_user}), cannot verify user is non-root"
+        raise ConfigProblem(f"container has runAsNonRoot and {text}")
+    elif not made.image_uid:
+        raise ConfigProblem("container has runAsNonRoot and image will run as root")
+
+
+def effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
+    """SEC-01: the container's own, else the pod's, else the image's."""
+    own, whole = container.fields.security_context, pod.spec.security_context
+    if own is not None and own.run_as_user is not None:
+        return own.run_as_user
+    return whole.run_as_user if whole is not None else None
+
+
+def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.LinuxContainerSecurityContext:
+    own = container.fields.security_context or SecurityContext()
+    whole = pod.spec.security_context
+    is_unmasked = own.proc_mount == "Unmasked"
+    context = pb.LinuxContainerSecurityContext(
+        namespace_options=_namespaces(pod),
+        privileged=own.privileged,
+        readonly_rootfs=own.read_only_root_filesystem,
+        no_new_privs=own.allow_privilege_escalation is False,
+        supplemental_groups=_groups(pod),
+        masked_paths=() if is_unmasked or own.privileged else MASKED,
+        readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
+        seccomp=_profile(
+            own.seccomp_profile or (whole.seccomp_profile if whole is not None else None), node, node.default_seccomp
+        ),
+    )
+    user = effective_user(pod, container)
+    if user is not None:
+        context.run_as_user.value = user
+    elif made.image_user:
+        context.run_as_username = made.image_user
+    elif made.image_uid is not None:
+        context.run_as_user.value = made.image_uid
+    group = own.run_as_group if own.run_as_group is not None else (whole.run_as_group if whole else None)
+    if group is not None:
+        context.run_as_group.value = group
+    if own.capabilities is not None:
+        context.capabilities.CopyFrom(
+            pb.Capability(add_capabilities=own.capabilities.add, drop_capabilities=own.capabilities.drop)
+        )
+    selinux = own.se_linux_options or (whole.se_linux_options if whole is not None else None)
+    if selinux is not None:
+        context.selinux_options.CopyFrom(_selinux(selinux))
+    armour = own.app_armor_profile or (whole.app_armor_profile if whole is not None else None)
+    if armour is not None:
+        context.apparmor.CopyFrom(_profile(armour, node, "RuntimeDefault", is_name=True))
+    if whole is not None and whole.supplemental_groups_policy == "Strict":
+        context.supplemental_groups_policy = pb.Strict
+    return context
+
+
+def _profile(given: Profile | None, node: NodeShape, default: str, *, is_name: bool = False) -> pb.SecurityProfile:
+    """A name for AppArmor, a file for seccomp (SEC-03)."""
+    kind = given.type if given is not None and given.type else default
+    place = ""
+    if kind == "Localhost" and given is not None:
+        place = given.localhost_profile if is_name else f"{node.seccomp_root}/{given.localhost_profile}"
+    return pb.SecurityProfile(profile_type=PROFILE_TYPES[kind], localhost_ref=place)

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod's own directory: volumes, hosts file, termination messages.
+
+Owns: `pods.directory/UID` and everything below it. Content of volumes is swapped whole (VOL-07): whoever reads sees the
+old or the new, never a mixture. Blocking; called in threads.
+Never: leaves the directory, follows a link out of a volume (VOL-05), or removes what containers may still use.
+"""
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from agent.pods.environment import ConfigProblem
+from agent.pods.logs import LogDirectories
+from agent.pods.volume_plan import PlannedFile, PlannedVolume
+
+__all__ = ["Mounts", "PodFiles"]
+
+DIRECTORY_MODE = 0o755
+PRIVATE_MODE = 0o700
+SHARED_MODE = 0o777
+SET_GROUP = 0o2000
+HOSTS_MODE = 0o644
+MESSAGE_MODE = 0o666
+MOST_MESSAGE_BYTES = 4096
+FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
+DATA = "..data"
+MOUNT_PROBLEM = "FailedMount"
+TESTS = {
+    "Directory": (stat.S_ISDIR, "directory"),
+    "File": (stat.S_ISREG, "file"),
+    "Socket": (stat.S_ISSOCK, "socket"),
+    "CharDevice": (stat.S_ISCHR, "character device"),
+    "BlockDevice": (stat.S_ISBLK, "block device"),
+}
+
+
+class Mounts(Protocol):
+    """Mounting, by blocking calls."""
+
+    def tmpfs(self, path: Path, size_bytes: int, *, is_secret: bool) -> None: ...
+
+    def bind(self, source: Path, target: Path) -> None: ...
+
+    def unmount_below(self, directory: Path) -> None: ...
+
+
+class PodFiles:
+    """All pods' directories. Methods raise OSError, and ConfigProblem for what the manifest asks and cannot have."""
+
+    def __init__(self, directory: Path, logs: LogDirectories, mounts: Mounts) -> None:
+        self.directory = directory
+        self.logs = logs
+        self._mounts = mounts
+
+    def of(self, uid: str) -> Path:
+        """The directory of one pod."""
+        path = self.directory / "pods" / uid
+        if path.parent != self.directory / "pods" or uid in ("", ".", ".."):
+            raise ValueError(f"{uid!r} is no name for a directory")
+        return path
+
+    def prepare(self, uid: str, volumes: Sequence[PlannedVolume]) -> None:
+        """Make what is missing and bring contents up to date; doing it again changes nothing."""
+        home = self.of(uid)
+        home.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        for volume in volumes:
+            if volume.host_path:
+                check_host_path(volume.host_path, volume.check)
+                continue
+            place = home / volume.directory
+            is_new = not place.exists()
+            place.mkdir(parents=True, exist_ok=True)
+            if is_new:
+                place.chmod(SHARED_MODE if volume.files is None else DIRECTORY_MODE)
+            if volume.tmpfs_bytes is not None:
+                self._mounts.tmpfs(place, volume.tmpfs_bytes, is_secret=volume.files is not None)
+            if volume.group is not None and is_new:
+                os.chown(place, -1, volume.group)
+                place.chmod((SHARED_MODE if volume.files is None else DIRECTORY_MODE) | SET_GROUP)
+            if volume.files is not None:
+                swap_content(place, volume.files, volume.group)
+
+    def source(self, uid: str, place: str, sub_path: str, number: str) -> Path:
+        """What is mounted: a volume, or a path in it, bound where nobody can put a link in its way (VOL-05)."""
+        home = self.of(uid)
+        root = Path(place) if place.startswith("/") else home / place
+        if not sub_path:
+            return root
+        handle = open_below(root, sub_path)
+        try:
+            target = home / "subpaths" / number
+            target.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+            if stat.S_ISDIR(os.fstat(handle).st_mode):
+                target.mkdir(exist_ok=True)
+            elif not target.exists():
+                target.touch()
+            self._mounts.bind(Path(f"/proc/self/fd/{handle}"), target)
+        finally:
+            os.close(handle)
+        return target
+
+    def read_below(self, uid: str, place: str, path: str) -> bytes | None:
+        """A file that a container wrote into a volume; None if there is none."""
+        try:
+            handle = open_below(self.of(uid) / place, path, makes=False)
+        except (OSError, ConfigProblem):
+            return None
+        with os.fdopen(handle, "rb") as source:
+            return source.read()
+
+    def write_hosts(self, uid: str, text: str) -> Path:
+        """The hosts file, anew at each start of a container (NET-01). The same file, because it is mounted."""
+        path = self.of(uid) / "etc-hosts"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        path.write_text(text)
+        path.chmod(HOSTS_MODE)
+        return path
+
+    def message_file(self, uid: str, container: str) -> Path:
+        """A new file for a container's last words (TMS-01)."""
+        folder = self.of(uid) / "containers" / container
+        folder.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
+        path = folder / secrets.token_hex(4)
+        path.touch()
+        path.chmod(MESSAGE_MODE)
+        return path
+
+    def read_message(self, path: Path, log: Path, *, falls_back: bool) -> str:
+        """The end of what a container wrote, else of its log where the policy says so."""
+        text = tail_of(path, MOST_MESSAGE_BYTES)
+        if text or not falls_back:
+            return text
+        lines = [
+            line.partition(" F ")[2] or line.partition(" P ")[2]
+            for line in tail_of(log, 4 * FALLBACK_BYTES).splitlines()
+        ]
+        return "\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:]
+
+    def used_bytes(self, uid: str, place: str) -> int:
+        """What lies in a volume (VOL-03)."""
+        total = 0
+        for folder, _, files in os.walk(self.of(uid) / place):
+            for name in files:
+                with suppress(OSError):
+                    total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118  # thousands of files
+        return total
+
+    def remove(self, uid: str) -> None:
+        """Everything of a pod that is gone. Nothing is removed while something is still mounted in it."""
+        home = self.of(uid)
+        if home.is_dir():
+            self._mounts.unmount_below(home)
+            shutil.rmtree(home, ignore_errors=False)
+
+    def known(self) -> list[str]:
+        """Uids of pods that have a directory."""
+        folder = self.directory / "pods"
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def check_host_path(path: str, kind: str) -> None:
+    """VOL-04."""
+    place = Path(path)
+    if kind == "DirectoryOrCreate" and not place.exists():
+        place.mkdir(parents=True, mode=DIRECTORY_MODE)
+    elif kind == "FileOrCreate" and not place.exists():
+        try:
+            place.touch(mode=HOSTS_MODE)
+        except OSError as error:
+            raise ConfigProblem(f"hostPath {path} cannot be made: {error.strerror}", MOUNT_PROBLEM) from error
+    if not kind:
+        return
+    test, name = TESTS[kind.removesuffix("OrCreate")]
+    try:
+        is_right = test(place.stat().st_mode)
+    except OSError:
+        is_right = False
+    if not is_right:
+        raise ConfigProblem(f"hostPath type check failed: {path} is not a {name}", MOUNT_PROBLEM)
+
+
+def open_below(root: Path, path: str, *, makes: bool = True) -> int:
+    """A descriptor of a path inside a directory, found step by step without following a link."""
+    handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    try:
+        for part in Path(path).parts:
+            below = _step(handle, part, root, makes=makes)
+            os.close(handle)
+            handle = below
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY)
+    finally:
+        os.close(handle)
+
+
+def _step(handle: int, part: str, root: Path, *, makes: bool) -> int:
+    if part in ("..", "/", ""):
+        raise ConfigProblem(f"subPath leaves its volume {root.name}", MOUNT_PROBLEM)
+    try:
+        below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
+    except FileNotFoundError:
+        if not makes:
+            raise
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        os.mkdir(part, dir_fd=handle)
+        below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
+        Path(f"/proc/self/fd/{below}").chmod(mode)
+    if stat.S_ISLNK(os.fstat(below).st_mode):
+        return _through_our_link(handle, below, part, root)
+    return below
+
+
+def _through_our_link(handle: int, below: int, part: str, root: Path) -> int:
+    """The links of swapped volumes are ours: `key → ..data/key` and `..data → ..TIME`. Others are refused."""
+    target = os.readlink(part, dir_fd=handle)
+    os.close(below)
+    words = Path(target).parts
+    is_ours = words[:1] == (DATA,) or (part == DATA and target.startswith("..") and len(words) == 1)
+    if not is_ours or any(word == ".." for word in words):
+        raise ConfigProblem(f"subPath of volume {root.name} leads through the link {part}", MOUNT_PROBLEM)
+    handle = os.dup(handle)
+    for word in words:
+        nested = _step(handle, word, root, makes=False)
+        os.close(handle)
+        handle = nested
+    return handle
+
+
+def swap_content(place: Path, files: Sequence[PlannedFile], group: int | None) -> None:
+    """A new directory with the content, made visible by one rename; nothing is done where nothing changed."""
+    if _is_same(place, files):
+        return
+    fresh = place / f"..{secrets.token_hex(8)}"
+    fresh.mkdir(mode=DIRECTORY_MODE)
+    for file in files:
+        path = fresh / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        path.chmod(file.mode | (stat.S_IRGRP if group is not None else 0))
+        if group is not None:
+            os.chown(path, -1, group)
+    before = str((place / DATA).readlink()) if (place / DATA).is_symlink() else ""
+    draft = place / f"{DATA}_tmp"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(fresh.name)
+    draft.rename(place / DATA)
+    wanted = {file.path.split("/")[0] for file in files}
+    for name in wanted:
+        link = place / name
+        if not link.is_symlink():
+            link.symlink_to(f"{DATA}/{name}")
+    for path in place.iterdir():
+        if not path.name.startswith("..") and path.name not in wanted:
+            path.unlink()
+    if before and before != fresh.name:
+        shutil.rmtree(place / before, ignore_errors=True)
+
+
+def _is_same(place: Path, files: Sequence[PlannedFile]) -> bool:
+    root = place / DATA
+    if not root.is_symlink():
+        return False
+    try:
+        there = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        return there.keys() == {file.path for file in files} and all(
+            there[file.path].read_bytes() == file.content for file in files
+        )
+    except OSError:
+        return False
+
+
+def tail_of(path: Path, most: int) -> str:
+    """The last bytes of a file as text; of one that is not there, nothing."""
+    try:
+        with path.open("rb") as source:
+            source.seek(0, os.SEEK_END)
+            source.seek(max(source.tell() - most, 0))
+            return source.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails (HOK-01).
+
+Owns: what counts as success (HOK-06, HOK-07), the plain answer to an HTTPS question (HOK-08).
+Never: bounds a hook in time (its caller does), or puts output into an event: it may hold secrets (HOK-04).
+"""
+
+from dataclasses import dataclass
+
+from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.pod import ContainerSpec
+from agent.model.pod_fields import Hook, HttpGet
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.ports import Asker, Clock, Containers
+
+__all__ = ["HookResult", "HookRunner", "Target", "port_number"]
+
+USER_AGENT = "kube-lifecycle/1.36"
+LONGEST_OUTPUT = 4096
+PLAIN_ANSWER = "server gave HTTP response to HTTPS client"
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """What came of it. `text` is for people who may see everything; `output` ends up in the debug API only."""
+
+    is_good: bool
+    text: str = ""
+    output: str = ""
+    fell_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a container is reached."""
+
+    container: ContainerSpec
+    instance_id: str
+    ip: str
+
+
+def port_number(container: ContainerSpec, port: int | str) -> int:
+    """A port by number, or by the name it has in this container (PRB-15). Raises ValueError."""
+    if isinstance(port, int):
+        return port
+    for one in container.fields.ports:
+        if one.name == port:
+            return one.container_port
+    if port.isdecimal():
+        return int(port)
+    raise ValueError(f"couldn't find port: {port!r} in container {container.name}")
+
+
+class HookRunner:
+    """Runs one hook to its end. Cancelling gives it up."""
+
+    def __init__(self, containers: Containers, asker: Asker, clock: Clock) -> None:
+        self._containers = containers
+        self._asker = asker
+        self._clock = clock
+
+    async def run(self, hook: Hook, target: Target) -> HookResult:
+        """Any failure is a result."""
+        try:
+            if hook.exec is not None:
+                return await self._exec(list(hook.exec.command), target)
+            if hook.http_get is not None:
+                return await self._http(hook.http_get, target)
+            if hook.sleep is not None:
+                await self._clock.sleep(hook.sleep.seconds)
+                return HookResult(is_good=True)
+        except (RuntimeCallFailed, OSError, ValueError) as error:
+            return HookResult(is_good=False, text=str(error))
+        return HookResult(is_good=False, text="invalid handler: a tcpSocket hook cannot be run")
+
+    async def _exec(self, command: list[str], target: Target) -> HookResult:
+        answer = await self._containers.exec_sync(target.instance_id, command, 0)
+        output = (answer.stdout + answer.stderr)[-LONGEST_OUTPUT:].decode("utf-8", "replace")
+        if answer.exit_code == 0:
+            return HookResult(is_good=True, output=output)
+        return HookResult(is_good=False, text=f"command exited with {answer.exit_code}", output=output)
+
+    async def _http(self, given: HttpGet, target: Target) -> HookResult:
+        """Any status is a success; only who cannot be reached fails (HOK-07)."""
+        question = _question(given, target)
+        try:
+            answer = await self._asker.http_get(question)
+        except ValueError as error:
+            if not question.is_tls or PLAIN_ANSWER not in str(error):
+                raise
+            return _told(await self._asker.http_get(_in_plain(question)), fell_back=True)
+        return _told(answer)
+
+
+def _told(answer: HttpAnswer, *, fell_back: bool = False) -> HookResult:
+    body = answer.body[:LONGEST_OUTPUT].decode("utf-8", "replace")
+    return HookResult(is_good=True, text=f"status {answer.status}", output=body, fell_back=fell_back)
+
+
+def _question(given: HttpGet, target: Target) -> HttpQuestion:
+    headers = [(one.name, one.value) for one in given.http_headers]
+    names = {name.lower() for name, _ in headers}
+    if "user-agent" not in names:
+        headers.append(("User-Agent", USER_AGENT))
+    if "accept" not in names:
+        headers.append(("Accept", "*/*"))
+    return HttpQuestion(
+        host=given.host or target.ip,
+        port=port_number(target.container, given.port),
+        path=given.path or "/",
+        is_tls=given.scheme == "HTTPS",
+        headers=headers,
+    )
+
+
+def _in_plain(question: HttpQuestion) -> HttpQuestion:
+    """HOK-08: without what proves who asks."""
+    headers = [(name, value) for name, value in question.headers if name.lower() != "authorization"]
+    return HttpQuestion(host=question.host, port=question.port, path=question.path, headers=headers)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the pods plane for /metrics.
+
+Owns: the names (`kepd_pod_*`, `kepd_pods`) and the counting. Never: decides.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+__all__ = ["PodMetrics"]
+
+START_BOUNDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+STOP_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+HOOK_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
+LAG_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+
+
+class _Histogram:
+    """Counts by label values."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: Counter[tuple[str, ...]] = Counter()
+
+    def observe(self, labels: tuple[str, ...], value: float) -> None:
+        counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
+        place = next((place for place, bound in enumerate(self._bounds) if value <= bound), len(self._bounds))
+        counts[place] += 1
+        self._sums[labels] += value  # type: ignore[assignment]  # a counter of seconds
+
+    def family(self, name: str, text: str, labels: tuple[str, ...]) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=labels)
+        for values, counts in sorted(self._counts.items()):
+            total = 0
+            buckets = []
+            for bound, count in zip((*map(str, self._bounds), "+Inf"), counts, strict=True):
+                total += count
+                buckets.append((bound, total))
+            family.add_metric(values, buckets, self._sums[values])
+        return family
+
+
+class PodMetrics:
+    """All of the plane."""
+
+    def __init__(self) -> None:
+        self.phases: Callable[[], Counter[str]] = Counter
+        self._restarts: Counter[str] = Counter()
+        self._starts = _Histogram(START_BOUNDS)
+        self._stops = _Histogram(STOP_BOUNDS)
+        self._hooks = _Histogram(HOOK_BOUNDS)
+        self._lags = _Histogram(LAG_BOUNDS)
+
+    def pod_started(self, seconds: float) -> None:
+        """From first seen to all containers started."""
+        self._starts.observe((), seconds)
+
+    def pod_stopped(self, outcome: str, seconds: float) -> None:
+        """`in_time` or `over_budget`."""
+        self._stops.observe((outcome,), seconds)
+
+    def restarted(self, kind: str) -> None:
+        self._restarts[kind] += 1
+
+    def hook_ended(self, hook: str, outcome: str, seconds: float) -> None:
+        self._hooks.observe((hook, outcome), seconds)
+
+    def probe_ran(self, kind: str, lag_s: float) -> None:
+        """How late it began."""
+        self._lags.observe((kind,), lag_s)
+
+    def families(self) -> Iterator[Metric]:
+        """For the page."""
+        pods = GaugeMetricFamily("kepd_pods", "Pods of this node.", labels=("phase",))
+        for phase, count in sorted(self.phases().items()):
+            pods.add_metric((phase,), count)
+        yield pods
+        restarts = CounterMetricFamily("kepd_pod_container_restarts", "Restarts of containers.", labels=("kind",))
+        for kind, count in sorted(self._restarts.items()):
+            restarts.add_metric((kind,), count)
+        yield restarts
+        yield self._starts.family("kepd_pod_start_duration_seconds", "From first seen to all containers started.", ())
+        yield self._stops.family("kepd_pod_stop_duration_seconds", "From the decision to the end.", ("outcome",))
+        yield self._hooks.family("kepd_pod_hook_duration_seconds", "Hooks.", ("hook", "outcome"))
+        yield self._lags.family("kepd_pod_probe_lag_seconds", "How late probes began.", ("type",))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the answers of a probe amount to, and when it is asked next.
+
+Owns: thresholds (PRB-05), first words (PRB-01), the schedule (PRB-02, PRB-03).
+Never: asks. Pure.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agent.model.pod_fields import Probe
+
+__all__ = ["Answer", "AnswerKind", "ProbeKind", "ProbeState", "after_answer", "first_state", "next_run_s"]
+
+
+class ProbeKind(StrEnum):
+    """Whether it is up, whether it works, whether it may be given work."""
+
+    STARTUP = "startup"
+    LIVENESS = "liveness"
+    READINESS = "readiness"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]  # str has a method of that name
+        """As events have it."""
+        return self.value.capitalize()
+
+
+class AnswerKind(StrEnum):
+    """A warning counts as success; an error says that nobody could be asked."""
+
+    SUCCESS = "success"
+    WARNING = "warning"
+    FAILURE = "failure"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of asking once."""
+
+    kind: AnswerKind
+    text: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return self.kind in (AnswerKind.SUCCESS, AnswerKind.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeState:
+    """The verdict in force (None: none yet), and how many equal answers came in a row."""
+
+    verdict: bool | None = None
+    last: bool | None = None
+    in_a_row: int = 0
+
+
+FIRST = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
+
+
+def first_state(kind: ProbeKind) -> ProbeState:
+    """Of a new instance (PRB-01)."""
+    return ProbeState(FIRST[kind])
+
+
+def after_answer(state: ProbeState, probe: Probe, answer: Answer) -> ProbeState:
+    """An error moves nothing (PRB-05)."""
+    if answer.kind is AnswerKind.ERROR:
+        return state
+    is_good = answer.is_good
+    in_a_row = state.in_a_row + 1 if state.last is is_good else 1
+    needed = probe.successes if is_good else probe.failures
+    return ProbeState(is_good if in_a_row >= needed else state.verdict, is_good, in_a_row)
+
+
+def next_run_s(began_s: float, period_s: float, now_s: float) -> float:
+    """The next moment of the schedule; moments that passed while the last run took its time are left out."""
+    runs = int((now_s - began_s) / period_s + 1e-9) + 1
+    return began_s + runs * period_s
+
+
+def is_delayed(probe: Probe, started_s: float, now_s: float) -> bool:
+    """PRB-03: whole seconds since the container started."""
+    return int(now_s - started_s + 1e-9) < probe.initial_delay_seconds

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and limits as the kernel wants them: QoS class, shares, quota, scores.
+
+Owns: the arithmetic of RES-01 to RES-06. Never: writes to a cgroup. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Resources
+from agent.model.quantity import QuantityError, parse_quantity
+
+__all__ = ["Needs", "container_needs", "cpu_quota", "cpu_shares", "oom_score", "pod_needs", "qos_class"]
+
+PERIOD_US = 100_000
+LEAST_SHARES, MOST_SHARES = 2, 262_144
+LEAST_QUOTA_US = 1000
+CRITICAL = "system-node-critical"
+GUARANTEED_SCORE, BEST_EFFORT_SCORE = -997, 1000
+NANOS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """CPU in thousandths, memory in bytes; 0 is none."""
+
+    cpu_request: int = 0
+    cpu_limit: int = 0
+    memory_request: int = 0
+    memory_limit: int = 0
+
+
+@lru_cache(maxsize=4096)
+def _nanos(text: str) -> int:
+    try:
+        return parse_quantity(text).nanos
+    except QuantityError:
+        return 0
+
+
+def amount(given: Mapping[str, object], resource: str) -> int:
+    """Billionths of the unit; 0 if none is given."""
+    value = given.get(resource)
+    return 0 if value is None else _nanos(str(value))
+
+
+def container_needs(resources: Resources) -> Needs:
+    """RES-02: a request that is missing is the limit."""
+    cpu_limit = -(-amount(resources.limits, "cpu") // 10**6)
+    memory_limit = -(-amount(resources.limits, "memory") // NANOS)
+    cpu = -(-amount(resources.requests, "cpu") // 10**6) if "cpu" in resources.requests else cpu_limit
+    memory = -(-amount(resources.requests, "memory") // NANOS) if "memory" in resources.requests else memory_limit
+    return Needs(cpu_request=cpu, cpu_limit=cpu_limit, memory_request=memory, memory_limit=memory_limit)
+
+
+def cpu_shares(milli_cpu: int) -> int:
+    """RES-01."""
+    return max(LEAST_SHARES, min(MOST_SHARES, milli_cpu * 1024 // 1000)) if milli_cpu else LEAST_SHARES
+
+
+def cpu_quota(milli_cpu: int) -> int:
+    """Of a period of 100 ms; 0 = none."""
+    return max(milli_cpu * PERIOD_US // 1000, LEAST_QUOTA_US) if milli_cpu else 0
+
+
+def qos_class(pod: PodSpec) -> str:
+    """RES-02; resources of the pod as a whole win (KEP-2837)."""
+    if pod.spec.resources.limits or pod.spec.resources.requests:
+        return _class_of([pod.spec.resources])
+    return _class_of([one.fields.resources for one in pod.containers])
+
+
+def _class_of(listed: Iterable[Resources]) -> str:
+    needs = [container_needs(one) for one in listed]
+    figures = [(one.cpu_request, one.cpu_limit, one.memory_request, one.memory_limit) for one in needs]
+    if not any(any(figure) for figure in figures):
+        return "BestEffort"
+    is_exact = all(cl and ml and cr == cl and mr == ml for cr, cl, mr, ml in figures)
+    return "Guaranteed" if is_exact else "Burstable"
+
+
+def oom_score(pod: PodSpec, container: ContainerSpec, capacity_bytes: int) -> int:
+    """RES-03. A sidecar is not killed before the main that asked for least."""
+    if pod.spec.priority_class_name == CRITICAL:
+        return GUARANTEED_SCORE
+    quality = qos_class(pod)
+    if quality == "Guaranteed":
+        return GUARANTEED_SCORE
+    if quality == "BestEffort":
+        return BEST_EFFORT_SCORE
+    own = _score(_request(pod, container), capacity_bytes)
+    if container.kind is not ContainerKind.SIDECAR:
+        return own
+    mains = [one for one in pod.containers if one.kind is ContainerKind.MAIN]
+    return min(own, _score(min(_request(pod, one) for one in mains), capacity_bytes)) if mains else own
+
+
+def _request(pod: PodSpec, container: ContainerSpec) -> int:
+    own = container_needs(container.fields.resources).memory_request
+    whole = container_needs(pod.spec.resources).memory_request
+    if not whole:
+        return own
+    counted = [one for one in pod.containers if one.kind is not ContainerKind.INIT] or list(pod.containers)
+    left = whole - sum(container_needs(one.fields.resources).memory_request for one in counted)
+    return own + max(left, 0) // len(counted)
+
+
+def _score(request_bytes: int, capacity_bytes: int) -> int:
+    score = 1000 - 1000 * request_bytes // max(capacity_bytes, 1)
+    return max(3, min(score, 999))
+
+
+def pod_needs(pod: PodSpec) -> Needs:
+    """RES-04: what the cgroup of the whole pod gets."""
+    whole = container_needs(pod.spec.resources)
+    cpu, memory = _effective(pod, "cpu_request"), _effective(pod, "memory_request")
+    cpu_limit = _effective(pod, "cpu_limit") if _all_limited(pod, "cpu_limit") else 0
+    memory_limit = _effective(pod, "memory_limit") if _all_limited(pod, "memory_limit") else 0
+    return Needs(
+        cpu_request=whole.cpu_request or cpu,
+        cpu_limit=whole.cpu_limit or cpu_limit,
+        memory_request=whole.memory_request or memory,
+        memory_limit=whole.memory_limit or memory_limit,
+    )
+
+
+def _figure(container: ContainerSpec, which: str) -> int:
+    value: int = getattr(container_needs(container.fields.resources), which)
+    return value
+
+
+def _all_limited(pod: PodSpec, which: str) -> bool:
+    return all(_figure(one, which) for one in pod.containers)
+
+
+def _effective(pod: PodSpec, which: str) -> int:
+    """Mains and sidecars together, or an init with the sidecars that run beside it, whichever is more."""
+    beside = most_at_init = 0
+    for one in pod.containers:
+        if one.kind is ContainerKind.SIDECAR:
+            beside += _figure(one, which)
+        elif one.kind is ContainerKind.INIT:
+            most_at_init = max(most_at_init, beside + _figure(one, which))
+    mains = sum(_figure(one, which) for one in pod.containers if one.kind is ContainerKind.MAIN)
+    return max(beside + mains, most_at_init)

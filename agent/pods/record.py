@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod as it stands on disk, so that a kepd that starts anew knows what an earlier one knew (ADO-04).
+
+Owns: the format, one JSON file per uid, and what a reboot makes of it: monotonic times mean nothing any more, outcomes
+and counts do.
+Never: holds values of Secrets: a pod's manifest names them only. Pure; keepers write through the port.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from agent.model.pod import PodSpec
+from agent.pods.history import Moment
+from agent.pods.memory import ContainerMemory, Memory
+from agent.pods.stop_state import HookPhase, resumed
+
+__all__ = ["FOLDER", "Record", "decode_record", "encode_record", "record_name"]
+
+FOLDER = "records"
+FORMAT = 1
+MOMENTS_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Everything that outlives a process."""
+
+    pod: PodSpec
+    memory: Memory = field(default_factory=Memory)
+    moments: tuple[Moment, ...] = ()
+    boot_id: str = ""
+    format: int = FORMAT
+
+
+def record_name(uid: str) -> str:
+    """Relative to `pods.directory`."""
+    return f"{FOLDER}/{uid}.json"
+
+
+def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
+    """For the disk."""
+    record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
+    return msgspec.json.encode(record)
+
+
+def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
+    """From the disk, as it stands now. Raises ValueError for what nobody can read."""
+    try:
+        record = msgspec.json.decode(content, type=Record)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if record.format != FORMAT:
+        raise ValueError(f"format {record.format} is not {FORMAT}")
+    is_same_boot = bool(boot_id) and record.boot_id == boot_id
+    memory = _resumed(record.memory) if is_same_boot else _after_reboot(record.memory, now_s, wall_s)
+    return replace(record, memory=memory)
+
+
+def _resumed(memory: Memory) -> Memory:
+    """Hooks that ran when kepd died are not run again (TRM-23, HOK-12)."""
+    containers = {
+        name: replace(one, post_start=HookPhase.OK) if one.post_start is HookPhase.RUNNING else one
+        for name, one in memory.containers.items()
+    }
+    stop = resumed(memory.stop) if memory.stop is not None else None
+    ends = {name: resumed(one) for name, one in memory.ends.items()}
+    return replace(memory, containers=containers, stop=stop, ends=ends)
+
+
+def _after_reboot(memory: Memory, now_s: float, wall_s: float) -> Memory:
+    """ADO-05: nothing runs; what was counted stays counted."""
+    containers = {
+        name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0)) for name, one in memory.containers.items()
+    }
+    return Memory(
+        first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
+        first_seen_wall_s=memory.first_seen_wall_s,
+        containers=containers,
+        outcome=memory.outcome,
+    )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod as the runtime has it: sandboxes and containers, newest first.
+
+Owns: the values that planners look at. Times are on the monotonic clock. Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Instance", "SeenPod", "SeenSandbox", "Stage"]
+
+
+class Stage(StrEnum):
+    """created → running → ended. Of one in an unknown state nobody can say which."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One container in the runtime; each restart makes another."""
+
+    id: str
+    name: str
+    sandbox_id: str
+    stage: Stage
+    attempt: int = 0
+    image: str = ""
+    image_id: str = ""
+    hash: str = ""
+    created_s: float = 0.0
+    started_s: float = 0.0
+    finished_s: float = 0.0
+    started_wall_s: float = 0.0
+    finished_wall_s: float = 0.0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_running(self) -> bool:
+        """It may do work; one in an unknown state may."""
+        return self.stage in (Stage.RUNNING, Stage.UNKNOWN)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """It ended as it should."""
+        return self.stage is Stage.ENDED and self.exit_code == 0 and self.reason != "OOMKilled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenSandbox:
+    """A sandbox of ours. `ip` is None until somebody asked for it."""
+
+    id: str
+    namespace: str
+    name: str
+    uid: str
+    attempt: int = 0
+    hash: str = ""
+    file: str = ""
+    is_ready: bool = True
+    is_host_network: bool = False
+    ip: str | None = None
+    created_wall_s: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """As PodSpec.key."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """All of one uid: sandboxes and instances, newest first."""
+
+    sandboxes: tuple[SeenSandbox, ...] = ()
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def active(self) -> SeenSandbox | None:
+        """The newest, if it is ready."""
+        newest = self.sandboxes[0] if self.sandboxes else None
+        return newest if newest is not None and newest.is_ready else None
+
+    def newest(self, name: str, sandbox_id: str = "") -> Instance | None:
+        """The latest instance of a container, in one sandbox or in any."""
+        return next((one for one in self.instances if one.name == name and sandbox_id in ("", one.sandbox_id)), None)
+
+    @property
+    def running(self) -> tuple[Instance, ...]:
+        """What may do work."""
+        return tuple(one for one in self.instances if one.is_running)
+
+    def next_attempt(self, name: str) -> int:
+        """The attempt after the newest known (LBL-06)."""
+        return max((one.attempt for one in self.instances if one.name == name), default=-1) + 1
+
+
+def newest_first(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    """By attempt, then by age."""
+    return tuple(sorted(instances, key=lambda one: (-one.attempt, -one.created_s, one.id)))
+
+
+def sandboxes_newest_first(sandboxes: Sequence[SeenSandbox]) -> tuple[SeenSandbox, ...]:
+    """By attempt, then by age."""
+    return tuple(sorted(sandboxes, key=lambda one: (-one.attempt, -one.created_wall_s, one.id)))

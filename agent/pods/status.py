@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people are shown of a pod: states of containers, phase, conditions, and what it waits for.
+
+Owns: the tables of sections 3 and 7. Never: decides what happens next. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.model.finding import printable
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_state import (
+    RUNNING,
+    TERMINATED,
+    WAITING,
+    Condition,
+    ContainerState,
+    PodState,
+    Termination,
+)
+from agent.pods.decision import may_restart
+from agent.pods.memory import ContainerMemory, Memory
+from agent.pods.qos import qos_class
+from agent.pods.seen import Instance, SeenPod, Stage
+from agent.pods.start import Waiting
+from agent.pods.stop_state import HookPhase
+
+__all__ = ["Look", "pod_status"]
+
+REASONS = {128: "StartError", 255: "Unknown"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Everything a status is made of."""
+
+    pod: PodSpec
+    seen: SeenPod
+    memory: Memory
+    waiting: Sequence[Waiting] = ()
+    waits_for: str = ""
+    message: str = ""
+    is_terminating: bool = False
+
+
+def pod_status(look: Look) -> PodState:
+    """One pod."""
+    pod, seen, memory = look.pod, look.seen, look.memory
+    containers = tuple(_container(look, one) for one in pod.containers)
+    active = seen.active
+    sandbox = active or (seen.sandboxes[0] if seen.sandboxes else None)
+    outcome = memory.outcome
+    phase = outcome.phase if outcome is not None else _phase(pod, seen, memory, containers)
+    reasons = (memory.message if memory.reason else "", outcome.message if outcome is not None else "", look.message)
+    return PodState(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        phase=phase,
+        reason=outcome.reason if outcome is not None else "",
+        message=printable("; ".join(text for text in reasons if text)),
+        waits_for=printable(look.waits_for),
+        ip=(active.ip or "") if active is not None else "",
+        sandbox_id=sandbox.id if sandbox is not None else "",
+        created_at_s=memory.first_seen_wall_s,
+        is_terminating=look.is_terminating,
+        qos=qos_class(pod),
+        file=printable(pod.file),
+        conditions=_conditions(look, phase, containers),
+        containers=containers,
+    )
+
+
+def _container(look: Look, one: ContainerSpec) -> ContainerState:
+    seen = look.seen.newest(one.name)
+    memory = look.memory.of(one.name)
+    if seen is None:
+        return _never_made(look, one, memory)
+    known = memory.of(seen.id)
+    is_running = seen.stage is Stage.RUNNING
+    is_started = is_running and known.is_started
+    is_ready = is_started and known.is_ready and one.kind is not ContainerKind.INIT
+    state, reason, message = _word(look, one, seen, memory)
+    last = _last(look, one, seen, is_shown=state == TERMINATED)
+    return ContainerState(
+        name=one.name,
+        image=one.image,
+        kind=one.kind.value,
+        id=seen.id,
+        state=state,
+        reason=reason,
+        message=printable(message),
+        exit_code=seen.exit_code if state == TERMINATED else 0,
+        started_at_s=seen.started_wall_s if state != WAITING else 0.0,
+        finished_at_s=seen.finished_wall_s if state == TERMINATED else 0.0,
+        restart_count=seen.attempt,
+        is_ready=is_ready,
+        is_started=is_started,
+        image_id=seen.image_id,
+        last=last,
+    )
+
+
+def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> ContainerState:
+    if one.kind is not ContainerKind.MAIN and one.name in look.memory.passed:
+        # SBX-07: its instance is collected; that it was done is known.
+        return ContainerState(name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed")
+    has_inits = bool(look.pod.spec.init_containers)
+    reason = memory.reason or (
+        "PodInitializing" if has_inits and one.kind is ContainerKind.MAIN else "ContainerCreating"
+    )
+    return ContainerState(
+        name=one.name,
+        image=one.image,
+        kind=one.kind.value,
+        reason=reason,
+        message=printable(memory.message),
+    )
+
+
+def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemory) -> tuple[str, str, str]:
+    """State, reason and message."""
+    if seen.stage is Stage.RUNNING:
+        return RUNNING, "", ""
+    if seen.stage is Stage.CREATED:
+        return WAITING, memory.reason or "ContainerCreating", memory.message
+    if seen.stage is Stage.UNKNOWN:
+        return RUNNING, "ContainerStateUnknown", ""
+    is_waiting = any(waiting.name == one.name for waiting in look.waiting)
+    is_over = look.is_terminating or look.memory.outcome is not None
+    if not is_over and memory.post_start is HookPhase.FAILED and memory.instance == seen.id:
+        return WAITING, "PostStartHookError", memory.message
+    if not is_over and memory.reason:
+        return WAITING, memory.reason, memory.message
+    if not is_over and is_waiting and may_restart(look.pod, one, seen, is_killed=memory.killed == seen.id):
+        pod = look.pod
+        text = f"back-off {_pause(look, one)} restarting failed container={one.name} pod={pod.full_name}"
+        return WAITING, "CrashLoopBackOff", text
+    return TERMINATED, reason_of(seen), seen.message
+
+
+def _pause(look: Look, one: ContainerSpec) -> str:
+    until_s = next((waiting.until_s for waiting in look.waiting if waiting.name == one.name), None)
+    ended = look.seen.newest(one.name)
+    if until_s is None or ended is None:
+        return "0s"
+    minutes, seconds = divmod(round(until_s - ended.finished_s), 60)
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+def reason_of(ended: Instance) -> str:
+    """As the runtime says, else by the exit code (TRM-25)."""
+    if ended.reason:
+        return ended.reason
+    return REASONS.get(ended.exit_code, "Error") if ended.exit_code else "Completed"
+
+
+def _termination(ended: Instance) -> Termination:
+    return Termination(
+        exit_code=ended.exit_code,
+        reason=reason_of(ended),
+        message=printable(ended.message),
+        started_at_s=ended.started_wall_s,
+        finished_at_s=ended.finished_wall_s,
+        id=ended.id,
+    )
+
+
+def _last(look: Look, one: ContainerSpec, newest: Instance, *, is_shown: bool) -> Termination | None:
+    """STS-05: the end before the state that is shown."""
+    ended = [other for other in look.seen.instances if other.name == one.name and other.stage is Stage.ENDED]
+    if is_shown:
+        ended = [other for other in ended if other is not newest]
+    return _termination(ended[0]) if ended else None
+
+
+def _phase(pod: PodSpec, seen: SeenPod, memory: Memory, containers: Sequence[ContainerState]) -> str:
+    inits = [one for one in containers if one.kind == ContainerKind.INIT]
+    mains = [one for one in containers if one.kind == ContainerKind.MAIN]
+    policy = pod.spec.restart_policy
+    if not memory.is_initialised and any(one.name not in memory.passed for one in inits):
+        has_failed = any(one.state == TERMINATED and one.exit_code for one in inits)
+        return "Failed" if has_failed and policy == "Never" else "Pending"
+    instances = [seen.newest(one.name) for one in mains]
+    if any(one is None or one.stage is Stage.CREATED for one in instances):
+        return "Pending"
+    if any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
+        return "Running"
+    has_failed = any(one is not None and not one.has_succeeded for one in instances)
+    if policy == "Always" or (policy == "OnFailure" and has_failed):
+        return "Running"
+    return "Failed" if has_failed else "Succeeded"
+
+
+def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) -> tuple[Condition, ...]:
+    """STS-01, STS-02."""
+    active = look.seen.active
+    has_network = active is not None and (bool(active.ip) or active.is_host_network)
+    ready = _readiness(phase, containers)
+    gates = look.pod.spec.readiness_gates
+    pod_ready = ready
+    if ready.is_true and gates:
+        text = "; ".join(
+            f'corresponding condition of pod readiness gate "{one.condition_type}" does not exist.' for one in gates
+        )
+        pod_ready = Condition(type="Ready", is_true=False, reason="ReadinessGatesNotReady", message=text)
+    return (
+        Condition(type="PodReadyToStartContainers", is_true=has_network),
+        _initialised(look, containers),
+        Condition(type="Ready", is_true=pod_ready.is_true, reason=pod_ready.reason, message=pod_ready.message),
+        Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
+        Condition(type="PodScheduled", is_true=True),
+    )
+
+
+def _initialised(look: Look, containers: Sequence[ContainerState]) -> Condition:
+    waiting = [one.name for one in containers if one.kind != ContainerKind.MAIN and one.name not in look.memory.passed]
+    if look.memory.is_initialised or not waiting:
+        return Condition(type="Initialized", is_true=True)
+    text = f"containers with incomplete status: [{' '.join(waiting)}]"
+    return Condition(type="Initialized", is_true=False, reason="ContainersNotInitialized", message=text)
+
+
+def _readiness(phase: str, containers: Sequence[ContainerState]) -> Condition:
+    if phase in ("Succeeded", "Failed"):
+        reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
+        return Condition(type="ContainersReady", is_true=False, reason=reason)
+    unready = [one.name for one in containers if one.kind != ContainerKind.INIT and not one.is_ready]
+    if not unready:
+        return Condition(type="ContainersReady", is_true=True)
+    text = f"containers with unready status: [{' '.join(unready)}]"
+    return Condition(type="ContainersReady", is_true=False, reason="ContainersNotReady", message=text)

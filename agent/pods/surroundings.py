@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all pods share: the ports, the settings of the node, and where news go.
+
+Owns: nothing; hands on. Made once by the runner.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.model.event import Event
+from agent.pods.files import PodFiles
+from agent.pods.manifest import Source
+from agent.pods.metrics import PodMetrics
+from agent.pods.ports import Asker, Clock, Containers, Images, Records, Sandboxes, Surgery
+from agent.pods.restart import Curve
+
+__all__ = ["NodeFacts", "PodSettings", "Surroundings"]
+
+GIBIBYTE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What pods are told of their node, and what their shares are measured by."""
+
+    addresses: tuple[str, ...] = ()
+    cpus: int = 1
+    memory_bytes: int = GIBIBYTE
+    boot_id: str = ""
+    cgroup_version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What the plane takes from the configuration."""
+
+    node: str
+    instance: str
+    name_suffix: bool
+    log_directory: Path
+    cgroup_root: str
+    directory: Path = Path("/var/lib/kepd/pods")
+    log_link_directory: Path | None = None
+    copies_kubelet: bool = False
+    curve: Curve = field(default_factory=Curve)
+    post_start_limit_s: float = 0.0
+    exec_probes_at_once: int = 10
+    default_seccomp: str = "Unconfined"
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    resolv_conf: str = "/etc/resolv.conf"
+    relist_s: float = 60.0
+    keep_dead: int = 1
+    collect_s: float = 60.0
+    log_max_bytes: int = 10 << 20
+    log_files: int = 5
+    log_check_s: float = 10.0
+    facts: NodeFacts = NodeFacts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Everything a pod reaches for. `sources` gives the ConfigMaps and Secrets as they are now."""
+
+    sandboxes: Sandboxes
+    containers: Containers
+    images: Images
+    surgery: Surgery
+    asker: Asker
+    records: Records
+    clock: Clock
+    files: PodFiles
+    settings: Callable[[], PodSettings]
+    tell: Callable[[Event], None]
+    metrics: PodMetrics
+    started_s: float
+    sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
+
+    @property
+    def wall_minus_now_s(self) -> float:
+        """What has to be taken from wall time to get the monotonic moment."""
+        return self.clock.wall_s() - self.clock.now_s()
