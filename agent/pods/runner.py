@@ -51,6 +51,7 @@ __all__ = ["PodRunner"]
 log = structlog.get_logger(plane="pods")
 
 MOST_TOLD = 5
+FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 
 
 class PodRunner:
@@ -266,22 +267,29 @@ class PodRunner:
         for keeper in self._keepers.values():
             run = keeper.run
             if any(one.id == event.container_id for one in run.seen.instances):
-                task = f"refresh:{event.container_id}"
-                if task in run.tasks:
-                    run.stale.add(event.container_id)
-                else:
-                    run.spawn(task, self._refreshed(run, event.container_id))
+                self._look_at(run, event.container_id)
                 return
             if event.kind is EventKind.STOPPED and any(one.id == event.container_id for one in run.seen.sandboxes):
                 self._look.set()
                 return
 
+    def _look_at(self, run: PodRun, container_id: str) -> None:
+        """What is told while somebody asks already is asked once more, however often it is told."""
+        task = f"refresh:{container_id}"
+        if task in run.tasks:
+            run.stale.add(container_id)
+        else:
+            run.spawn(task, self._refreshed(run, container_id))
+
     async def _refreshed(self, run: PodRun, container_id: str) -> None:
-        """What is told while somebody asks is asked once more, however often it is told."""
+        """News of an exit may come before the runtime's own books have it."""
+        pause_s = FIRST_SECOND_LOOK_S
         try:
             await run.refresh(container_id)
-            while container_id in run.stale:
+            while container_id in run.stale or (run.is_running(container_id) and pause_s < LAST_SECOND_LOOK_S):
                 run.stale.discard(container_id)
+                await self._around.clock.sleep(pause_s)
+                pause_s *= 2
                 await run.refresh(container_id)
         except RuntimeCallFailed as error:
             log.warning("container_not_looked_at", pod=run.pod.key, error=str(error))

@@ -14,7 +14,7 @@ from math import ceil
 import structlog
 
 from agent.model.pod import ContainerKind
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.pods.hooks import HookRunner, Target
 from agent.pods.order import waits_for_end
 from agent.pods.run_state import PodRun, reason_of_error
@@ -37,6 +37,8 @@ __all__ = ["Stopper"]
 log = structlog.get_logger(plane="pods")
 
 RETRY_S = 1.0
+# How a call fails that never reached the runtime; one that broke on its way back did.
+NEVER_SENT = ("failed to connect", "connection refused", "no such file")
 FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 
@@ -233,6 +235,12 @@ class Stopper:
             try:
                 await self._around.containers.stop_container(instance.id, timeout_s)
                 await run.refresh(instance.id)
+            except Unavailable as error:
+                log.warning("runtime_lost_while_stopping", pod=run.pod.key, container=instance.name, error=str(error))
+                if timeout_s and not any(word in error.details.lower() for word in NEVER_SENT):
+                    # It has its signal, and a runtime that starts anew has forgotten that: it would send another.
+                    # The exit is seen when the runtime is looked at again; at its deadline the container is killed.
+                    return
             except FAILURES as error:
                 run.tell(
                     "FailedKillPod", f"error killing pod: {reason_of_error(error)}", instance.name, is_warning=True

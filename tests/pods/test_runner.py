@@ -14,7 +14,7 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import State
 from agent.model.runtime_error import DeadlineExceeded, NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.pods.plane import News, Slow, manifest, running
+from tests.pods.plane import DISKS, News, Slow, manifest, running
 
 CHANGING = (
     "run_sandbox", "create_container", "start_container", "pull_image", "stop_container", "stop_sandbox",
@@ -145,6 +145,7 @@ async def end_after(survived: int, next_version: bytes | None, fake: Slow, logs:
         await plane.until(
             lambda: sorted((one.metadata.name, one.state) for one in fake._containers.values()) == wanted, "both"
         )
+        await plane.until(lambda: len(DISKS[logs].files) == bool(next_version), "nothing is remembered of the old one")
         await plane.until_ready()
 
 

@@ -47,9 +47,12 @@ class StateFiles:
         """All files of a folder by their names in it; leftovers of writes and what was kept aside are left out."""
         return await self._in_thread(partial(_read_folder, self._path(folder)))
 
-    async def write(self, name: str, content: bytes) -> None:
-        """Replace or make a file. When this returns, it is on the disk."""
-        await self._in_thread(partial(_write, self._path(name), content))
+    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
+        """Replace or make a file. When this returns, it is on the disk.
+
+        What is not durable outlives this process but not a power cut, and costs no wait for a disk.
+        """
+        await self._in_thread(partial(_write, self._path(name), content, is_durable=is_durable))
 
     async def remove(self, name: str) -> None:
         """Delete a file; one that is gone is fine."""
@@ -100,7 +103,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
     return found
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, is_durable: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -108,9 +111,11 @@ def _write(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as out:
             out.write(content)
             out.flush()
-            os.fsync(out.fileno())
+            if is_durable:
+                os.fsync(out.fileno())
         Path(draft).replace(path)
-        _sync_directory(path.parent)
+        if is_durable:
+            _sync_directory(path.parent)
     except BaseException:
         with suppress(OSError):
             Path(draft).unlink()

@@ -38,7 +38,8 @@ class FakeStateFiles:
             if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
         }
 
-    async def write(self, name: str, content: bytes) -> None:
+    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
+        del is_durable
         if self.failure is not None:
             raise self.failure
         self.files[_checked(name)] = content
