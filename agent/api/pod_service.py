@@ -1,32 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """PodService: the pods of this node. Converts and delegates."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, Reason
 from agent.api.paging import page, parse_filter
-from agent.api.ports import PodView
+from agent.api.pod_messages import pod_message
+from agent.api.ports import PodView, PodWishes
 from agent.api.service import Call
 from agent.api.timestamps import timestamp
 from agent.api.watching import watched
-from agent.model.pod_state import PodState
+from agent.model.refused import Refused
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
 __all__ = ["PodService"]
 
+LOG_POLL_S = 0.2
+LOG_CHUNK_BYTES = 256 << 10
+CODES = {
+    "not_found": (code_pb2.NOT_FOUND, Reason.NO_SUCH_POD),
+    "precondition": (code_pb2.FAILED_PRECONDITION, Reason.POD_NOT_FIT),
+    "invalid": (code_pb2.INVALID_ARGUMENT, Reason.BAD_MANIFEST),
+    "unavailable": (code_pb2.INTERNAL, Reason.INTERNAL),
+}
+
 
 class PodService:
-    """kepd.v1.PodService. `pods` is None while the plane is off."""
+    """kepd.v1.PodService. `pods` and `wishes` are None while the plane is off."""
 
-    def __init__(self, pods: PodView | None) -> None:
+    def __init__(self, pods: PodView | None, wishes: PodWishes | None = None) -> None:
         self._view = pods
+        self._desk = wishes
 
     async def list_pods(self, request: pod_pb2.ListPodsRequest, _call: Call) -> pod_pb2.ListPodsResponse:
         """All pods, in pages if wanted."""
         feed = self._pods().pods
-        items, token = page([_pod(pod) for pod in feed.items.values()], request.options, _key, pod_pb2.Pod)
+        items, token = page([pod_message(pod) for pod in feed.items.values()], request.options, _key, pod_pb2.Pod)
         meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
         return pod_pb2.ListPodsResponse(pods=items, meta=meta)
 
@@ -35,49 +49,166 @@ class PodService:
     ) -> AsyncIterator[pod_pb2.WatchPodsResponse]:
         """All pods, then their changes."""
         holds = parse_filter(request.filter, pod_pb2.Pod)
-        async for kind, pod, version in watched(self._pods().pods, _pod, holds, _key):
+        async for kind, pod, version in watched(self._pods().pods, pod_message, holds, _key):
             yield pod_pb2.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
+
+    async def get_pod(self, request: pod_pb2.GetPodRequest, _call: Call) -> pod_pb2.GetPodResponse:
+        """One pod."""
+        key = f"{request.namespace or 'default'}/{request.name}"
+        pod = self._pods().pods.items.get(key)
+        if pod is None:
+            raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_POD, f'no pod "{key}" on this node')
+        return pod_pb2.GetPodResponse(pod=pod_message(pod))
+
+    async def get_timeline(self, request: pod_pb2.GetTimelineRequest, _call: Call) -> pod_pb2.GetTimelineResponse:
+        """What happened."""
+        with _refusals():
+            moments, containers = self._pods().timeline(request.namespace, request.name)
+        return pod_pb2.GetTimelineResponse(
+            moments=[
+                pod_pb2.Moment(
+                    at=timestamp(one.at_s), kind=one.kind, container=one.container, text=one.text, seconds=one.seconds
+                )
+                for one in moments
+            ],
+            containers=containers,
+            now=timestamp(self._pods().now_s()),
+        )
+
+    async def explain_pod(self, request: pod_pb2.ExplainPodRequest, _call: Call) -> pod_pb2.ExplainPodResponse:
+        """What it waits for."""
+        with _refusals():
+            waits_for, lines = self._pods().explain(request.namespace, request.name)
+        return pod_pb2.ExplainPodResponse(waits_for=waits_for, lines=lines)
+
+    async def stream_logs(
+        self, request: pod_pb2.StreamLogsRequest, _call: Call
+    ) -> AsyncIterator[pod_pb2.StreamLogsResponse]:
+        """What a container wrote, without the runtime's own columns."""
+
+        def place() -> tuple[Path, bool]:
+            with _refusals():
+                found = self._pods().log_place(
+                    request.namespace, request.name, request.container, is_previous=request.previous
+                )
+            return found.path, found.is_running
+
+        path, is_running = place()
+        position, is_first = 0, True
+        while True:
+            lines, position = await asyncio.to_thread(_read_lines, path, position)
+            if is_first and request.tail:
+                lines = lines[-request.tail :]
+            is_first = False
+            for line in lines:
+                yield pod_pb2.StreamLogsResponse(line=line)
+            if not lines:
+                if not request.follow or not is_running:
+                    return
+                await asyncio.sleep(LOG_POLL_S)
+                now_path, is_running = place()
+                path, position = (path, position) if now_path == path else (now_path, 0)
+
+    async def apply_manifest(self, request: pod_pb2.ApplyManifestRequest, _call: Call) -> pod_pb2.ApplyManifestResponse:
+        """Write pods into the directory."""
+        with _refusals():
+            pods, path = await self._wishes().apply(request.content, dry_run=request.dry_run)
+        return pod_pb2.ApplyManifestResponse(pods=pods, path=path)
+
+    async def delete_pod(self, request: pod_pb2.DeletePodRequest, _call: Call) -> pod_pb2.DeletePodResponse:
+        """End a pod for good."""
+        grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
+        with _refusals():
+            await self._wishes().delete(request.namespace, request.name, grace_s)
+        return pod_pb2.DeletePodResponse()
+
+    async def restart_container(
+        self, request: pod_pb2.RestartContainerRequest, _call: Call
+    ) -> pod_pb2.RestartContainerResponse:
+        """End and start again."""
+        with _refusals():
+            names = self._wishes().restart(request.namespace, request.name, request.container)
+        return pod_pb2.RestartContainerResponse(containers=names)
+
+    async def clear_backoff(self, request: pod_pb2.ClearBackoffRequest, _call: Call) -> pod_pb2.ClearBackoffResponse:
+        """Try at once."""
+        with _refusals():
+            self._wishes().clear_backoff(request.namespace, request.name)
+        return pod_pb2.ClearBackoffResponse()
+
+    async def drain_node(self, request: pod_pb2.DrainNodeRequest, _call: Call) -> pod_pb2.DrainNodeResponse:
+        """End all pods."""
+        with _refusals():
+            pods = await self._wishes().drain(float(request.grace_seconds))
+        return pod_pb2.DrainNodeResponse(pods=pods)
+
+    async def checkpoint_container(
+        self, request: pod_pb2.CheckpointContainerRequest, _call: Call
+    ) -> pod_pb2.CheckpointContainerResponse:
+        """Write a container into an archive."""
+        with _refusals():
+            path = await self._wishes().checkpoint(request.namespace, request.name, request.container)
+        return pod_pb2.CheckpointContainerResponse(path=path)
+
+    async def get_exec_url(self, request: pod_pb2.GetExecUrlRequest, _call: Call) -> pod_pb2.GetExecUrlResponse:
+        """Where the streams of a command can be had, once."""
+        with _refusals():
+            url = await self._wishes().exec_url(
+                (request.namespace, request.name, request.container),
+                list(request.command),
+                has_stdin=request.stdin,
+                is_tty=request.tty,
+            )
+        return pod_pb2.GetExecUrlResponse(url=url)
 
     def _pods(self) -> PodView:
         if self._view is None:
-            raise ApiError(
-                code_pb2.FAILED_PRECONDITION,
-                Reason.PLANE_DISABLED,
-                "the pods plane does not run here; set pods.enabled to true and restart kepd",
-                metadata={"plane": "pods"},
-            )
+            raise _disabled()
         return self._view
 
+    def _wishes(self) -> PodWishes:
+        if self._desk is None:
+            raise _disabled()
+        return self._desk
 
-def _pod(pod: PodState) -> pod_pb2.Pod:
-    containers = [
-        pod_pb2.Container(
-            name=one.name,
-            image=one.image,
-            id=one.id,
-            state=one.state,
-            reason=one.reason,
-            exit_code=one.exit_code,
-            started_at=timestamp(one.started_at_s),
-            restart_count=one.restart_count,
-            pod_namespace=pod.namespace,
-            pod_name=pod.name,
-        )
-        for one in pod.containers
-    ]
-    return pod_pb2.Pod(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        phase=pod.phase,
-        message="; ".join(
-            part for part in (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "") if part
-        ),
-        ip=pod.ip,
-        containers=containers,
-        sandbox_id=pod.sandbox_id,
-        created_at=timestamp(pod.created_at_s),
+
+def _disabled() -> ApiError:
+    return ApiError(
+        code_pb2.FAILED_PRECONDITION,
+        Reason.PLANE_DISABLED,
+        "the pods plane does not run here; set pods.enabled to true and restart kepd",
+        metadata={"plane": "pods"},
     )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the plane refuses, as the API says it."""
+    try:
+        yield
+    except Refused as error:
+        code, reason = CODES[error.kind]
+        violations = [(one.path, str(one)) for one in error.findings]
+        raise ApiError(code, reason, str(error), violations=violations) from error
+
+
+def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
+    """Whole lines from a place on, without time, stream and tag."""
+    try:
+        with path.open("rb") as source:
+            source.seek(position)
+            content = source.read(LOG_CHUNK_BYTES)
+    except FileNotFoundError:
+        return [], position
+    whole = content[: content.rfind(b"\n") + 1]
+    found = []
+    for line in whole.splitlines(keepends=True):
+        _, _, rest = line.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, _, text = rest.partition(b" ")
+        # A line that was too long for the runtime comes in parts.
+        found.append(text.rstrip(b"\n") if tag == b"P" else text)
+    return found, position + len(whole)
 
 
 def _key(pod: pod_pb2.Pod) -> str:

@@ -2,6 +2,7 @@
 """What the API needs from the daemon and the planes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from agent.config.check import Checked
@@ -31,6 +32,7 @@ __all__ = [
     "ImageView",
     "NodeView",
     "PodView",
+    "PodWishes",
     "PullView",
     "ServiceProxyView",
     "TopologyView",
@@ -66,11 +68,68 @@ class ConfigurationView(Protocol):
     def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan: ...
 
 
+class Moment(Protocol):
+    """One thing that happened to a pod."""
+
+    @property
+    def at_s(self) -> float: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def container(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+class LogPlace(Protocol):
+    """Where a log is, and whether more will come."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+
 class PodView(Protocol):
-    """Pods of this node."""
+    """Pods of this node, for those who look."""
 
     @property
     def pods(self) -> Feed[PodState]: ...
+
+    def timeline(self, namespace: str, name: str) -> tuple[Sequence[Moment], Sequence[str]]: ...
+
+    def now_s(self) -> float: ...
+
+    def explain(self, namespace: str, name: str) -> tuple[str, list[str]]: ...
+
+    def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace: ...
+
+
+class PodWishes(Protocol):
+    """What people may ask of pods; Refused says why not."""
+
+    async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]: ...
+
+    async def delete(self, namespace: str, name: str, grace_s: float | None) -> None: ...
+
+    def restart(self, namespace: str, name: str, container: str) -> list[str]: ...
+
+    def clear_backoff(self, namespace: str, name: str) -> None: ...
+
+    async def drain(self, grace_s: float) -> list[str]: ...
+
+    async def checkpoint(self, namespace: str, name: str, container: str) -> str: ...
+
+    async def exec_url(
+        self, target: tuple[str, str, str], command: list[str], *, has_stdin: bool, is_tty: bool
+    ) -> str: ...
 
 
 class TopologyView(Protocol):

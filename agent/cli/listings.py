@@ -51,11 +51,17 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
     return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
 
 
+def counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
+    """Containers that readiness is about."""
+    return [one for one in pod.containers if one.kind != "init"]
+
+
 POD_COLUMNS: Columns[pod_pb2.Pod] = (
     Column("NAMESPACE", lambda pod: pod.namespace),
     Column("NAME", lambda pod: pod.name),
-    Column("READY", lambda pod: f"{sum(one.state == 'Running' for one in pod.containers)}/{len(pod.containers)}"),
-    Column("STATUS", lambda pod: pod.phase),
+    Column("READY", lambda pod: f"{sum(one.ready for one in counted(pod))}/{len(counted(pod))}"),
+    Column("STATUS", lambda pod: pod.status or pod.phase),
+    Column("RESTARTS", lambda pod: str(sum(one.restart_count for one in pod.containers))),
     Column("AGE", lambda pod: age(pod.created_at)),
     Column("IP", lambda pod: pod.ip),
     Column("UID", lambda pod: pod.uid, wide=True),

@@ -20,23 +20,32 @@ from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 __all__ = ["main"]
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "apply": ("pods", "Put a pod's manifest into the manifest directory."),
     "api": ("api", "Call any method of the API with JSON."),
     "cancel": ("images", "Give up what was asked for."),
+    "checkpoint": ("pods", "Write a running container into an archive."),
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Look at, change, reload or check the configuration."),
     "diff": ("services", "What should be in the kernel against what is."),
+    "delete": ("pods", "End a pod with its hooks and order."),
+    "describe": ("pods", "Tell everything about a pod."),
+    "drain": ("pods", "End all pods of this node, lowest priority first."),
     "explain": ("explain", "Say why things are as they are."),
     "gc": ("images", "Collect images."),
     "get": ("get", "List objects."),
     "health": ("node", "Is every part of the daemon well?"),
+    "logs": ("pods", "Print the log of a container."),
     "plan": ("topology", "Work out what would happen."),
     "prefetch": ("images", "Ask for images ahead of need."),
     "pull": ("images", "Pull images under the node's limit."),
+    "restart": ("pods", "End containers with grace and start them again."),
     "retry": ("images", "Forget a back-off and try at once."),
     "rules": ("services", "The rules of Services."),
     "set": ("images", "Change limits."),
     "status": ("node", "The node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
+    "timeline": ("pods", "Draw what happened to a pod."),
+    "validate": ("pods", "Check manifests without a daemon."),
     "version": ("version", "Version of this program, and of the daemon if asked for."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({

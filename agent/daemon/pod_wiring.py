@@ -26,6 +26,7 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.images.puller import Puller
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.pods.desk import PodDesk
 from agent.pods.files import PodFiles
 from agent.pods.logs import LogDirectories
 from agent.pods.metrics import PodMetrics
@@ -46,6 +47,7 @@ class PodPlane:
     """What wiring made."""
 
     runner: PodRunner
+    desk: PodDesk
     metrics: PodMetrics
     records: StateFiles
     endpoint: str
@@ -108,7 +110,8 @@ def wire_pods(outside: Outside) -> PodPlane:
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
     runner = PodRunner(around, manifests, outside.events)
-    return PodPlane(runner, metrics, records, configuration.runtime.endpoint)
+    desk = PodDesk(runner, around, Path(configuration.manifests.directory), cri)
+    return PodPlane(runner, desk, metrics, records, configuration.runtime.endpoint)
 
 
 def pod_directory(configuration: Configuration) -> str:

@@ -313,7 +313,7 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
     )
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
-    return PodService(plane.runner), parts.unit("pods", plane.run, is_plane=True)
+    return PodService(plane.desk, plane.desk), parts.unit("pods", plane.run, is_plane=True)
 
 
 def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:

@@ -19,6 +19,7 @@ __all__ = [
     "Records",
     "Sandboxes",
     "Snapshot",
+    "Streams",
     "Surgery",
 ]
 
@@ -65,6 +66,12 @@ class Surgery(Protocol):
     async def reopen_log(self, container_id: str) -> None: ...
 
     async def checkpoint_container(self, container_id: str, location: str) -> None: ...
+
+
+class Streams(Protocol):
+    """Streams into containers."""
+
+    async def exec_url(self, request: pb.ExecRequest) -> str: ...
 
 
 class Images(Protocol):

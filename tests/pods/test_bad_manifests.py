@@ -151,8 +151,10 @@ def test_all_faults_of_a_manifest_are_told_together() -> None:
         (
             "hostPID: true, shareProcessNamespace: true",
             [
-                "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both "
-                "be enabled"
+                (
+                    "spec.shareProcessNamespace: Invalid value: true: "
+                    "ShareProcessNamespace and HostPID cannot both be enabled"
+                )
             ],
         ),
     ],

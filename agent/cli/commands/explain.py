@@ -4,13 +4,15 @@
 import click
 
 from agent.cli.client import connected
+from agent.cli.commands.pods import SERVICE as PODS
+from agent.cli.commands.pods import find_pod
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
 from agent.cli.image_text import stage_line
 from agent.cli.options import output_option
 from agent.cli.render import print_message
 from agent.cli.session import Session
-from agent.wire.kepd.v1 import image_pb2
+from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 __all__ = ["explain"]
 
@@ -23,6 +25,20 @@ def explain() -> None:
 explain.add_command(route)
 explain.add_command(hints)
 explain.add_command(spread)
+
+
+@explain.command()
+@click.argument("name", metavar="POD")
+@click.pass_obj
+def pod(session: Session, name: str) -> None:
+    """What a pod waits for, and what was planned for it last."""
+    with connected(session) as daemon:
+        namespace, found = find_pod(daemon, name)
+        request = pod_pb2.ExplainPodRequest(namespace=namespace, name=found)
+        answer = daemon.call(f"{PODS}/ExplainPod", request, pod_pb2.ExplainPodResponse)
+    click.echo(f"POD {namespace}/{found}  waits for: {answer.waits_for or 'nothing'}")
+    for line in answer.lines:
+        click.echo(f"- {line}")
 
 
 @explain.command()

@@ -15,8 +15,8 @@ from agent.cli.render import print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
-from agent.model.exit_codes import NOT_FOUND, USAGE
-from agent.wire.kepd.v1 import image_pb2
+from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
+from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 __all__ = ["cancel", "gc", "prefetch", "pull", "retry", "set"]
 
@@ -105,14 +105,33 @@ def pull_limit(session: Session, limit: int, registry: str) -> None:
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @click.pass_obj
 def retry(session: Session, pod: str) -> None:
-    """Forget the back-off of a pod's images and try at once."""
+    """Forget the back-off of a pod's images and containers, and try at once."""
     namespace, _, name = pod.rpartition("/")
     request = image_pb2.RetryPullsRequest(namespace=namespace or "default", pod=name)
     with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/RetryPulls", request, image_pb2.RetryPullsResponse)
-    if not answer.forgotten:
+        is_local = retry_local(daemon, namespace or "default", name)
+        try:
+            forgotten = daemon.call(f"{SERVICE}/RetryPulls", request, image_pb2.RetryPullsResponse).forgotten
+        except CommandFailed as error:
+            # The images plane is off where only pods run.
+            if not is_local or error.exit_code != CONFLICT:
+                raise
+            forgotten = 0
+    if not forgotten and not is_local:
         raise CommandFailed(f"no image of {pod} is in back-off", NOT_FOUND)
-    click.echo(f"{answer.forgotten} forgotten")
+    click.echo(f"{forgotten} pulls forgotten" + (f"; {name} is tried at once" if is_local else ""))
+
+
+def retry_local(daemon: Client, namespace: str, name: str) -> bool:
+    """Of a pod that runs from a manifest of this node; others are their kubelet's."""
+    request = pod_pb2.ClearBackoffRequest(namespace=namespace, name=name)
+    try:
+        daemon.call("kepd.v1.PodService/ClearBackoff", request, pod_pb2.ClearBackoffResponse)
+    except CommandFailed as error:
+        if error.exit_code in (NOT_FOUND, CONFLICT):
+            return False
+        raise
+    return True
 
 
 COLLECTED: Columns[image_pb2.CollectedImage] = (

@@ -40,7 +40,21 @@ FROM_FILES = click.option(
 )
 
 
-@click.group()
+class Plans(click.Group):
+    """Plans of other planes are loaded when they are asked for."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "stop":
+            from agent.cli.commands.stop_plan import stop
+
+            return stop
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "stop"])
+
+
+@click.group(cls=Plans)
 def plan() -> None:
     """Work out what would happen."""
 

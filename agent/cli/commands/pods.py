@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl timeline`, `delete`, `apply`, `restart`, `drain`, `logs`, `describe`, `checkpoint`, `validate`: pods."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from agent.cli.client import Client, connected
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import FAILURE, NOT_FOUND
+from agent.wire.kepd.v1 import pod_pb2
+
+__all__ = ["apply", "checkpoint", "delete", "describe", "drain", "logs", "restart", "timeline", "validate"]
+
+SERVICE = "kepd.v1.PodService"
+WIDEST = 160
+
+
+def split(name: str) -> tuple[str, str]:
+    """`namespace/name`, or a name in `default`."""
+    namespace, slash, rest = name.rpartition("/")
+    return (namespace or "default", rest) if slash else ("default", name)
+
+
+def split_container(name: str) -> tuple[str, str, str]:
+    """`[namespace/]pod/container`; a container is after the last slash where two are given, or `-c` says it."""
+    parts = name.split("/")
+    if len(parts) == 3:  # namespace, pod, container
+        return parts[0], parts[1], parts[2]
+    if len(parts) == 2:  # pod, container
+        return "default", parts[0], parts[1]
+    return "default", name, ""
+
+
+def find_pod(daemon: Client, name: str) -> tuple[str, str]:
+    """A name as lists show it, or without the node's suffix where that is clear."""
+    namespace, short = split(name)
+    answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
+    names = [pod.name for pod in answer.pods if pod.namespace == namespace]
+    if short in names:
+        return namespace, short
+    close = [known for known in names if known.startswith(f"{short}-")]
+    if len(close) == 1:
+        return namespace, close[0]
+    raise CommandFailed(f'no pod "{namespace}/{short}"', NOT_FOUND)
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Form of the picture.")
+@click.pass_obj
+def timeline(session: Session, pod: str, output: str) -> None:
+    """Draw what happened to a pod as bars."""
+    from agent.cli.timeline_text import picture_as_svg, picture_as_text
+    from agent.pods.history import Moment
+    from agent.pods.timeline import draw_picture
+
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, pod)
+        request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)
+        answer = daemon.call(f"{SERVICE}/GetTimeline", request, pod_pb2.GetTimelineResponse)
+    moments = [
+        Moment(
+            at_s=one.at.ToNanoseconds() / 1e9,
+            kind=one.kind,
+            container=one.container,
+            text=one.text,
+            seconds=one.seconds,
+        )
+        for one in answer.moments
+    ]
+    picture = draw_picture(moments, list(answer.containers), answer.now.ToNanoseconds() / 1e9)
+    title = f"{namespace}/{name}"
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
+    elif output == "svg":
+        click.echo(picture_as_svg(picture, title))
+    else:
+        click.echo(picture_as_text(picture, title, min(shutil.get_terminal_size((100, 24)).columns, WIDEST)))
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@click.option("--grace", "grace_s", type=click.IntRange(0), help="Seconds in place of the pod's own; 0 is force.")
+@click.pass_obj
+def delete(session: Session, pod: str, grace_s: int | None) -> None:
+    """End a pod with its hooks and order, and take its manifest away."""
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, pod)
+        request = pod_pb2.DeletePodRequest(namespace=namespace, name=name, grace_seconds=grace_s)
+        daemon.call(f"{SERVICE}/DeletePod", request, pod_pb2.DeletePodResponse)
+    click.echo(f"pod/{namespace}/{name} ends")
+
+
+@click.command()
+@click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False), required=True, help="The manifest.")
+@click.option("--dry-run", type=click.Choice(["client", "server"]), help="Only say what would be done.")
+@click.pass_obj
+def apply(session: Session, path: str, dry_run: str | None) -> None:
+    """Put a pod's manifest into the node's manifest directory."""
+    content = Path(path).read_bytes()
+    if dry_run == "client":
+        _check(path, content)
+        return
+    with connected(session) as daemon:
+        request = pod_pb2.ApplyManifestRequest(content=content, dry_run=dry_run == "server")
+        answer = daemon.call(f"{SERVICE}/ApplyManifest", request, pod_pb2.ApplyManifestResponse)
+    for pod in answer.pods:
+        click.echo(f"pod/{pod} {'would be applied' if dry_run else f'applied as {answer.path}'}")
+
+
+@click.command()
+@click.option("-f", "--file", "paths", type=click.Path(exists=True), multiple=True, required=True, help="Manifests.")
+def validate(paths: tuple[str, ...]) -> None:
+    """Check manifests without a daemon."""
+    files = [file for path in paths for file in (sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)])]
+    for file in files:
+        _check(str(file), file.read_bytes())
+
+
+def _check(path: str, content: bytes) -> None:
+    from agent.pods.manifest import Identity, parse_objects
+    from agent.pods.validation import warnings_about
+
+    found = parse_objects(path, content, Identity("", has_name_suffix=False))
+    for pod in found.pods:
+        for place, text in warnings_about(pod.spec):
+            click.echo(f"{pod.source}: {place}: warning: {text}")
+    if found.findings:
+        raise CommandFailed("\n".join(str(one) for one in found.findings), FAILURE)
+    for pod in found.pods:
+        click.echo(f"{pod.source}: pod {pod.key} is valid")
+
+
+@click.command()
+@click.argument("target", metavar="POD[/CONTAINER]")
+@click.pass_obj
+def restart(session: Session, target: str) -> None:
+    """End one container, or all of a pod, with hooks and grace, and start it again."""
+    namespace, short, container = split_container(target)
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        request = pod_pb2.RestartContainerRequest(namespace=namespace, name=name, container=container)
+        answer = daemon.call(f"{SERVICE}/RestartContainer", request, pod_pb2.RestartContainerResponse)
+    for one in answer.containers:
+        click.echo(f"container/{name}/{one} restarts")
+
+
+@click.command()
+@click.option("--grace", "grace_s", type=click.IntRange(0), default=0, help="Seconds of each group at most.")
+@click.pass_obj
+def drain(session: Session, grace_s: int) -> None:
+    """End all pods of this node, lowest priority first."""
+    with connected(session) as daemon:
+        request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
+        answer = daemon.call(f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+    for pod in answer.pods:
+        click.echo(f"pod/{pod} ended")
+
+
+@click.command()
+@click.argument("target", metavar="POD[/CONTAINER]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written.")
+@click.option("-p", "--previous", is_flag=True, help="Of the instance before this one.")
+@click.option("--tail", type=click.IntRange(0), default=0, help="The last so many lines.")
+@click.option("-c", "--container", default="", help="The container.")
+@click.pass_obj
+def logs(session: Session, target: str, container: str, tail: int, *, follow: bool, previous: bool) -> None:
+    """Print the log of a container."""
+    namespace, short, named = split_container(target)
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        request = pod_pb2.StreamLogsRequest(
+            namespace=namespace, name=name, container=container or named, follow=follow, previous=previous, tail=tail
+        )
+        for answer in daemon.follow(f"{SERVICE}/StreamLogs", request, pod_pb2.StreamLogsResponse):
+            sys.stdout.buffer.write(answer.line)
+        sys.stdout.buffer.flush()
+
+
+@click.command()
+@click.argument("target", metavar="POD[/CONTAINER]")
+@click.pass_obj
+def checkpoint(session: Session, target: str) -> None:
+    """Write a running container into an archive, where the runtime can."""
+    namespace, short, container = split_container(target)
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
+        answer = daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
+    click.echo(answer.path)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["pod"]), metavar="NOUN")
+@click.argument("pod", metavar="NAME")
+@click.pass_obj
+def describe(session: Session, kind: str, pod: str) -> None:
+    """Tell everything about a pod."""
+    from google.protobuf.json_format import MessageToDict
+
+    del kind
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, pod)
+        request = pod_pb2.GetPodRequest(namespace=namespace, name=name)
+        answer = daemon.call(f"{SERVICE}/GetPod", request, pod_pb2.GetPodResponse)
+        explained = daemon.call(
+            f"{SERVICE}/ExplainPod",
+            pod_pb2.ExplainPodRequest(namespace=namespace, name=name),
+            pod_pb2.ExplainPodResponse,
+        )
+    for key, value in MessageToDict(answer.pod).items():
+        if isinstance(value, list):
+            click.echo(f"{key}:")
+            for one in value:
+                click.echo(f"  {json.dumps(one, ensure_ascii=False)}")
+        else:
+            click.echo(f"{key}: {value}")
+    for line in explained.lines:
+        click.echo(line)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wish that cannot be granted, with the reason.
+
+Owns: the kinds: not_found, precondition, invalid, unavailable. Never: knows how an API says it.
+"""
+
+from collections.abc import Sequence
+
+from agent.model.finding import Finding
+
+__all__ = ["Refused"]
+
+
+class Refused(Exception):
+    """Nothing was done."""
+
+    def __init__(self, kind: str, text: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.findings = tuple(findings)
