@@ -29,6 +29,8 @@ CHANGES = (
     Mask.CREATE | Mask.CLOSE_WRITE | Mask.ATTRIB | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE
     | Mask.DELETE_SELF | Mask.MOVE_SELF
 )  # fmt: skip
+# A file that is renamed into the directory is whole, and one that is gone will not change any more (MAN-06).
+COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
 MOST_DEBOUNCES = 10
 
@@ -115,7 +117,9 @@ class ManifestDirectory:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(rescan_s):
-                await inotify.get()
+                event = await inotify.get()
+                if event.mask & COMPLETE:
+                    return
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MOST_DEBOUNCES * debounce_s
         with suppress(TimeoutError):

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods on real containers: start order, hooks, probes, volumes, variables, and what people do with them."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+from tests.node.pods import Actor, Stage
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
+    root = lab.place.cgroup_parent.strip("/")
+    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: {short_path}/links}}\n"
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
+        daemon.start("--planes", "pods").wait_ready()
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            path.unlink()
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+
+
+@pytest.fixture
+def stage(kepd: Kepd, lab: Lab) -> Stage:
+    return Stage(kepd, lab.push(Image(name="node/life")))
+
+
+def container(stage: Stage, name: str) -> dict[str, Any]:
+    pod = stage.pod() or {}
+    return next((one for one in pod.get("containers", ()) if one["name"] == name), {})
+
+
+def events(stage: Stage) -> list[tuple[str, str]]:
+    items = stage.kepd.json("get", "events")["items"]
+    return [(one["reason"], one.get("message", "")) for one in items if one.get("objectName") == f"{stage.name}-n1"]
+
+
+def test_containers_start_in_order_and_hooks_hold_up_the_next(stage: Stage) -> None:
+    """STA-02 to STA-04, HOK-02: measured from inside."""
+    setup = Actor("setup").container(stage.image, stage.out)
+    now = "read now rest < /proc/uptime"
+    setup["command"] = [
+        "sh", "-c", f'{now}; echo "start $now" >> /out/setup; sleep 0.5; {now}; echo "exit $now" >> /out/setup',
+    ]  # fmt: skip
+    net = Actor("net", 0.1).container(stage.image, stage.out, is_sidecar=True)
+    net["startupProbe"] = {"exec": {"command": ["test", "-e", "/out/up"]}, "periodSeconds": 1, "failureThreshold": 60}
+    hook = {
+        "exec": {"command": ["sh", "-c", 'sleep 0.5; read now rest < /proc/uptime; echo "hooked $now" >> /out/one']}
+    }
+    stage.write(
+        [Actor("one", 0.1, more={"lifecycle": {"postStart": hook}}), Actor("two", 0.1)], initContainers=[setup, net]
+    )
+    stage.wait(lambda: stage.lines("net"), "the sidecar runs")
+    assert stage.lines("one") == []
+    (stage.out / "up").touch()
+    stage.wait(lambda: stage.lines("two"), "all run")
+
+    at = {name: dict(stage.lines(name)) for name in ("setup", "net", "one", "two")}
+    assert at["setup"]["exit"] <= at["net"]["start"] <= at["one"]["start"] <= at["one"]["hooked"] <= at["two"]["start"]
+
+
+def test_probes_make_ready_and_end_what_does_not_work(stage: Stage) -> None:
+    """PRB-05, PRB-11, PRB-13: exec probes on a file."""
+    probe = {"exec": {"command": ["test", "-e", "/out/well"]}, "periodSeconds": 1, "failureThreshold": 1}
+    (stage.out / "well").touch()
+    app = Actor("app", 0.1, more={"livenessProbe": {**probe, "initialDelaySeconds": 1}, "readinessProbe": probe})
+    stage.begin([app])
+    stage.wait(lambda: container(stage, "app").get("ready"), "ready")
+    (stage.out / "well").unlink()
+    stage.wait(lambda: not container(stage, "app").get("ready"), "not ready any more")
+    stage.wait(lambda: container(stage, "app").get("restartCount"), "ended and started again")
+    (stage.out / "well").touch()
+    stage.wait(lambda: container(stage, "app").get("ready"), "ready again")
+
+    reasons = {reason for reason, _ in events(stage)}
+    assert {"Unhealthy", "Killing", "Started"} <= reasons
+    assert any("failed liveness probe, will be restarted" in text for _, text in events(stage))
+
+
+def test_a_failed_post_start_hook_ends_its_container(stage: Stage) -> None:
+    """HOK-04."""
+    stage.write([Actor("app", 0.1, more={"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}})])
+    stage.wait(lambda: container(stage, "app").get("restartCount", 0) >= 1, "it is started again")
+
+    assert ("FailedPostStartHook", "PostStartHook failed") in events(stage)
+
+
+def test_what_a_container_sees(stage: Stage) -> None:
+    """VOL, ENV, NET, TMS: variables, files, names, and its last words."""
+    sources = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf}
+data: {mode: fast, motd: hello}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: hidden}
+stringData: {word: sesame}
+"""
+    (stage.kepd.manifests / "sources.yaml").write_text(sources)
+    script = """
+echo "$MODE $WORD $POD $MIXED" > /out/env
+cat /conf/motd /hidden/word /facts/labels > /out/files; echo >> /out/files
+hostname > /out/name; grep play /etc/hosts > /out/hosts; id -u > /out/user
+echo data > /cache/kept; echo farewell > /dev/termination-log; exit 3
+"""
+    app = Actor("app", 0.1).container(stage.image, stage.out)
+    app["command"] = ["sh", "-c", script]
+    app["env"] = [
+        {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "conf", "key": "mode"}}},
+        {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "hidden", "key": "word"}}},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "MIXED", "value": "$(POD)-$$(POD)"},
+    ]
+    app["volumeMounts"] += [
+        {"name": "conf", "mountPath": "/conf"}, {"name": "hidden", "mountPath": "/hidden"},
+        {"name": "facts", "mountPath": "/facts"}, {"name": "cache", "mountPath": "/cache", "subPath": "a/b"},
+    ]  # fmt: skip
+    volumes = [
+        {"name": "out", "hostPath": {"path": str(stage.out), "type": "Directory"}},
+        {"name": "conf", "configMap": {"name": "conf"}},
+        {"name": "hidden", "secret": {"secretName": "hidden"}},
+        {"name": "facts", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        {"name": "cache", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+    spec = {"restartPolicy": "Never", "volumes": volumes, "containers": [app]}
+    stage.out.chmod(0o777)
+    stage.write([], metadata={"labels": {"app": "play"}}, **spec)
+    stage.wait(lambda: (stage.pod() or {}).get("phase") == "Failed", "it ended")
+
+    def read(name: str) -> str:
+        return (stage.out / name).read_text().strip()
+
+    assert read("env") == "fast sesame play-n1 play-n1-$(POD)"
+    assert read("files") == 'hellosesameapp="play"'
+    assert (read("name"), read("user")) == ("play-n1", "0")
+    assert read("hosts").endswith("play-n1")
+    assert (
+        container(stage, "app")["message"] == "farewell\n".strip() or "farewell" in container(stage, "app")["message"]
+    )
+    assert "sesame" not in stage.kepd.log.read_text()
+    records = list((stage.kepd.folder / "state" / "pods" / "records").glob("*.json"))
+    assert all("sesame" not in path.read_text() for path in records)
+
+
+def test_a_missing_source_is_waited_for(stage: Stage) -> None:
+    """ENV-05."""
+    env = [
+        {"name": "NAME", "value": "app"},
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "a"}}},
+    ]
+    stage.write([Actor("app", 0.1, more={"env": env})])
+    stage.wait(lambda: container(stage, "app").get("reason") == "CreateContainerConfigError", "the reason")
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: late}\ndata: {a: b}\n"
+    (stage.kepd.manifests / "late.yaml").write_text(text)
+    stage.wait(lambda: stage.lines("app"), "it runs as soon as it can")
+
+
+def test_people_look_at_pods_and_end_them(stage: Stage) -> None:
+    """The picture of a pod that runs, and then of its end; logs, restart, delete."""
+    app = Actor(
+        "app",
+        0.2,
+        more={"command": ["sh", "-c", "trap 'exit 0' TERM; echo one; echo two; while true; do sleep 0.05; done"]},
+    )
+    stage.write([app], [Actor("net", 0.1)])
+    stage.wait(lambda: container(stage, "app").get("state") == "Running", "it runs")
+    ctl = stage.kepd.ctl
+    stage.wait(lambda: ctl("logs", "play").stdout == "one\ntwo\n", "its log")
+
+    assert ctl("logs", "play/app", "--tail", "1").stdout == "two\n"
+    assert "waits for: nothing" in ctl("explain", "pod", "play").stdout
+    assert "qosClass: BestEffort" in ctl("describe", "pod", "play-n1").stdout
+    text = ctl("timeline", "play").stdout
+    assert all(word in text for word in ("default/play-n1", "net", "app", "all started"))
+    kinds = {
+        bar["kind"] for row in json.loads(ctl("timeline", "play", "-o", "json").stdout)["rows"] for bar in row["bars"]
+    }
+    assert "running" in kinds
+    assert ctl("timeline", "play", "-o", "svg").stdout.startswith("<svg")
+
+    assert ctl("restart", "play/app").returncode == 0
+    stage.wait(lambda: container(stage, "app").get("restartCount") == 1, "restarted")
+    assert ctl("delete", "play", "--grace", "5").returncode == 0
+    stage.wait(lambda: stage.pod() is None, "gone")
+    assert not list(stage.kepd.manifests.iterdir())
+    assert ctl("delete", "play").returncode != 0
+
+
+def test_manifests_are_applied_and_bad_ones_refused(stage: Stage, tmp_path: Path) -> None:
+    good = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "applied"},
+        "spec": {"containers": [Actor("app", 0.1).container(stage.image, stage.out)],
+                 "volumes": [{"name": "out", "hostPath": {"path": str(stage.out)}}]},
+    }  # fmt: skip
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(good))
+    ctl = stage.kepd.ctl
+    assert ctl("apply", "-f", str(path), "--dry-run", "server").returncode == 0
+    assert not list(stage.kepd.manifests.iterdir())
+    assert ctl("apply", "-f", str(path)).returncode == 0
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    path.write_text(path.read_text().replace("Pod", "Pod\nspce: 1"))
+
+    refused = ctl("apply", "-f", str(path))
+    assert refused.returncode != 0
+    assert 'spce: not supported by this version; did you mean "spec"?' in refused.stderr
+
+
+def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, kepd: Kepd) -> None:
+    """NSD-02, NSD-03."""
+    other = Stage(kepd, stage.image, "low")
+    stage.begin([Actor("app", 0.3)], priority=100)
+    other.begin([Actor("app", 0.3)])
+    done = kepd.ctl("drain", "--timeout", "60")
+
+    assert done.stdout.splitlines() == ["pod/default/low-n1 ended", "pod/default/play-n1 ended"]
+    assert dict(other.lines("app"))["exit"] <= dict(stage.lines("app"))["term"]
+    assert [(pod["phase"], pod["status"]) for pod in kepd.json("get", "pods")["items"]] == [
+        ("Failed", "Terminated")
+    ] * 2
+
+
+@pytest.mark.parametrize("waits_for", ["created", "sandbox"])
+def test_kepd_dies_while_a_pod_starts(stage: Stage, waits_for: str) -> None:
+    """ADO-01: one instance of each, and all of them, whatever was under way."""
+    kepd = stage.kepd
+    stage.write([Actor("app", 0.1), Actor("web", 0.1)], [Actor("net", 0.1)])
+    seen = (
+        (lambda: container(stage, "net").get("id"))
+        if waits_for == "created"
+        else (lambda: (stage.pod() or {}).get("sandboxId"))
+    )
+    stage.wait(seen, waits_for)
+    kepd.end(signal.SIGKILL)
+    kepd.start("--planes", "pods").wait_ready()
+    stage.wait(lambda: all(stage.lines(name) for name in ("net", "app", "web")), "all run")
+
+    assert [len(stage.lines(name)) for name in ("net", "app", "web")] == [1, 1, 1]
