@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from agent.model.finding import printable
 from agent.model.pod import PodSpec
 from agent.pods.history import Moment
 from agent.pods.memory import ContainerMemory, Memory
@@ -40,8 +41,9 @@ def record_name(uid: str) -> str:
 
 
 def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
-    """For the disk."""
-    record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
+    """For the disk. A file name may hold what no text can."""
+    named = replace(pod, file=printable(pod.file))
+    record = Record(pod=named, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
     return msgspec.json.encode(record)
 
 
