@@ -32,7 +32,6 @@ class PodWishes:
     is_hook_at_turn: bool = False
     keystone: str = ""
     most_restarts: int | None = None
-    restart_window_s: float | None = None
     faults: tuple[tuple[str, str], ...] = ()
 
 
@@ -50,7 +49,6 @@ def read_wishes(annotations: Mapping[str, str], members: Sequence[Member]) -> Po
     if ring := cycle(linked):
         reader.faults.append((f"{PREFIX}depends-on", f"goes in a circle: {' → '.join(ring)}"))
         needs = {}
-    most, window_s = reader.restarts()
     return PodWishes(
         needs=needs,
         graces_s=graces_s,
@@ -59,8 +57,7 @@ def read_wishes(annotations: Mapping[str, str], members: Sequence[Member]) -> Po
         reserve_s=reader.duration("sidecar-reserve"),
         is_hook_at_turn=reader.text("prestop-at-turn", ("true", "false")) == "true",
         keystone=reader.text("keystone", names),
-        most_restarts=most,
-        restart_window_s=window_s,
+        most_restarts=reader.restarts(),
         faults=tuple(reader.faults),
     )
 
@@ -151,13 +148,16 @@ class _Reader:
             return Dependency(other, condition)
         return None
 
-    def restarts(self) -> tuple[int | None, float | None]:
-        """`N` or `N/DURATION`."""
+    def restarts(self) -> int | None:
+        """How many, for good (BEY-09)."""
         value = self._notes.get(f"{PREFIX}max-restarts")
         if value is None:
-            return None, None
+            return None
         number, _, window = value.partition("/")
         if not number.isdecimal():
-            self.faults.append((f"{PREFIX}max-restarts", f"{value!r} is no number of restarts, such as 5 or 5/10m"))
-            return None, None
-        return int(number), self._parsed(f"{PREFIX}max-restarts", window) if window else None
+            self.faults.append((f"{PREFIX}max-restarts", f"{value!r} is no number of restarts, such as 5"))
+            return None
+        if window:
+            self.faults.append((f"{PREFIX}max-restarts", "a window of time is not carried out by this version"))
+            return None
+        return int(number)

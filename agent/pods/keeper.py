@@ -16,19 +16,18 @@ from dataclasses import replace
 
 import structlog
 
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import Resources
+from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
 from agent.pods.environment import ConfigProblem
 from agent.pods.launching import Launcher
-from agent.pods.memory import Outcome
+from agent.pods.memory import Failing, Outcome
 from agent.pods.probing import Prober
 from agent.pods.record import record_name
 from agent.pods.run_state import PodRun, reason_of_error
 from agent.pods.seen import SeenPod, Stage
-from agent.pods.start import StartPlan, final_phase, note_progress, plan_start
+from agent.pods.start import final_phase, note_progress, plan_start
 from agent.pods.start_steps import BeginStop, EndContainer, Finish, Launch, MakeSandbox, RestartAll, Settle, StartStep
 from agent.pods.stop_state import Trigger, shortened
 from agent.pods.stopping import Stopper, outcome_of
@@ -66,7 +65,8 @@ class PodKeeper:
         """The manifest is this now: the same uid, maybe other content (MAN-11)."""
         run = self.run
         if pod != run.pod:
-            run.pod = pod
+            before, run.pod = run.pod, pod
+            self._resize(before)
             run.read_wishes()
             for name in run.memory.containers:
                 run.remember(name, lambda one: replace(one, reason="", message="", pause_s=0.0, retry_s=0.0))
@@ -314,15 +314,28 @@ class PodKeeper:
             left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
             run.seen = SeenPod(left, run.seen.instances)
 
-    def resources_changed(self, before: PodSpec) -> list[tuple[str, Resources]]:
-        """RSZ-01: containers whose resources differ from those of an earlier manifest."""
-        return [
-            (one.name, one.fields.resources)
-            for one in self.run.pod.containers
-            if one.name in before.by_name and before.by_name[one.name].fields.resources != one.fields.resources
-        ]
+    def _resize(self, before: PodSpec) -> None:
+        """RSZ-01: what may use other amounts now does so without a restart, unless its policy wants one."""
+        run = self.run
+        for one in run.pod.containers:
+            known, instance = before.by_name.get(one.name), run.seen.newest(one.name)
+            if known is None or instance is None or instance.stage is not Stage.RUNNING:
+                continue
+            if known.fields.resources == one.fields.resources:
+                continue
+            if any(policy.restart_policy == "RestartContainer" for policy in one.fields.resize_policy):
+                text = f"Container {one.name} resize requires restart"
+                failing = Failing(instance=instance.id, cause="resize", message=text)
+                run.remember(one.name, lambda known, failing=failing: replace(known, failing=failing))  # type: ignore[misc]
+            else:
+                run.spawn(f"resize:{one.name}", self._resize_one(one, instance.id))
 
-    @property
-    def waits_for(self) -> StartPlan:
-        """For those who ask why."""
-        return self.run.plan
+    async def _resize_one(self, container: ContainerSpec, instance_id: str) -> None:
+        run = self.run
+        run.tell("ResizeStarted", "Container resources are changed in place", container.name)
+        try:
+            await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(container))
+        except FAILURES as error:
+            run.tell("ResizeError", reason_of_error(error), container.name, is_warning=True)
+            return
+        run.tell("ResizeCompleted", "Container resources have been changed", container.name)

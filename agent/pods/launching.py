@@ -74,6 +74,10 @@ class Launcher:
         """Volumes, as their sources are now."""
         await self._setup.prepare()
 
+    def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
+        """What a container may use, as the runtime wants it."""
+        return self._setup.resources_of(container)
+
     async def make_sandbox(self, step: MakeSandbox) -> None:
         """SBX-02, STA-01."""
         run, around = self._run, self._around

@@ -41,9 +41,10 @@ def record_name(uid: str) -> str:
 
 
 def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
-    """For the disk. A file name may hold what no text can."""
-    named = replace(pod, file=printable(pod.file))
-    record = Record(pod=named, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
+    """For the disk."""
+    # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
+    pod = replace(pod, file=printable(pod.file), source=printable(pod.source))
+    record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
     return msgspec.json.encode(record)
 
 

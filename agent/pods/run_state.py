@@ -256,12 +256,12 @@ class PodRun:
         A stop under way need not survive a power cut: nothing that it is about would.
         """
         memory = self.memory
-        content = encode_record(self.pod, memory, self.history.moments, self.around.settings().facts.boot_id)
         try:
+            content = encode_record(self.pod, memory, self.history.moments, self.around.settings().facts.boot_id)
             is_durable = memory.stop is None and not memory.ends
             await self.around.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
             self.saved_memory = memory
-        except OSError as error:
+        except (OSError, ValueError) as error:
             log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
 
     @property

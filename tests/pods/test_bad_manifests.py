@@ -146,7 +146,13 @@ def test_all_faults_of_a_manifest_are_told_together() -> None:
         ("dnsPolicy: None", ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]),
         (
             "hostUsers: false, hostNetwork: true, hostPID: true, hostIPC: true",
-            [f"spec.{name}: Forbidden: when `hostUsers` is false" for name in ("hostNetwork", "HostPID", "HostIPC")],
+            [
+                *(
+                    f"spec.{name}: Forbidden: when `hostUsers` is false"
+                    for name in ("hostNetwork", "HostPID", "HostIPC")
+                ),
+                "spec.hostUsers: Forbidden: user namespaces are not carried out by this version",
+            ],
         ),
         (
             "hostPID: true, shareProcessNamespace: true",
