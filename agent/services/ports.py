@@ -9,10 +9,13 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from typing import Protocol
 
 from agent.model.flow import Flow
+from agent.model.iptables_rules import Change
+from agent.model.iptables_rules import Content as ChainContent
+from agent.model.iptables_rules import Table as ChainTable
 from agent.model.nft_table import Batch, Family, TableState
 from agent.model.service import Protocol as ServiceProtocol
 
-__all__ = ["Clock", "Flows", "RuleTable"]
+__all__ = ["ChainTables", "Clock", "Flows", "RuleTable"]
 
 
 class RuleTable(Protocol):
@@ -38,6 +41,28 @@ class RuleTable(Protocol):
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters."""
+
+
+class ChainTables(Protocol):
+    """The iptables tables of one family. Failures are those of agent/model/nft_error.py and iptables_error.py."""
+
+    async def check(self) -> None:
+        """Whether this node can have rules there at all."""
+
+    async def rivals(self) -> Sequence[str]:
+        """What else programs Services here, as far as its chains show."""
+
+    async def read(self) -> ChainContent:
+        """What is there, chains of others included."""
+
+    async def apply(self, change: Change) -> None:
+        """Table by table: each all of it or nothing, and nothing in those after a refused one."""
+
+    async def missing_canaries(self) -> Sequence[ChainTable]:
+        """Tables that somebody flushed."""
+
+    async def allow_loopback(self) -> None:
+        """Let the kernel lead loopback addresses elsewhere."""
 
 
 class Flows(Protocol):

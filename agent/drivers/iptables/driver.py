@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iptables rules of one family, in the network namespace of whoever starts us.
+
+Owns: which variant of the programs is used, one reading of all tables, one restore for a change. A restore of one table
+is all or nothing; of several tables those before the refused one stay.
+Never: decides what should be there. Works on tables by the programs alone, never by libiptc (design.md).
+Source of behaviour: IP-5, IP-7, IP-8, IP-10, IP-11.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from agent.drivers.iptables.program import Program
+from agent.drivers.iptables.text import parse_save, restore_text
+from agent.drivers.iptables.variant import choose, look
+from agent.model.iptables_rules import CANARY, OWNER, TABLES, Change, Content, Table, Variant
+from agent.model.nft_table import Family
+
+__all__ = ["IptablesTables"]
+
+log = structlog.get_logger(plane="services")
+
+_WAIT_S = 5
+_DEADLINE_S = 30.0
+# The slowest seen, with the nft variant and every rule in a chain of its own, twice over.
+_S_PER_LINE = 0.02
+_NAMES = {"IPv4": "iptables", "IPv6": "ip6tables"}
+_IN_USE = {"IPv4": Path("/proc/net/ip_tables_names"), "IPv6": Path("/proc/net/ip6_tables_names")}
+_LOOPBACK = Path("/proc/sys/net/ipv4/conf/all/route_localnet")
+_RIVALS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
+
+
+def _legacy_tables(family: Family) -> str:
+    return _IN_USE[family].read_text() if _IN_USE[family].exists() else ""
+
+
+def _set_loopback(text: str) -> None:
+    if _LOOPBACK.read_text().strip() != text:
+        _LOOPBACK.write_text(f"{text}\n")
+
+
+class IptablesTables:
+    """One family. Tests hand in where the programs run and what they need of the host."""
+
+    def __init__(
+        self,
+        family: Family,
+        *,
+        prefix: Sequence[str] = (),
+        variant: Variant | None = None,
+        legacy_tables: Callable[[Family], str] = _legacy_tables,
+        set_loopback: Callable[[str], None] = _set_loopback,
+        deadline_s: float = _DEADLINE_S,
+    ) -> None:
+        self.family: Family = family
+        self.variant = variant
+        self._program = Program(prefix, deadline_s)
+        self._legacy_tables = legacy_tables
+        self._set_loopback = set_loopback
+
+    async def check(self) -> None:
+        """Which variant there is; raises what is wrong in one line."""
+        if self.variant is None:
+            seen = await look(self._program, lambda: self._legacy_tables("IPv4") + self._legacy_tables("IPv6"))
+            self.variant = choose(seen)
+            both = seen.has_rules("legacy") and seen.has_rules("nft")
+            log.info("iptables_variant_chosen", family=self.family, variant=self.variant, both_have_rules=both, v=0)
+            if both:
+                effect = "rules of both apply to every packet; remove those of the one that is not used"
+                log.warning("iptables_variants_mixed", family=self.family, effect=effect)
+        await self._program.run(self._name("-restore"), "--version")
+
+    def _name(self, suffix: str = "") -> str:
+        return f"{_NAMES[self.family]}-{self.variant or 'nft'}{suffix}"
+
+    async def rivals(self) -> Sequence[str]:
+        """Chains of other programs for Services (DS-14). Ours have the same names, and a mark beside them."""
+        return [
+            f"chain {chain} of {_RIVALS[chain]} in table {table} of {self._name()}"
+            for table, chains in (await self.read()).items()
+            for chain in chains
+            if chain in _RIVALS and OWNER not in chains
+        ]
+
+    async def read(self) -> Content:
+        """All that is there, others' chains included."""
+        texts = [await self._program.run(self._name("-save"), "-t", table) for table in self._readable()]
+        return await asyncio.to_thread(parse_save, "".join(texts))
+
+    def _readable(self) -> Sequence[Table]:
+        """To ask for a legacy table creates it, so one that is not in use is empty instead (IP-11)."""
+        if self.variant != "legacy":
+            return TABLES
+        in_use = self._legacy_tables(self.family).split()
+        return [table for table in TABLES if table in in_use]
+
+    async def apply(self, change: Change) -> None:
+        """One restore."""
+        text = restore_text(change)
+        if not text:
+            return
+        argv = (self._name("-restore"), "-w", str(_WAIT_S), "--noflush", "--counters")
+        await self._program.run(*argv, text=text, more_s=_WAIT_S + _S_PER_LINE * text.count("\n"))
+
+    async def missing_canaries(self) -> Sequence[Table]:
+        """Tables from which the canary is gone: somebody flushed them (IP-8)."""
+        argv = (self._name(), "-w", str(_WAIT_S), "-t")
+        readable = self._readable()
+        return [
+            table
+            for table in TABLES
+            if table not in readable or not await self._program.succeeds(*argv, table, "-S", CANARY)
+        ]
+
+    async def allow_loopback(self) -> None:
+        """Node ports on 127.0.0.0/8 (TY-20); the guard against strangers is in the rules."""
+        await asyncio.to_thread(self._set_loopback, "1")

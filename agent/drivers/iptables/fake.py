@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iptables in memory, refusing what the real one refuses.
+
+Owns: the tables of one kernel and the drivers that share them.
+Never: judges rules beyond what the contract suite shows of the real programs: jumps to chains that are not there,
+chains removed while in use, names that are too long, extensions that the test takes away.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from agent.model.iptables_error import ExtensionMissing
+from agent.model.iptables_rules import CANARY, OWNER, TABLES, Chains, Change, Content, Table, as_saved
+from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_table import Family
+
+__all__ = ["FakeIptables", "FakeTables"]
+
+_MOST_NAME = 28
+_BUILT_IN: dict[Table, tuple[str, ...]] = {
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
+}
+_TARGETS = ("ACCEPT", "DROP", "RETURN", "REJECT", "DNAT", "MASQUERADE", "MARK")
+
+
+@dataclass
+class FakeTables:
+    """One kernel. `failures` are raised by the next applies, in their order."""
+
+    content: dict[Family, Content] = field(default_factory=dict)
+    failures: list[NftFailed] = field(default_factory=list)
+    without: set[str] = field(default_factory=set)
+    """Extensions that this kernel does not have."""
+    changes: list[Change] = field(default_factory=list)
+    is_loopback_allowed: bool = False
+
+    def of(self, family: Family) -> Content:
+        """Changeable, for tests that act as somebody else."""
+        return self.content.setdefault(family, {table: dict.fromkeys(_BUILT_IN[table], ()) for table in TABLES})
+
+    def flush_by_others(self, family: Family, table: Table) -> None:
+        """All rules and chains of one table."""
+        self.of(family)[table] = dict.fromkeys(_BUILT_IN[table], ())
+
+
+class FakeIptables:
+    """The driver's shape."""
+
+    def __init__(self, family: Family, kernel: FakeTables | None = None) -> None:
+        self.family: Family = family
+        self.kernel = kernel or FakeTables()
+
+    async def check(self) -> None:
+        return
+
+    async def rivals(self) -> Sequence[str]:
+        found = self.kernel.of(self.family)
+        return [
+            f"chain KUBE-SERVICES of kube-proxy in table {table} of fake"
+            for table, chains in found.items()
+            if "KUBE-SERVICES" in chains and OWNER not in chains
+        ]
+
+    async def read(self) -> Content:
+        return {table: dict(chains) for table, chains in self.kernel.of(self.family).items()}
+
+    async def apply(self, change: Change) -> None:
+        if self.kernel.failures:
+            raise self.kernel.failures.pop(0)
+        content = self.kernel.of(self.family)
+        self.kernel.changes.append(change)
+        for table in TABLES:
+            # A table is changed whole or not at all; those before it stay changed.
+            content[table] = _Applied(content[table], self.kernel.without).after(change, table)
+
+    async def missing_canaries(self) -> Sequence[Table]:
+        return [table for table in TABLES if CANARY not in self.kernel.of(self.family)[table]]
+
+    async def allow_loopback(self) -> None:
+        self.kernel.is_loopback_allowed = True
+
+
+class _Applied:
+    """One table while a change is made."""
+
+    def __init__(self, chains: Chains, without: set[str]) -> None:
+        self._chains = dict(chains)
+        self._without = without
+
+    def after(self, change: Change, table: Table) -> Chains:
+        written, gone = change.chains.get(table, {}), change.gone.get(table, ())
+        for name in (*change.kept.get(table, ()), *written, *gone):
+            if len(name) > _MOST_NAME:
+                raise Refused(f"fake: chain name `{name}' too long (must be under 29 chars)")
+            self._chains[name] = ()
+        for name, rule in change.deletes.get(table, ()):
+            self._delete(name, as_saved(rule))
+        for name, rules in written.items():
+            self._chains[name] = tuple(self._checked(rule) for rule in rules)
+        for name, rule in change.last.get(table, ()):
+            self._chains[name] = (*self._chains.get(name, ()), self._checked(rule))
+        for name, rule in reversed(change.first.get(table, ())):
+            self._chains[name] = (self._checked(rule), *self._chains.get(name, ()))
+        for name in gone:
+            if any(rule.endswith(f"-j {name}") for rules in self._chains.values() for rule in rules):
+                raise Refused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}")
+            del self._chains[name]
+        return self._chains
+
+    def _delete(self, chain: str, rule: str) -> None:
+        rules = list(self._chains.get(chain, ()))
+        if rule not in rules:
+            raise Refused(f"fake: Bad rule (does a matching rule exist in that chain?): {chain} {rule}")
+        rules.remove(rule)
+        self._chains[chain] = tuple(rules)
+
+    def _checked(self, rule: str) -> str:
+        words = rule.split()
+        for option, name in pairwise(words):
+            if option in ("-m", "-j") and name in self._without:
+                raise ExtensionMissing(f"fake: Couldn't load {name}", line=rule)
+        target = words[words.index("-j") + 1] if "-j" in words else ""
+        if target and target not in _TARGETS and target not in self._chains:
+            raise Refused(f"fake: Couldn't load target `{target}':No such file or directory")
+        return as_saved(rule)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iptables programs: argument list and text in, text or a failure out.
+
+Owns: the child process with its deadline, and what its exit codes and messages mean.
+Never: goes through a shell, or makes the text.
+Source of behaviour: IP-10.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from agent.model.iptables_error import ExtensionMissing, LockHeld
+from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, Refused
+
+__all__ = ["Program", "failure"]
+
+_MOST_ERROR_CHARACTERS = 400
+_RESOURCE_PROBLEM = 4
+_LINE = re.compile(r"line:? (\d+)")
+_MISSING = ("Couldn't load", "missing kernel module", "unknown option", "No such file or directory): rule in chain")
+
+
+class Program:
+    """Where the programs are and how long one may take. `prefix` runs them elsewhere, `nsenter …` for instance."""
+
+    def __init__(self, prefix: Sequence[str] = (), deadline_s: float = 30.0) -> None:
+        self._prefix = tuple(prefix)
+        self._deadline_s = deadline_s
+
+    async def run(self, *argv: str, text: str = "", more_s: float = 0.0) -> str:
+        """Its output. `more_s` is for input that takes its time."""
+        code, output, errors = await self._child((*self._prefix, *argv), text, self._deadline_s + more_s)
+        if code:
+            raise failure(argv[0], code, errors or output, text)
+        return output
+
+    async def succeeds(self, *argv: str) -> bool:
+        """Whether what it looks for is there: code 1 is no, anything else is a failure (IP-10)."""
+        code, _, errors = await self._child((*self._prefix, *argv), "", self._deadline_s)
+        if code > 1:
+            raise failure(argv[0], code, errors, "")
+        return not code
+
+    @staticmethod
+    async def _child(argv: Sequence[str], text: str, deadline_s: float) -> tuple[int, str, str]:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            child = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        except FileNotFoundError as error:
+            raise _missing(argv[0]) from error
+        except PermissionError as error:
+            raise NotPermitted(f"{argv[0]} cannot be run: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(deadline_s):
+                output, errors = await child.communicate(text.encode())
+        except TimeoutError as error:
+            what = f"{argv[0]} gave no answer in {deadline_s:g} s and was ended; the rules are read again"
+            raise OutcomeUnknown(what) from error
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+        return child.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def failure(program: str, code: int, errors: str, text: str) -> NftFailed:
+    """In terms a sync can act on."""
+    told = " ".join(errors.split())[:_MOST_ERROR_CHARACTERS] or f"code {code} without a message"
+    if "No such file or directory" in errors and (code == 127 or "failed to execute" in errors):
+        return _missing(program)
+    if "xtables lock" in errors:
+        return LockHeld(f"{program}: another program holds the lock of iptables: {told}; it is tried again")
+    if "Permission denied" in errors or "Operation not permitted" in errors or "you must be root" in errors:
+        right = "CAP_NET_ADMIN" + (", and CAP_NET_RAW for the legacy variant" if "legacy" in program else "")
+        return NotPermitted(f"{program} may not change rules: {told}; right is {right}")
+    if code == _RESOURCE_PROBLEM and not _LINE.search(errors):
+        return NftFailed(f"{program}: the kernel was busy: {told}; it is tried again")
+    line = _line_of(errors, text)
+    at = f" at {line!r}" if line else ""
+    if any(one in errors for one in _MISSING):
+        return ExtensionMissing(f"{program}: a match or target is missing{at}: {told}", line=line)
+    return Refused(f"{program} refused the rules{at}: {told}")
+
+
+def _line_of(errors: str, text: str) -> str:
+    """The line of the input that was refused: its comment says whose it is."""
+    found = _LINE.search(errors)
+    lines = text.splitlines()
+    return lines[int(found[1]) - 1] if found is not None and 0 < int(found[1]) <= len(lines) else ""
+
+
+def _missing(program: str) -> NftMissing:
+    return NftMissing(
+        f"there is no program {program!r}: install the package iptables, or set services.backend: nftables"
+    )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of iptables-restore and the output of iptables-save.
+
+Owns: both forms. Never: runs a program, or knows which rules there should be.
+Source of behaviour: IP-3, IP-5.
+"""
+
+from agent.model.iptables_rules import TABLES, Change, Content, Table, as_saved
+
+__all__ = ["parse_save", "restore_text"]
+
+
+def restore_text(change: Change) -> str:
+    """One input for all tables that change. A chain is emptied by naming it, and can be removed once it is empty."""
+    return "".join(_table_text(change, table) for table in TABLES)
+
+
+def _table_text(change: Change, table: Table) -> str:
+    chains, gone = change.chains.get(table, {}), change.gone.get(table, ())
+    lines = [f":{name} - [0:0]" for name in (*change.kept.get(table, ()), *chains, *gone)]
+    lines += [f"-D {chain} {rule}" for chain, rule in change.deletes.get(table, ())]
+    lines += [f"-A {name} {rule}" for name, rules in chains.items() for rule in rules]
+    lines += [f"-A {name} {rule}" for name, rule in change.last.get(table, ())]
+    # Each goes before all that is there, so the one that is to be first comes last.
+    lines += [f"-I {name} {rule}" for name, rule in reversed(change.first.get(table, ()))]
+    lines += [f"-X {name}" for name in gone]
+    return "\n".join((f"*{table}", *lines, "COMMIT", "")) if lines else ""
+
+
+def parse_save(text: str) -> Content:
+    """Table → chain → rules. Tables that we have nothing to do with are left out."""
+    content: Content = {}
+    rules: dict[str, list[str]] = {}
+    table: Table | None = None
+    for line in text.splitlines():
+        match line[:1]:
+            case "*":
+                found = [one for one in TABLES if one == line[1:].strip()]
+                table, rules = (found[0] if found else None), {}
+            case ":":
+                rules[line[1:].split(" ", 1)[0]] = []
+            case "-" if line.startswith("-A "):
+                _, chain, *rest = line.split(" ", 2)
+                rules.setdefault(chain, []).append(as_saved(rest[0]) if rest else "")
+            case "C" if table is not None:
+                content[table] = {name: tuple(lines) for name, lines in rules.items()}
+    return content

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the two kinds of iptables this node uses.
+
+Owns: the decision and the readings it needs. Never: asks for a legacy table that is not in use: asking creates it.
+Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/iptables/detect.go.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agent.drivers.iptables.program import Program
+from agent.model.iptables_rules import HINT, Variant
+from agent.model.nft_error import NftFailed, NftMissing
+
+__all__ = ["Seen", "choose", "look"]
+
+_SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Outputs of iptables-save and ip6tables-save of each variant; "" where there is none."""
+
+    texts: Mapping[Variant, str]
+
+    def has_sign(self, variant: Variant) -> bool:
+        """Whether the kubelet, or we, said that it is this one."""
+        return any(sign in self.texts.get(variant, "") for sign in _SIGNS)
+
+    def has_rules(self, variant: Variant) -> bool:
+        """Whether anybody uses it."""
+        return any(line.startswith("-A") for line in self.texts.get(variant, "").splitlines())
+
+
+def choose(seen: Seen) -> Variant:
+    """IP-11."""
+    if seen.has_sign("nft"):
+        return "nft"
+    if seen.has_sign("legacy"):
+        return "legacy"
+    return "legacy" if seen.has_rules("legacy") and not seen.has_rules("nft") else "nft"
+
+
+async def look(program: Program, legacy_tables: Callable[[], str]) -> Seen:
+    """`legacy_tables` is what /proc/net says is in use; where it says nothing, legacy is not asked."""
+    texts: dict[Variant, str] = {}
+    variants: tuple[Variant, ...] = ("nft", "legacy") if legacy_tables().strip() else ("nft",)
+    failed: NftFailed | None = None
+    for variant in variants:
+        texts[variant] = ""
+        for name in ("iptables", "ip6tables"):
+            try:
+                texts[variant] += await program.run(f"{name}-{variant}-save")
+            except NftMissing as error:
+                failed = error
+    if failed is not None and not any(texts.values()):
+        with suppress(NftFailed):
+            await program.run("iptables-nft", "--version")
+            return Seen(texts)
+        raise failed
+    return Seen(texts)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How work on iptables fails, beyond what it has in common with nftables.
+
+Owns: the failures that only iptables has. Each is one of agent/model/nft_error.py too, whose classes tell a sync what
+to do: read again, set a Service aside, give up the right.
+Never: knows the program; the driver translates.
+"""
+
+from agent.model.nft_error import NftFailed, Refused
+
+__all__ = ["ExtensionMissing", "LockHeld"]
+
+
+class LockHeld(NftFailed):
+    """Another program held the lock of iptables for longer than we may wait (IP-10)."""
+
+
+class ExtensionMissing(Refused):
+    """A match or target that the program or the kernel does not have. `line` is the rule that wanted it."""
+
+    def __init__(self, reason: str, *, line: str = "") -> None:
+        super().__init__(reason)
+        self.line = line

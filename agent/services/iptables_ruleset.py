@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as iptables rules: the last step of a family's sync where iptables programs the kernel.
+
+Owns: the mirror of what was written; taking back what was written of a change that was refused half-way; looking from
+time to time whether the rules are still there.
+Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
+Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from agent.model.iptables_rules import TABLES, Content, is_ours
+from agent.model.nft_error import NftFailed, Refused
+from agent.services.iptables_frame import rule_settings
+from agent.services.iptables_mirror import IptablesMirror, StagedChange, difference
+from agent.services.node_state import FamilyFacts
+from agent.services.ports import ChainTables, Clock
+from agent.services.ruleset import Plans, ServiceOf
+
+__all__ = ["IptablesRuleset"]
+
+MOST_ENDPOINTS_COMPARED = 1000
+"""With more it costs seconds to read everything, so between full syncs only the canaries are looked at."""
+MOST_TOLD = 3
+CANARY_STEPS, CANARY_STEP_S = 50, 0.1
+
+
+class IptablesRuleset:
+    """One family. `period_s` is how often to look for what others did (`services.syncPeriod`)."""
+
+    def __init__(self, tables: ChainTables, *, clock: Clock, period_s: Callable[[], float] = lambda: 30.0) -> None:
+        self.tables = tables
+        self.mirror = IptablesMirror()
+        self._clock = clock
+        self._period_s = period_s
+        self._found: Content | None = None
+        self._lock = asyncio.Lock()
+        """Around everything that writes, so that nobody compares with rules on their way."""
+
+    def __len__(self) -> int:
+        return len(self.mirror)
+
+    async def check(self) -> None:
+        """Whether this node can have them at all."""
+        await self.tables.check()
+
+    async def rivals(self) -> Sequence[str]:
+        """What else programs Services here."""
+        return await self.tables.rivals()
+
+    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:  # noqa: ARG002
+        """Read what there is. The fixed chains are written with the rest, in one go."""
+        found = await self.tables.read()
+        if not is_wanted and not any(_is_standing(found)):
+            return False
+        self._found = found
+        return True
+
+    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+        """The difference between what `stand` found and these plans on top of all others."""
+        found = self._found
+        if found is None:
+            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+        settings = rule_settings(facts)
+        async with self._lock:
+            staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+            change = await asyncio.to_thread(self.mirror.repair, found, staged)
+            try:
+                await self.tables.apply(change)
+            finally:
+                self._found = None
+            self.mirror.commit(staged)
+            if settings.has_loopback_node_ports:
+                await self.tables.allow_loopback()
+        return change.size
+
+    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+        """Only chains whose text changes."""
+        settings = rule_settings(facts) if facts is not None else self.mirror.settings
+        if settings is None:
+            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+        async with self._lock:
+            staged = self.mirror.stage(plans, service_of, settings)
+            if staged.change:
+                await self._apply(staged)
+            self.mirror.commit(staged)
+        return staged.change.size
+
+    async def _apply(self, staged: StagedChange) -> None:
+        try:
+            await self.tables.apply(staged.change)
+        except Refused:
+            # The tables before the refused one have it already, and others must not wait for a full sync because of it.
+            try:
+                await self.tables.apply(staged.opposite)
+            except Refused as error:
+                raise NftFailed(f"what was written of a refused change cannot be taken back: {error}") from error
+            raise
+
+    def forget(self) -> None:
+        """What was read may go."""
+        self._found = None
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        """Looks, as iptables tells nobody (IP-8). Beyond kube-proxy's: at all three tables, and at single rules."""
+        while True:
+            await self._clock.sleep(self._period_s())
+            sentence = await self._look()
+            if sentence:
+                yield sentence
+
+    async def _look(self) -> str:
+        if self.mirror.settings is None:
+            return ""
+        missing = await self.tables.missing_canaries()
+        if missing:
+            await self._until_all_gone(len(missing))
+            return f"somebody flushed the tables {', '.join(missing)}"
+        if self.mirror.endpoints > MOST_ENDPOINTS_COMPARED:
+            return ""
+        async with self._lock:
+            have, want = await self.tables.read(), self.mirror.content()
+            change = difference(have, want, self.mirror.settings)
+        changed = [name for chains in change.chains.values() for name in chains]
+        changed += [f"a jump in {chain}" for rules in change.first.values() for chain, _ in rules]
+        changed += [name for names in change.gone.values() for name in names]
+        more = f" and {len(changed) - MOST_TOLD} more" if len(changed) > MOST_TOLD else ""
+        return f"somebody changed {', '.join(changed[:MOST_TOLD])}{more}" if changed else ""
+
+    async def _until_all_gone(self, missing: int) -> None:
+        """Whoever flushes table after table is let finish."""
+        for _ in range(CANARY_STEPS):
+            if missing == len(TABLES):
+                return
+            await self._clock.sleep(CANARY_STEP_S)
+            missing = len(await self.tables.missing_canaries())
+
+
+def _is_standing(found: Content) -> list[str]:
+    return [chain for chains in found.values() for chain in chains if is_ours(chain)]

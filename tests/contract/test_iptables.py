@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One suite for the fake tables, for iptables-nft and for iptables-legacy: what the services plane may rely on."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.iptables.driver import IptablesTables
+from agent.drivers.iptables.fake import FakeIptables, FakeTables
+from agent.model.iptables_error import ExtensionMissing
+from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved
+from agent.model.nft_error import Refused
+from agent.model.nft_table import Family
+from agent.services.iptables_frame import JUMPS
+from agent.services.iptables_mirror import IptablesMirror, difference, removal
+from tests.lab.namespace import Namespace
+from tests.services.iptables_cases import all_kinds, settings_for
+
+NAMES_PATH = {
+    "IPv4": Path("/proc/thread-self/net/ip_tables_names"),
+    "IPv6": Path("/proc/thread-self/net/ip6_tables_names"),
+}
+
+
+@dataclass
+class Subject:
+    """Tables under test, and somebody else who flushes them."""
+
+    family: Family
+    tables: Any
+    flush: Callable[[str], None]
+
+
+@pytest.fixture(params=["IPv4", "IPv6"])
+def family(request: pytest.FixtureRequest) -> Family:
+    return request.param  # type: ignore[no-any-return]
+
+
+def legacy_names(node: Namespace, family: Family) -> str:
+    return node.call(lambda: NAMES_PATH[family].read_text() if NAMES_PATH[family].exists() else "")
+
+
+def real(family: Family, variant: Variant, node: Namespace) -> Subject:
+    tables = IptablesTables(
+        family,
+        prefix=node.command(),
+        variant=variant,
+        legacy_tables=lambda of: legacy_names(node, of),
+        set_loopback=lambda text: node.set("net.ipv4.conf.all.route_localnet", text),
+    )
+    program = f"{'iptables' if family == 'IPv4' else 'ip6tables'}-{variant}"
+
+    def flush(table: str) -> None:
+        node.run(program, "-t", table, "-F")
+        node.run(program, "-t", table, "-X")
+
+    return Subject(family, tables, flush)
+
+
+@pytest.fixture(
+    params=["fake", pytest.param("nft", marks=pytest.mark.node), pytest.param("legacy", marks=pytest.mark.node)]
+)
+def subject(request: pytest.FixtureRequest, family: Family) -> Iterator[Subject]:
+    if request.param == "fake":
+        kernel = FakeTables()
+        yield Subject(family, FakeIptables(family, kernel), lambda table: kernel.flush_by_others(family, table))
+        return
+    if request.param == "legacy" and not NAMES_PATH[family].exists():
+        pytest.skip("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+    with Namespace() as node:
+        yield real(family, request.param, node)
+
+
+def staged(family: Family) -> tuple[IptablesMirror, Any]:
+    mirror = IptablesMirror()
+    plans, service_of = all_kinds(family)
+    return mirror, mirror.stage(plans, service_of, settings_for(family))
+
+
+def ours(content: Content) -> Content:
+    return {table: {name: rules for name, rules in chains.items() if "-" in name} for table, chains in content.items()}
+
+
+async def test_what_is_written_is_read_back_word_for_word(subject: Subject) -> None:
+    """IP-3: so a full sync writes only what somebody changed."""
+    mirror, first = staged(subject.family)
+    await subject.tables.check()
+    change = mirror.repair(await subject.tables.read(), first)
+    await subject.tables.apply(change)
+    mirror.commit(first)
+    found = await subject.tables.read()
+    wanted = {
+        table: {name: tuple(map(as_saved, rules)) for name, rules in chains.items()}
+        for table, chains in mirror.content().items()
+    }
+
+    for table, chains in wanted.items():
+        assert chains == {name: rules for name, rules in found[table].items() if name in chains}
+    again = difference(found, mirror.content(), settings_for(subject.family))
+    assert not again, again
+
+
+async def test_jumps_stand_before_the_rules_of_others_in_their_order(subject: Subject) -> None:
+    """IP-7."""
+    mirror, first = staged(subject.family)
+    await subject.tables.apply(Change(last={"filter": [("INPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
+    await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
+    found = await subject.tables.read()
+    expected = [as_saved(rule) for chain, rule in JUMPS["filter"] if chain == "INPUT"]
+
+    inputs = [rule for rule in found["filter"]["INPUT"] if "KUBE-FIREWALL" not in rule]
+    assert inputs == [*expected, "-p tcp -m tcp --dport 7 -j ACCEPT"]
+
+
+async def test_a_refused_table_is_left_as_it_was(subject: Subject) -> None:
+    """IP-5: and those before it are changed, which the ruleset takes back."""
+    good = Change({"filter": {OWNER: ()}, "nat": {"KUBE-SVC-A": ("-j RETURN",), CANARY: ()}})
+    await subject.tables.apply(good)
+    with pytest.raises(Refused):
+        await subject.tables.apply(
+            Change({"filter": {CANARY: ()}, "nat": {"KUBE-SVC-A": ("-j KUBE-SEP-MISSING",), "KUBE-SVC-B": ()}})
+        )
+    found = await subject.tables.read()
+
+    assert found["nat"]["KUBE-SVC-A"] == ("-j RETURN",)
+    assert "KUBE-SVC-B" not in found["nat"]
+
+
+async def test_a_chain_goes_with_what_led_to_it(subject: Subject) -> None:
+    """IP-5: emptied and removed in the input that rewrites the chain with the jump."""
+    before = Change({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-A", "-j KUBE-SEP-B"), "KUBE-SEP-A": (), "KUBE-SEP-B": ()}})
+    await subject.tables.apply(before)
+    with pytest.raises(Refused):
+        await subject.tables.apply(Change(gone={"nat": ["KUBE-SEP-A"]}))
+    await subject.tables.apply(Change({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-B",)}}, gone={"nat": ["KUBE-SEP-A"]}))
+    found = await subject.tables.read()
+
+    assert found["nat"]["KUBE-SVC-A"] == ("-j KUBE-SEP-B",)
+    assert "KUBE-SEP-A" not in found["nat"]
+
+
+async def test_a_name_that_is_too_long_is_refused(subject: Subject) -> None:
+    """IP-1."""
+    with pytest.raises(Refused):
+        await subject.tables.apply(Change({"nat": {"KUBE-SVC-" + "A" * 20: ()}}))
+
+
+async def test_an_unknown_match_is_named_with_its_rule(subject: Subject) -> None:
+    if isinstance(subject.tables, FakeIptables):
+        subject.tables.kernel.without.add("unheard")
+    rule = '-m comment --comment "shop/web:http" -m unheard --of it -j RETURN'
+    with pytest.raises(ExtensionMissing) as caught:
+        await subject.tables.apply(Change({"nat": {"KUBE-SVC-A": (rule,)}}))
+
+    assert "shop/web:http" in caught.value.line
+
+
+async def test_a_flushed_table_is_noticed(subject: Subject) -> None:
+    """IP-8: all three of them, beyond kube-proxy."""
+    mirror, first = staged(subject.family)
+    await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
+    assert await subject.tables.missing_canaries() == []
+    subject.flush("nat")
+
+    assert await subject.tables.missing_canaries() == ["nat"]
+
+
+async def test_removal_leaves_what_others_made(subject: Subject) -> None:
+    """IP-13."""
+    await subject.tables.apply(Change({"filter": {"MINE": ("-j RETURN",)}}, last={"filter": [("FORWARD", "-j MINE")]}))
+    mirror, first = staged(subject.family)
+    await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
+    await subject.tables.apply(removal(await subject.tables.read()))
+    found = await subject.tables.read()
+
+    left = {table: [name for name in chains if "-" in name] for table, chains in found.items()}
+    guard = ["KUBE-FIREWALL"] if subject.family == "IPv4" else []
+    assert left == {"mangle": ["KUBE-IPTABLES-HINT"], "filter": guard, "nat": []}
+    assert found["filter"]["FORWARD"] == ("-j MINE",)
+    assert not any(found["nat"].values())
+
+
+async def test_kube_proxys_chains_are_told_from_ours(subject: Subject) -> None:
+    """DS-14."""
+    assert list(await subject.tables.rivals()) == []
+    await subject.tables.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
+    assert len(await subject.tables.rivals()) == 1
+
+    await subject.tables.apply(Change({"nat": {OWNER: ()}}))
+    assert list(await subject.tables.rivals()) == []

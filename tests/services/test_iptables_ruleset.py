@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same sync on iptables: what is written, what is healed, and who stands alone."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.iptables.fake import FakeIptables, FakeTables
+from agent.model.iptables_error import LockHeld
+from agent.model.service import ServiceKey
+from agent.services.desired import Desired
+from agent.services.family_sync import FamilySync
+from agent.services.fold import Fold
+from agent.services.iptables_ruleset import IptablesRuleset
+from tests.services.iptables_cases import facts_for, put
+from tests.services.test_family_sync import Watcher
+
+
+class Bench:
+    """A family on a kernel in memory."""
+
+    def __init__(self, kernel: FakeTables | None = None, fold: Fold | None = None) -> None:
+        self.kernel, self.fold = kernel or FakeTables(), fold or Fold()
+        self.clock, self.watcher = FakeClock(), Watcher()
+        self.rules = IptablesRuleset(FakeIptables("IPv4", self.kernel), clock=self.clock)
+        facts = facts_for("IPv4")
+        desired = Desired("IPv4", facts.node, self.fold)
+        self.sync = FamilySync(desired, facts, self.rules, self.watcher, clock=self.clock)
+
+    def put(self, count: int) -> None:
+        for number in range(1, count + 1):
+            put(self.fold, "IPv4", f"s{number}", number)
+
+    def nat(self) -> dict[str, Any]:
+        return self.kernel.of("IPv4")["nat"]
+
+    def choices(self) -> int:
+        return sum(name.startswith("KUBE-SVC-") for name in self.nat())
+
+
+async def test_the_second_sync_and_the_one_after_a_restart_write_nothing() -> None:
+    """SY-13."""
+    bench = Bench()
+    bench.put(3)
+    await bench.sync.sync()
+    await bench.sync.sync()
+    again = Bench(bench.kernel, bench.fold)
+    again.sync.desired.changed.update(bench.fold.services)
+    await again.sync.sync()
+
+    assert bench.choices() == 3
+    assert bench.watcher.reports[1].elements == 0
+    assert [report.elements for report in again.watcher.reports] == [0]
+    assert bench.kernel.is_loopback_allowed
+
+
+async def test_a_node_without_services_gets_no_rules() -> None:
+    bench = Bench()
+    await bench.sync.sync()
+
+    assert bench.kernel.changes == []
+    assert bench.sync.is_synced
+
+
+async def test_one_change_writes_the_chains_that_it_changes() -> None:
+    """IP-5, and beyond: also a fixed chain only if its text changes."""
+    bench = Bench()
+    bench.put(20)
+    await bench.sync.sync()
+    put(bench.fold, "IPv4", "s7", 7, 3)
+    await bench.sync.sync()
+    change = bench.kernel.changes[-1]
+
+    assert sorted(name[:9] for name in change.chains["nat"]) == ["KUBE-SEP-", "KUBE-SVC-"]
+    assert not change.gone
+    assert not change.chains.get("filter")
+
+
+async def test_a_service_that_is_gone_takes_its_chains_along() -> None:
+    bench = Bench()
+    bench.put(2)
+    await bench.sync.sync()
+    bench.fold.drop_service(ServiceKey("shop", "s2"))
+    await bench.sync.sync()
+
+    assert bench.choices() == 1
+    assert sum(name.startswith("KUBE-SEP-") for name in bench.nat()) == 2
+
+
+async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
+    """SY-6: nothing of it stays behind, in no table."""
+    bench = Bench()
+    bench.kernel.without.add("recent")
+    bench.put(10)
+    put(bench.fold, "IPv4", "s4", 4, 2, sessionAffinity="ClientIP")
+    await bench.sync.sync()
+
+    assert bench.choices() == 9
+    assert bench.watcher.set_aside == [ServiceKey("shop", "s4")]
+    assert not bench.watcher.failures
+
+    put(bench.fold, "IPv4", "s5", 5, 0)
+    await bench.sync.sync()
+    put(bench.fold, "IPv4", "s5", 5, 2, sessionAffinity="ClientIP")
+    await bench.sync.sync()
+    refusals = bench.kernel.of("IPv4")["filter"]["KUBE-SERVICES"]
+    assert ["shop/s5" in rule for rule in refusals] == [True]
+    assert len(bench.watcher.failures) == 1
+
+    await bench.sync.sync()
+    assert bench.watcher.set_aside[-1] == ServiceKey("shop", "s5")
+
+
+async def test_a_lock_that_somebody_holds_is_told_and_waited_for() -> None:
+    """IP-10, SY-5."""
+    bench = Bench()
+    bench.put(2)
+    bench.kernel.failures.append(LockHeld("another program holds the lock"))
+    await bench.sync.sync()
+    assert bench.watcher.failures == ["another program holds the lock 0.2"]
+
+    await bench.sync.sync()
+    assert bench.choices() == 2
+
+
+async def noticed(bench: Bench) -> str:
+    """What the ruleset says when it looks next."""
+    async with aclosing(bench.rules.changes()) as sentences:
+        asked = asyncio.ensure_future(anext(sentences))
+        while not asked.done():
+            await bench.clock.advance(30.0)
+        sentence = await asked
+    bench.sync.disturbed(sentence)
+    await bench.sync.sync()
+    return sentence
+
+
+async def test_rules_that_somebody_changed_are_told_and_healed() -> None:
+    """IP-8, ASK-12."""
+    bench = Bench()
+    bench.put(2)
+    await bench.sync.sync()
+    nat = bench.nat()
+    before = dict(nat)
+    chain = next(name for name in nat if name.startswith("KUBE-SVC-"))
+    nat[chain] = nat[chain][:-1]
+    assert await noticed(bench) == f"somebody changed {chain}"
+    assert bench.nat() == before
+
+    bench.nat()["PREROUTING"] = ()
+    assert await noticed(bench) == "somebody changed a jump in PREROUTING"
+    assert bench.nat() == before
+
+    bench.kernel.flush_by_others("IPv4", "nat")
+    assert await noticed(bench) == "somebody flushed the tables nat"
+    assert bench.nat() == before
+    assert len(bench.watcher.repairs) == 3
+
+
+async def test_another_node_address_is_written_at_once() -> None:
+    """IN-19."""
+    bench = Bench()
+    put(bench.fold, "IPv4", "web", 1, type="NodePort", ports=[{"name": "h", "port": 80, "nodePort": 30080}])
+    bench.sync.set_facts(facts_for("IPv4", node_port_addresses=("primary",)))
+    await bench.sync.sync()
+    assert "-d 192.168.0.10/32 " in bench.nat()["KUBE-SERVICES"][-1]
+
+    bench.sync.set_facts(facts_for("IPv4", node_port_addresses=("primary",), addresses=("192.168.0.77",)))
+    await bench.sync.sync()
+    assert "-d 192.168.0.77/32 " in bench.nat()["KUBE-SERVICES"][-1]
