@@ -477,8 +477,12 @@ class Services:
         Words, Key(list_of(CIDR, "networks"), "Service networks, added to those of ServiceCIDR objects.")
     ] = ()
     node_port_addresses: Annotated[
-        Words, Key(list_of(TEXT, "networks or words"), "Where node ports answer: networks, `primary`, `localhost`.")
-    ] = ("primary",)
+        Words,
+        Key(
+            list_of(TEXT, "networks or words"),
+            "Networks or `primary`; empty: `primary`, with iptables all.",
+        ),
+    ] = ()
     healthz_address: Annotated[str, restart(ADDRESS, "Health as kube-proxy serves it; empty = off.")] = "0.0.0.0:10256"
     metrics_address: Annotated[str, restart(ADDRESS, "Metrics where kube-proxy has them; empty = off.")] = ""
     hints: Hints = field(default_factory=Hints)

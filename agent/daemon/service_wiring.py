@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.service_backend import make_backend
 from agent.daemon.service_health import ServiceHealth
 from agent.daemon.service_manifests import ServiceObjects, hint_options, read_service_objects
 from agent.daemon.service_source import KubeServices
@@ -25,8 +26,6 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
 from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.nft.driver import NftTable
-from agent.drivers.nft.watch import Listening
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
@@ -36,9 +35,7 @@ from agent.services.addresses import address_of
 from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
 from agent.services.metrics import compatible_metrics, service_metrics
-from agent.services.nft_ruleset import NftRuleset
-from agent.services.nft_view import NftRulesView
-from agent.services.node_state import NodeSettings
+from agent.services.node_state import PRIMARY, NodeSettings
 from agent.services.pace import Periods
 from agent.services.plane import ServicesPlane
 from agent.services.reading_service import read_service
@@ -90,12 +87,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     if parts.kube is not None:
         waits_for.add("node")
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
-    listening = Listening()
-    tables = {family: NftTable(family, listening=listening) for family in families()}
-    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
+    backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s)
     plane = ServicesPlane(
         intake,
-        rulesets,
+        backend.rulesets,
         clock=parts.clock,
         tell=parts.tell,
         periods=lambda: periods(current[0]),
@@ -105,15 +100,20 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
-    plane.followers += [health.follow, cleaner.follow]
+    plane.followers += [health.follow, cleaner.follow, backend.former.follow]
     source = _source(current, parts, intake)
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", f"network namespace {os.stat('/proc/self/ns/net').st_ino}"):  # noqa: PTH116
             await conntrack.apply_limits(tracking_limits(current[0]))
-            work = (source.run, lambda: _follow_interfaces(intake), health.listeners.run, cleaner.run)
+            work = (
+                source.run,
+                lambda: _follow_interfaces(intake),
+                health.listeners.run,
+                cleaner.run,
+            )
             try:
-                await _together(*work, lambda: plane.run(report))
+                await _together(*work, backend.former.run, lambda: plane.run(report))
             except asyncio.CancelledError:
                 await health.drain(parts.clock)
                 raise
@@ -123,13 +123,12 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         intake.apply(node_settings(changed))
 
     async def close() -> None:
-        for table in tables.values():
-            await table.close()
+        await backend.close()
         await conntrack.close()
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, {family: NftRulesView(family, one) for family, one in rulesets.items()}),
+        view=ServicesView(plane, backend.views),
         source=source,
         pages=health.pages(),
         families=lambda: service_metrics(plane),
@@ -173,6 +172,7 @@ def node_settings(configuration: Configuration) -> NodeSettings:
     """The plane's part of the document."""
     services, node = configuration.services, configuration.node
     detect = services.detect_local
+    is_iptables = services.backend == "iptables"
     return NodeSettings(
         node=node.name,
         addresses=tuple(node.addresses),
@@ -181,14 +181,20 @@ def node_settings(configuration: Configuration) -> NodeSettings:
         cluster_ranges=tuple(detect.cluster_cidrs),
         interface=detect.interface,
         interface_prefix=detect.interface_prefix,
-        node_port_addresses=tuple(services.node_port_addresses),
+        node_port_addresses=node_port_addresses(configuration),
         service_ranges=tuple(services.service_cidrs),
         masquerades_all=services.masquerade_all,
         mark=1 << services.masquerade_bit,
         rejects_with_reset=services.reject_with == "auto",
-        drops_invalid=services.drop_invalid,
+        drops_invalid=services.drop_invalid or (is_iptables and not services.conntrack.tcp_be_liberal),
         counts_endpoints=services.counters.endpoints,
     )
+
+
+def node_port_addresses(configuration: Configuration) -> tuple[str, ...]:
+    """TY-2: nothing set means the node's own address with nftables, and every address with iptables."""
+    services = configuration.services
+    return tuple(services.node_port_addresses) or ((PRIMARY,) if services.backend == "nftables" else ())
 
 
 def periods(configuration: Configuration) -> Periods:

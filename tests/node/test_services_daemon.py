@@ -19,6 +19,7 @@ pytestmark = pytest.mark.node
 VIP = "10.96.0.10"
 PACE_PER_S = 2000
 HEALTH_PORT = 32_000
+LOOK_S = 1
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +31,29 @@ def network() -> Iterator[Network]:
 class Node:
     """A daemon in the node's namespace."""
 
-    def __init__(self, network: Network, folder: Path, extra: str = "") -> None:
+    def __init__(self, network: Network, folder: Path, extra: str = "", backend: str = "nftables") -> None:
         self.network = network
+        self.backend = backend
         space = network.node.namespace
         settings = (
             f"services: {{healthzAddress: '127.0.0.1:10256', detectLocal: {{clusterCIDRs: ['{POD_RANGES['IPv4']}']}},"
-            f" conntrack: {{maxPerCore: 0}}}}\n{extra}"
+            f" backend: {backend}, syncPeriod: {LOOK_S}s, conntrack: {{maxPerCore: 0}}}}\n{extra}"
         )
         self.kepd = Kepd(folder, 10941, extra=settings, prefix=space.command())
         config = self.kepd.config.read_text().replace("node: {", f"node: {{addresses: ['{network.node.v4}'], ")
         self.kepd.config.write_text(config)
+
+    def switch(self, backend: str) -> None:
+        """From the next start on."""
+        before, self.backend = f"backend: {self.backend},", backend
+        self.kepd.config.write_text(self.kepd.config.read_text().replace(before, f"backend: {backend},"))
+
+    def rules_of(self, backend: str) -> bool:
+        """Whether there are any."""
+        nft, chains = ("nft", "list", "tables"), ("iptables-save",)
+        if backend == "nftables":
+            return " kepd" in self.network.node.namespace.run(*nft)
+        return "KUBE-" in self.network.node.namespace.run(*chains, "-t", "nat")
 
     def start(self) -> None:
         self.kepd.start("--planes", "services")
@@ -77,9 +91,14 @@ class Node:
         self.kepd.wait(lambda: self.used() == wanted, f"{names} in use", 20.0)
 
 
+@pytest.fixture(params=["nftables", "iptables"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param  # type: ignore[no-any-return]
+
+
 @pytest.fixture
-def node(network: Network, short_path: Path) -> Iterator[Node]:
-    made = Node(network, short_path)
+def node(network: Network, short_path: Path, backend: str) -> Iterator[Node]:
+    made = Node(network, short_path, backend=backend)
     with made.kepd:
         made.put("pod1", "pod2", "far1", "far2")
         made.start()
@@ -157,6 +176,24 @@ def test_the_daemon_ends_and_comes_back_without_a_failed_connection(node: Node, 
     assert "elements=0 full=true" in node.kepd.log.read_text()
 
 
+def test_the_backend_changes_without_a_failed_connection(node: Node) -> None:
+    """SY-14: the new rules are in before the old ones go."""
+    other = {"nftables": "iptables", "iptables": "nftables"}
+    with Load(node.network) as load:
+        for _ in range(2):
+            former = node.backend
+            node.kepd.end()
+            load.go_on(200)
+            node.switch(other[former])
+            node.start()
+            node.kepd.wait(lambda was=former: not node.rules_of(was), f"no rules of {former}", 20.0)
+            load.go_on(300)
+            assert node.rules_of(node.backend)
+
+    assert load.failures() == set()
+    assert set(load.replies) == {"pod1", "pod2", "far1", "far2"}
+
+
 def test_a_removed_endpoint_gets_nothing_more(node: Node) -> None:
     node.put("pod1", "far1")
     node.wait_used("pod1", "far1")
@@ -175,9 +212,14 @@ def test_what_the_commands_show(node: Node) -> None:
     assert traced.returncode == 0
     assert "=> dnat to one of" in traced.stdout
     assert node.kepd.ctl("trace", "--from", "1.2.3.4", "--to", f"{VIP}:81").returncode == 1
-    assert f"{VIP} . tcp . 80" in node.kepd.ctl("rules", "shop/web").stdout
+    told = {"nftables": f"{VIP} . tcp . 80", "iptables": f"-d {VIP}/32 -p tcp"}
+    assert told[node.backend] in node.kepd.ctl("rules", "shop/web").stdout
 
-    node.network.node.namespace.run("nft", "add", "element", "ip", "kepd", "cluster_ips", "{ 10.96.99.99 }")
+    tamper = {
+        "nftables": ("nft", "add", "element", "ip", "kepd", "cluster_ips", "{ 10.96.99.99 }"),
+        "iptables": ("iptables", "-t", "nat", "-I", "KUBE-SERVICES", "-d", "10.96.99.99", "-j", "RETURN"),
+    }
+    node.network.node.namespace.run(*tamper[node.backend])
     seen = node.kepd.wait(lambda: node.kepd.ctl("events").stdout.find("RulesRepaired") > 0, "a repair", 20.0)
     assert seen
     assert node.kepd.ctl("diff").returncode == 0
@@ -208,27 +250,36 @@ def test_health_as_load_balancers_ask_for_it(node: Node) -> None:
     assert "nodeEligible" not in get("http://127.0.0.1:10256/livez")
 
 
-def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Path) -> None:
+def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Path, backend: str) -> None:
     """DS-14: in one line in /readyz and among the planes; it begins when the other is gone."""
     space = network.node.namespace
-    space.run("nft", "add", "table", "ip", "kube-proxy")
-    made = Node(network, short_path)
+    rivals = {
+        "nftables": ("table kube-proxy of kube-proxy", "nft add table ip kube-proxy", "nft delete table ip kube-proxy"),
+        "iptables": (
+            "chain KUBE-SERVICES of kube-proxy in table nat",
+            "iptables -t nat -N KUBE-SERVICES",
+            "iptables -t nat -X KUBE-SERVICES",
+        ),
+    }
+    whose, begin, end = rivals[backend]
+    space.run(*begin.split())
+    made = Node(network, short_path, backend=backend)
     with made.kepd:
         made.put("pod1")
         made.kepd.start("--planes", "services")
         line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
-        assert "table kube-proxy of kube-proxy" in line
+        assert whose in line
         assert "services.proxyName" in line
         assert "kepd" not in space.run("nft", "list", "tables", "ip").split()
 
-        space.run("nft", "delete", "table", "ip", "kube-proxy")
+        space.run(*end.split())
         made.wait_used("pod1")
     space.run("nft", "flush", "ruleset")
 
 
-def test_without_nft_it_says_what_is_missing(network: Network, short_path: Path) -> None:
+def test_without_its_program_it_says_what_is_missing(network: Network, short_path: Path, backend: str) -> None:
     """The daemon runs on, and what it lacks stands in the list of planes."""
-    made = Node(network, short_path)
+    made = Node(network, short_path, backend=backend)
     made.kepd.environment["PATH"] = str(short_path)
     made.kepd.prefix = ("/usr/bin/nsenter", *made.kepd.prefix[1:])
     with made.kepd:
@@ -236,7 +287,7 @@ def test_without_nft_it_says_what_is_missing(network: Network, short_path: Path)
         made.kepd.start("--planes", "services")
         line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
 
-    assert "nft" in line
+    assert f"there is no program '{'nft' if backend == 'nftables' else 'iptables'}" in line
 
 
 def told(made: Node, state: str) -> str:

@@ -76,6 +76,10 @@ class IptablesTables:
     def _name(self, suffix: str = "") -> str:
         return f"{_NAMES[self.family]}-{self.variant or 'nft'}{suffix}"
 
+    async def is_in_use(self) -> bool:
+        """Whether asking for this variant's tables creates nothing (IP-11)."""
+        return self.variant != "legacy" or bool(self._readable())
+
     async def rivals(self) -> Sequence[str]:
         """Chains of other programs for Services (DS-14). Ours have the same names, and a mark beside them."""
         return [
@@ -117,4 +121,8 @@ class IptablesTables:
 
     async def allow_loopback(self) -> None:
         """Node ports on 127.0.0.0/8 (TY-20); the guard against strangers is in the rules."""
-        await asyncio.to_thread(self._set_loopback, "1")
+        try:
+            await asyncio.to_thread(self._set_loopback, "1")
+        except OSError as error:
+            effect = "node ports answer on all addresses but 127.0.0.0/8"
+            log.warning("loopback_not_allowed", sysctl=str(_LOOPBACK), error=str(error), effect=effect)

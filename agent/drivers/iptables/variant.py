@@ -53,7 +53,7 @@ async def look(program: Program, legacy_tables: Callable[[], str]) -> Seen:
             try:
                 texts[variant] += await program.run(f"{name}-{variant}-save")
             except NftMissing as error:
-                failed = error
+                failed = failed or error
     if failed is not None and not any(texts.values()):
         with suppress(NftFailed):
             await program.run("iptables-nft", "--version")

@@ -19,6 +19,7 @@ from agent.drivers.nft.dump import chain_facts, counted_elements, elements, rule
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import transaction
 from agent.drivers.nft.watch import Listening
+from agent.model.iptables_rules import OWNER
 from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
 from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, TableState
 
@@ -63,10 +64,13 @@ class KernelTable:
         """Tables and chains of other programs for Services (DS-14)."""
         tables = map(table_facts, self._dump(Message.GET_TABLE))
         found = [f"table {one.name} of kube-proxy" for one in tables if one.name == _KUBE_PROXY_TABLE]
+        chains = list(map(chain_facts, self._dump(Message.GET_CHAIN)))
+        # Our own iptables backend has kube-proxy's names, and this chain beside them; its rules go after ours are in.
+        ours = {TABLE, *(one.table for one in chains if one.name == OWNER)}
         found += [
             f"chain {one.name} of {_RIVAL_CHAINS[one.name]} in table {one.table}"
-            for one in map(chain_facts, self._dump(Message.GET_CHAIN))
-            if one.table != TABLE and one.name in _RIVAL_CHAINS
+            for one in chains
+            if one.table not in ours and one.name in _RIVAL_CHAINS
         ]
         return found
 

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend programs Services, and what happens to the rules of the other one.
+
+Owns: the drivers of both, and the order of a switch: new rules in, then old rules out, so that at every moment some
+rules lead each connection. Only rules with our mark are taken away.
+Never: removes anything before the first sync of a family has worked.
+Source of behaviour: SY-14, IP-13.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from agent.config.document import Configuration
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.iptables.driver import IptablesTables
+from agent.drivers.nft.driver import NftTable
+from agent.drivers.nft.watch import Listening
+from agent.model.iptables_rules import OWNER, Content, Variant
+from agent.model.nft_error import NftFailed
+from agent.model.nft_table import Family, TableSettings
+from agent.services.family_sync import SyncReport
+from agent.services.iptables_mirror import removal
+from agent.services.iptables_ruleset import IptablesRuleset
+from agent.services.iptables_view import IptablesRulesView
+from agent.services.nft_ruleset import NftRuleset
+from agent.services.nft_view import NftRulesView
+from agent.services.ruleset import Ruleset, RulesView
+from agent.services.structure import removal_text
+
+__all__ = ["Backend", "FormerRules", "make_backend", "remove_chains", "remove_table"]
+
+log = structlog.get_logger(plane="services")
+
+RETRY_S = 30.0
+VARIANTS: tuple[Variant, ...] = ("nft", "legacy")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the plane and its view get."""
+
+    rulesets: Mapping[Family, Ruleset]
+    views: Mapping[Family, RulesView]
+    tables: Mapping[Family, NftTable]
+    """Of nftables, to be closed: those in use, or those of which the old rules are taken away."""
+    former: "FormerRules"
+
+    async def close(self) -> None:
+        """Rules stay (SY-13)."""
+        for table in self.tables.values():
+            await table.close()
+
+
+def make_backend(
+    configuration: Configuration, families: tuple[Family, ...], clock: SystemClock, period_s: Callable[[], float]
+) -> Backend:
+    """As `services.backend` says."""
+    listening = Listening()
+    tables = {family: NftTable(family, listening=listening) for family in families}
+    if configuration.services.backend == "iptables":
+        chosen = {
+            family: IptablesRuleset(IptablesTables(family), clock=clock, period_s=period_s) for family in families
+        }
+        views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
+        former = FormerRules(lambda family: remove_table(tables[family], family), clock)
+        return Backend(chosen, views, tables, former)
+    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
+    nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
+    former = FormerRules(lambda family: remove_chains([IptablesTables(family, variant=v) for v in VARIANTS]), clock)
+    return Backend(rulesets, nft_views, tables, former)
+
+
+async def remove_table(table: NftTable, family: Family) -> str:
+    """Our nftables table, where there is one. What was removed."""
+    if await table.read() is None:
+        return ""
+    await table.load(removal_text(TableSettings(family=family)))
+    return "the table of nftables"
+
+
+async def remove_chains(variants: list[IptablesTables]) -> str:
+    """Our iptables rules of any variant that has them. What was removed."""
+    removed = []
+    for one in variants:
+        try:
+            found = await one.read() if await one.is_in_use() else {}
+        except NftFailed as error:
+            log.debug("iptables_not_searched", variant=one.variant, error=str(error))
+            continue
+        own: Content = {table: chains for table, chains in found.items() if OWNER in chains}
+        if own:
+            await one.apply(removal(own))
+            removed.append(f"the rules of iptables-{one.variant}")
+    return " and ".join(removed)
+
+
+class FormerRules:
+    """A follower of the plane, and a task: takes away what the other backend left."""
+
+    def __init__(self, remove: Callable[[Family], Awaitable[str]], clock: SystemClock) -> None:
+        self._remove = remove
+        self._clock = clock
+        self._done: set[Family] = set()
+        self._due: set[Family] = set()
+        self._wake = asyncio.Event()
+
+    def follow(self, family: Family, report: SyncReport) -> None:
+        """After the first sync that brought the family's rules about."""
+        if report.is_full and family not in self._done:
+            self._due.add(family)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for family in sorted(self._due):
+                await self._take_away(family)
+            if self._due:
+                await self._clock.sleep(RETRY_S)
+                self._wake.set()
+
+    async def _take_away(self, family: Family) -> None:
+        try:
+            removed = await self._remove(family)
+        except NftFailed as error:
+            log.warning("former_rules_kept", family=family, error=str(error), retry_s=RETRY_S)
+            return
+        self._due.discard(family)
+        self._done.add(family)
+        if removed:
+            log.info("former_rules_removed", family=family, removed=removed, v=0)
