@@ -9,11 +9,14 @@ Source of behaviour: section 5 of services.md; NF-60, TY-7 to TY-15.
 
 import shlex
 from collections.abc import Sequence
-from ipaddress import ip_address, ip_network
+from functools import lru_cache
+from ipaddress import ip_address
 
 import msgspec
 
 from agent.model.iptables_rules import Content, Table, is_ours
+from agent.model.service import Address
+from agent.services.addresses import read_range
 from agent.services.iptables_frame import JUMPS
 from agent.services.trace import Outcome, Packet, Step, Verdict
 
@@ -23,6 +26,7 @@ _RULES = {
     "KUBE-SEP-": "TY-8", "KUBE-SVC-": "IP-2", "KUBE-SVL-": "IP-2", "KUBE-EXT-": "IP-4", "KUBE-FW-": "TY-15",
     "KUBE-PROXY-FIREWALL": "TY-15", "KUBE-EXTERNAL-SERVICES": "SEL-9", "KUBE-NODEPORTS": "TY-2",
 }  # fmt: skip
+MOST_PARSED = 4096
 _VERDICTS: dict[str, Verdict] = {"DROP": "drop", "REJECT": "reject", "ACCEPT": "pass"}
 
 
@@ -43,6 +47,7 @@ def trace_rules(content: Content, packet: Packet) -> Outcome:
     return _Walk(content, packet).outcome()
 
 
+@lru_cache(MOST_PARSED)
 def _parse(text: str) -> _Rule:
     words = shlex.split(text)
     matches: list[tuple[bool, str, str]] = []
@@ -185,9 +190,9 @@ class _Walk:
         packet = self._packet
         match option:
             case "-s":
-                return ip_address(packet.source.text) in ip_network(value)
+                return _is_within(packet.source, value)
             case "-d":
-                return ip_address(packet.target.text) in ip_network(value)
+                return _is_within(packet.target, value)
             case "-i":
                 return packet.is_from_pod_interface
             case "-p":
@@ -204,6 +209,12 @@ class _Walk:
                 return self._is_marked
             case _:
                 return True
+
+
+@lru_cache(MOST_PARSED)
+def _is_within(address: Address, network: str) -> bool:
+    found = read_range(network)
+    return found is not None and found.family == address.family and found.first <= address.packed <= found.last
 
 
 def _rule_of(chain: str) -> str:
