@@ -561,7 +561,9 @@ class TestTime:
             await pass_time(clock, 40)
 
         pauses = [after - before for before, after in pairwise(made)][:4]
-        assert all(wanted - 0.1 <= pause <= wanted + 2 for pause, wanted in zip(pauses, (1, 2, 4, 8), strict=True)), pauses
+        assert all(wanted - 0.1 <= pause <= wanted + 2 for pause, wanted in zip(pauses, (1, 2, 4, 8), strict=True)), (
+            pauses
+        )
 
     async def test_with_nothing_to_do_nothing_is_done(
         self, cri: Slow, manifests: FakeManifestDirectory, tmp_path: Path
