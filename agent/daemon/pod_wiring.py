@@ -6,7 +6,8 @@ Owns: what the plane is made of, and what it takes from the configuration. Never
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.puller import Puller
-from agent.model.component import Report
+from agent.model.component import Board, Report
 from agent.model.event import Event
+from agent.model.feed import Overtaken
+from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
 from agent.pods.desk import PodDesk
 from agent.pods.files import PodFiles
 from agent.pods.logs import LogDirectories
@@ -34,12 +38,42 @@ from agent.pods.restart import Curve
 from agent.pods.runner import PodRunner
 from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
 
-__all__ = ["PodPlane", "pod_settings", "wire_pods"]
+__all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/proc/meminfo")
 CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPods:
+    """The pods of this process for the services plane."""
+
+    runner: PodRunner
+    board: Board
+
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
+        """All that run or shall run, with their state."""
+        states = self.runner.pods.items
+        return [
+            (one.run.pod, states[one.run.pod.key]) for one in self.runner.keepers.values() if one.run.pod.key in states
+        ]
+
+    async def changes(self) -> AsyncIterator[object]:
+        """Something changed; who cannot keep up looks at everything anyway."""
+        while True:
+            with suppress(Overtaken):
+                async for change in self.runner.pods.follow():
+                    yield change
+
+    async def looked(self) -> None:
+        """Until what runs is known."""
+        while not self.board.line("pods").has_settled:
+            with suppress(Overtaken):
+                async for _ in self.board.feed.follow():
+                    if self.board.line("pods").has_settled:
+                        return
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ import msgspec
 
 from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.daemon.service_pods import PodChoice, pod_choice
 from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, Hints, HintTarget, Node, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
@@ -54,6 +55,8 @@ class ServiceObjects:
     service_ranges: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     hints: tuple[tuple[str, FilledHints], ...] = ()
+    choices: tuple[PodChoice, ...] = ()
+    """Services that choose pods of this node."""
     by_file: Mapping[str, Mapping[Key, "Good"]] = field(default_factory=dict)
 
 
@@ -96,6 +99,7 @@ def read_service_objects(
         by_file[path] = good
     chosen = [by_file[path][key] for key, path in owners.items()]
     known = read_manifests([one.document for one in chosen])
+    with_slices = {(one.namespace, one.service) for one in known.slices}
     slices, hints = _with_hints(_of(EndpointSlice, chosen), known, options)
     return ServiceObjects(
         services=tuple(_of(Service, chosen)),
@@ -104,8 +108,21 @@ def read_service_objects(
         service_ranges=tuple(text for one in _of(ServiceCidr, chosen) for text in one.spec.cidrs or ()),
         findings=tuple(findings),
         hints=tuple(hints),
+        choices=tuple(_choices(by_file, owners, with_slices)),
         by_file=by_file,
     )
+
+
+def _choices(
+    by_file: Mapping[str, Mapping[Key, Good]], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
+) -> Iterator[PodChoice]:
+    """A Service whose endpoints stand in the manifests has them from there."""
+    for (kind, namespace, name), path in owners.items():
+        content = by_file[path][kind, namespace, name].document.content
+        if kind == "Service" and (namespace, name) not in with_slices and isinstance(content, Mapping):
+            choice = pod_choice(namespace, name, content)
+            if choice is not None:
+                yield choice
 
 
 def _of(kind: type[T], chosen: list[Good]) -> list[T]:

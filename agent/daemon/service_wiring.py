@@ -8,7 +8,7 @@ Never: decides anything at run time. wiring.py calls this once.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,12 @@ from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.service_backend import make_backend
+from agent.daemon.service_files import ManifestServices, NoPods, PodsHere
 from agent.daemon.service_health import ServiceHealth
-from agent.daemon.service_manifests import ServiceObjects, hint_options, read_service_objects
 from agent.daemon.service_source import KubeServices
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
-from agent.drivers.manifests.driver import ManifestDirectory
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
@@ -38,8 +37,6 @@ from agent.services.metrics import compatible_metrics, service_metrics
 from agent.services.node_state import PRIMARY, NodeSettings
 from agent.services.pace import Periods
 from agent.services.plane import ServicesPlane
-from agent.services.reading_service import read_service
-from agent.services.reading_slice import read_slice
 from agent.services.view import ServicesView
 
 if TYPE_CHECKING:
@@ -59,6 +56,7 @@ class ServiceParts:
     clock: SystemClock
     tell: Callable[[Event], None]
     kube: "KubeClient | None" = None
+    here: PodsHere = field(default_factory=NoPods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class ServiceUnit:
 
     plane: ServicesPlane
     view: ServicesView
-    source: "ManifestServices | KubeServices"
+    source: ManifestServices | KubeServices
     pages: Mapping[str, Handler]
     """`/healthz` and `/livez` with kube-proxy's contract."""
     families: Callable[[], Iterable[Metric]]
@@ -139,10 +137,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     )
 
 
-def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -> "ManifestServices | KubeServices":
+def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -> ManifestServices | KubeServices:
     configuration = current[0]
     if parts.kube is None:
-        return ManifestServices(lambda: current[0], intake)
+        return ManifestServices(lambda: current[0], intake, parts.here)
     return KubeServices(
         parts.kube,
         intake,
@@ -227,43 +225,3 @@ def tracking_limits(configuration: Configuration) -> TrackingLimits:
 async def _follow_interfaces(intake: Intake) -> None:
     async for packed in Interfaces().snapshots():
         intake.set_interfaces(address_of(one) for one in packed)
-
-
-class ManifestServices:
-    """Services from the manifest directory."""
-
-    def __init__(self, configuration: Callable[[], Configuration], intake: Intake) -> None:
-        self._configuration = configuration
-        self._intake = intake
-        self.objects = ServiceObjects()
-
-    async def run(self) -> None:
-        """For ever."""
-        configuration = self._configuration()
-
-        def timing() -> tuple[float, float]:
-            now = self._configuration().manifests
-            return now.rescan, now.debounce
-
-        directory = ManifestDirectory(Path(configuration.manifests.directory), timing)
-        async for snapshot in directory.snapshots():
-            if snapshot.unread and not self._intake.arrived.is_set():
-                continue
-            await self.take(snapshot.files)
-
-    async def take(self, files: Mapping[str, bytes]) -> None:
-        """These files and no others."""
-        options = hint_options(self._configuration())
-        self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
-        self._intake.complain(self.objects.findings)
-        name = self._configuration().node.name
-        own = [one for one in self.objects.nodes if one.metadata.name == name]
-        self._intake.set_node(own[0] if own else None)
-        self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
-        self._intake.set_service_ranges(self.objects.service_ranges)
-        self._intake.replace_slices(map(read_slice, self.objects.slices))
-        services = self._configuration().services
-        self._intake.replace_services(
-            read_service(one, services.proxy_name, is_strict=services.strict_source_ranges)
-            for one in self.objects.services
-        )

@@ -49,6 +49,7 @@ from agent.model.component import Board, Report, State
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
+    from agent.daemon.service_files import PodsHere
     from agent.drivers.kube.client import KubeClient
     from agent.images.puller import Puller
 
@@ -128,6 +129,7 @@ class _Parts:
         )
         self.puller: Puller | None = None
         self.kube: KubeClient | None = None
+        self.here: PodsHere | None = None
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []
 
@@ -239,11 +241,15 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
 
 
 def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
+    from agent.daemon.service_files import NoPods
     from agent.daemon.service_wiring import ServiceParts, wire_services
 
     source = parts.configuration.services.source
     outside = ServiceParts(
-        clock=parts.clock, tell=parts.ring.tell, kube=_kube(parts) if source == "kubernetes" else None
+        clock=parts.clock,
+        tell=parts.ring.tell,
+        kube=_kube(parts) if source == "kubernetes" else None,
+        here=parts.here or NoPods(),
     )
     plane = wire_services(parts.configuration, outside)
     parts.closers.append(plane.close)
@@ -299,7 +305,7 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
 
 
 def _pods(parts: _Parts) -> tuple[PodService, Unit]:
-    from agent.daemon.pod_wiring import Outside, wire_pods
+    from agent.daemon.pod_wiring import LocalPods, Outside, wire_pods
 
     plane = wire_pods(
         Outside(
@@ -311,6 +317,7 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
             configuration=lambda: parts.running.configuration,
         )
     )
+    parts.here = LocalPods(plane.runner, parts.board)
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
     return PodService(plane.desk, plane.desk), parts.unit("pods", plane.run, is_plane=True)

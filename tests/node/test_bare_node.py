@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bare node: pods and a Service from files, no EndpointSlice, no API server, and the Service answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+
+pytestmark = pytest.mark.node
+
+VIP = "10.96.0.10"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: IMAGE
+    command: [sh, -c, "mkdir /w; echo NAME > /w/name; exec httpd -f -p 8080 -h /w"]
+    ports: [{name: web, containerPort: 8080}]
+    readinessProbe: {tcpSocket: {port: web}, periodSeconds: 1}
+"""
+SERVICE = f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: web}}
+spec: {{clusterIP: {VIP}, selector: {{app: web}}, ports: [{{port: 80, targetPort: web}}]}}
+"""
+ASK = f"import urllib.request as u; print(u.urlopen('http://{VIP}/name', timeout=5).read().decode().strip())"
+
+
+@pytest.fixture
+def kepd(lab: Lab, short_path: Path) -> Iterator[Kepd]:
+    extra = (
+        f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
+        "services: {healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
+    )
+    prefix = ("nsenter", f"--net={lab.place.netns}", "--")
+    with Kepd(short_path, 10941, endpoint=lab.endpoint, extra=extra, prefix=prefix) as daemon:
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            path.unlink()
+        daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", 20.0)
+    lab.netns.run(["nft", "flush", "ruleset"])
+
+
+def test_a_service_finds_the_pods_of_its_node_by_their_labels(kepd: Kepd, lab: Lab) -> None:
+    image = lab.push(Image(name="node/web"))
+    for name in ("one", "two"):
+        (kepd.manifests / f"{name}.yaml").write_text(POD.replace("NAME", name).replace("IMAGE", image))
+    (kepd.manifests / "service.yaml").write_text(SERVICE)
+    kepd.start("--planes", "pods,services")
+    kepd.wait(lambda: used(kepd) == 2, "two endpoints", 30.0)
+    lab.netns.run(["ip", "route", "replace", f"{VIP}/32", "dev", "lo"])
+    answers = {lab.netns.run(["python3", "-c", ASK]).strip() for _ in range(30)}
+    assert answers == {"one", "two"}
+
+    (kepd.manifests / "one.yaml").unlink()
+    kepd.wait(lambda: used(kepd) == 1, "one endpoint", 30.0)
+    assert {lab.netns.run(["python3", "-c", ASK]).strip() for _ in range(10)} == {"two"}
+
+
+def used(kepd: Kepd) -> int:
+    listed = json.loads(kepd.ctl("get", "endpoints", "-o", "json").stdout or "{}")
+    return sum(bool(one.get("isUsed")) for one in listed.get("items", []))
