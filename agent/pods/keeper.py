@@ -55,7 +55,8 @@ class PodKeeper:
         self._stopper = Stopper(run, self._launcher.relaunch)
         self._prober = Prober(run, asker)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
-        self._was_up = False
+        self._was_up = run.memory.is_initialised
+        self._told_of: set[str] = set()
         self._cause = REMOVED
         self._collect_s = 0.0
 
@@ -173,9 +174,20 @@ class PodKeeper:
         for step in run.plan.steps:
             self._begin(step)
         self._note_up()
+        self._tell_pauses()
         is_worth_it = dead_instances(run.pod, run.seen, run.around.settings().keep_dead) or dead_sandboxes(run.seen)
         if is_worth_it and "collect" not in run.tasks and run.around.clock.now_s() >= self._collect_s:
             run.spawn("collect", self._collect_quietly())
+
+    def _tell_pauses(self) -> None:
+        """RST-07, once per exit."""
+        run = self.run
+        for waiting in run.plan.waiting:
+            ended = run.seen.newest(waiting.name) if waiting.why == "back-off" else None
+            if ended is not None and ended.id not in self._told_of:
+                self._told_of.add(ended.id)
+                text = f"Back-off restarting failed container {waiting.name} in pod {run.pod.full_name}"
+                run.tell("BackOff", text, waiting.name, is_warning=True)
 
     def _busy(self) -> list[str]:
         """Containers something is being done to; sandbox and all at once have names that no container can have."""
@@ -204,7 +216,7 @@ class PodKeeper:
                     run.spawn(STOP, self._end(trigger, cause, grace_s, run.around.clock.now_s()))
             case Finish(phase, reason, message):
                 run.memory = replace(run.memory, outcome=Outcome(phase=phase, reason=reason, message=message))
-                run.spawn("save", run.save())
+                run.save_soon()
 
     def _note_up(self) -> None:
         """All containers have started for the first time."""
@@ -216,7 +228,7 @@ class PodKeeper:
         took_s = run.around.clock.now_s() - run.memory.first_seen_s
         run.around.metrics.pod_started(took_s)
         run.note("pod_started", seconds=took_s)
-        run.spawn("save", run.save())
+        run.save_soon()
 
     # --- ends --------------------------------------------------------------------------------------------------
 
@@ -276,6 +288,7 @@ class PodKeeper:
                     await asyncio.to_thread(around.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(around.files.remove, pod.uid)
+                run.is_forgotten = True
                 await around.records.remove(record_name(pod.uid))
                 break
             except FAILURES as error:

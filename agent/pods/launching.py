@@ -40,6 +40,7 @@ NETWORK_PAUSE_S = 1.0
 MEMORY_S = 120.0
 NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
 AFTER_SIGNAL_S = 2
+OWN_EVENTS = ("FailedMount", "ErrImageNeverPull")
 FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 Result = TypeVar("Result")
@@ -326,6 +327,7 @@ class Launcher:
             )
 
         run.remember(container.name, settle)
+        run.save_soon()
 
     async def _bounded(self, hook: Hook, target: Target, limit_s: float) -> HookResult:
         """HOK-03: no limit unless somebody set one."""
@@ -361,7 +363,9 @@ class Launcher:
             container.name,
             lambda one: replace(one, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s),
         )
-        run.tell("Failed", f"Error: {text}" if not is_image else text, container.name, is_warning=True)
+        event = reason if reason in OWN_EVENTS else "Failed"
+        run.tell(event, text if is_image or event != "Failed" else f"Error: {text}", container.name, is_warning=True)
+        run.save_soon()
         run.on_doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
 

@@ -137,6 +137,7 @@ class Prober:
         if self._run.memory.of(name).of(instance_id).is_ready is not is_ready:
             self._run.note("ready" if is_ready else "unready", name)
             self._run.remember(name, lambda one: replace(one.of(instance_id), is_ready=is_ready))
+            self._run.save_soon()
 
     def _set_started(self, container: ContainerSpec, instance_id: str) -> None:
         is_ready = container.fields.readiness_probe is None
@@ -145,6 +146,7 @@ class Prober:
             container.name,
             lambda one: replace(one.of(instance_id), is_started=True, is_ready=is_ready),
         )
+        self._run.save_soon()
 
     def _fail(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
         """PRB-11: the planner ends it."""

@@ -34,6 +34,9 @@ __all__ = ["PodRun"]
 
 log = structlog.get_logger(plane="pods")
 
+# A record that is never at rest is written again when something else happens.
+MOST_SAVES = 3
+
 
 class PodRun:
     """The state of one pod. `removal` has the grace (None: the pod's own) once it shall end for good."""
@@ -50,6 +53,8 @@ class PodRun:
         self.removal_grace_s: float | None = None
         self.removal_s = 0.0
         self.is_gone = False
+        # From here on nothing is written down any more: the record has been taken away.
+        self.is_forgotten = False
         self.has_looked = False
         self.problem = ""
         self.about_manifest = ""
@@ -256,6 +261,8 @@ class PodRun:
         A stop under way need not survive a power cut: nothing that it is about would.
         """
         memory = self.memory
+        if self.is_forgotten:
+            return
         try:
             content = encode_record(self.pod, memory, self.history.moments, self.around.settings().facts.boot_id)
             is_durable = memory.stop is None and not memory.ends
@@ -263,6 +270,17 @@ class PodRun:
             self.saved_memory = memory
         except (OSError, ValueError) as error:
             log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
+
+    def save_soon(self) -> None:
+        """Write the record once what happens now is over; nobody waits for it."""
+        if "save" not in self.tasks and self._group is not None:
+            self.spawn("save", self._save_settled())
+
+    async def _save_settled(self) -> None:
+        for _ in range(MOST_SAVES):
+            if self.saved_memory == self.memory:
+                return
+            await self.save()
 
     @property
     def is_terminating(self) -> bool:
