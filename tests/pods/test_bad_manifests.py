@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from agent.drivers.manifests.snapshot import Snapshot
+from agent.model.pod import container_hash
 from agent.pods.manifest import Identity, parse_objects
 from agent.pods.reading import Reading, read_pods
 from agent.pods.shape import place_of
@@ -179,3 +180,13 @@ def test_a_complaint_has_the_line_of_what_it_is_about() -> None:
 
     assert place_of(tree, "spec.containers[0].env[1].valueFrom") == "f:32"
     assert place_of(tree, "spec.containers[0].nothing.there") == "f:28"
+
+
+def test_a_new_version_of_kepd_gives_an_old_manifest_the_same_hashes() -> None:
+    """ADO-02: another hash would restart every container of every node. Never change these figures."""
+    (pod,) = parse_objects("/m/web.yaml", GOOD.encode(), NODE).pods
+
+    assert (pod.hash, pod.uid) == ("ed68db5cffa622f2f580304b98f1fcee", "db4553b7ed11e32bb1f9f98e02565910")
+    assert [container_hash(one.fields) for one in pod.containers] == [
+        "1d72f01238cdf915", "fbe903de6dbfadee", "fb67ccfe9fcbde2d", "fdfcf3b0c6ab26f5",
+    ]  # fmt: skip

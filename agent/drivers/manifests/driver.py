@@ -117,15 +117,27 @@ class ManifestDirectory:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(rescan_s):
-                event = await inotify.get()
-                if event.mask & COMPLETE:
+                if await _next_change(inotify):
                     return
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MOST_DEBOUNCES * debounce_s
         with suppress(TimeoutError):
             while loop.time() < deadline_s:
                 async with asyncio.timeout(debounce_s):
-                    await inotify.get()
+                    if await _next_change(inotify):
+                        return
+
+
+async def _next_change(inotify: Inotify) -> bool:
+    """Wait for a change of something that is looked at; whether it is over with it.
+
+    Hidden files are nobody's news, but for names such as `..data`: a swap of that link changes what others lead to.
+    """
+    while True:
+        event = await inotify.get()
+        name = event.name.name if event.name is not None else ""
+        if not name.startswith(".") or name.startswith(".."):
+            return bool(event.mask & COMPLETE)
 
 
 @contextmanager

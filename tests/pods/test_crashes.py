@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd dies after every single step of a start and of an end, and another one goes on.
+
+Every call that changes the runtime is a step; the process ends right after it, before anything can be noted.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.pods.plane import DISKS, Slow, running
+from tests.pods.test_runner import log_directories
+
+POD = b"""
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 7
+  initContainers:
+  - {name: setup, image: "i:1"}
+  - {name: net, image: "i:1", restartPolicy: Always, lifecycle: {preStop: {exec: {command: [flush]}}}}
+  - {name: log, image: "i:1", restartPolicy: Always}
+  containers:
+  - {name: app, image: "i:1", lifecycle: {postStart: {exec: {command: [begin]}}, preStop: {exec: {command: [drain]}}}}
+  - {name: web, image: "i:1"}
+"""
+START = ("run_sandbox", "pull_image", "create_container", "start_container", "exec_sync")
+END = ("exec_sync", "stop_container", "stop_sandbox", "remove_sandbox")
+# One sandbox, one pull, five containers made and started, one postStart.
+START_STEPS = 13
+# Two hooks, four containers, the sandbox stopped and removed.
+END_STEPS = 8
+
+
+class Killed(BaseException):
+    """The process ends between two steps."""
+
+
+class Runtime(Slow):
+    """Init containers end well as soon as they run; commands and starts are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry.add("i:1")
+        self.commands: Counter[str] = Counter()
+        self.started: Counter[str] = Counter()
+
+    async def start_container(self, container_id: str) -> None:
+        await super().start_container(container_id)
+        name = self._containers[container_id].metadata.name
+        self.started[name] += 1
+        if name == "setup":
+            self.exit(container_id, 0)
+
+    async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
+        answer = await super().exec_sync(container_id, command, timeout_s)
+        self.commands[command[0]] += 1
+        return answer
+
+    def running(self) -> dict[str, str]:
+        return {one.id: one.metadata.name for one in self._containers.values() if one.state == pb.CONTAINER_RUNNING}
+
+
+class Dying:
+    """Lets so many steps through."""
+
+    def __init__(self, runtime: Runtime, steps: tuple[str, ...], survived: int) -> None:
+        self._runtime, self._steps, self._left = runtime, steps, survived
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._runtime, name)
+        if name not in self._steps:
+            return method
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            result = await method(*args, **kwargs)
+            self._left -= 1
+            if self._left == 0:
+                raise Killed
+            return result
+
+        return counted
+
+
+ALL = ["app", "log", "net", "web"]
+
+
+@pytest.mark.parametrize("survived", range(1, START_STEPS + 1))
+async def test_a_start_goes_on_after_any_step(survived: int, tmp_path: Path) -> None:
+    """ADO-01, STA-09, HOK-12: all run, none twice, nothing that ran is started anew, and hooks come at most once."""
+    runtime, given = Runtime(), FakeManifestDirectory({"/m/f.yaml": POD})
+    with pytest.raises(BaseExceptionGroup):
+        async with running(Dying(runtime, START, survived), given, tmp_path) as plane:
+            await plane.until(lambda: False, "the kill")
+    before = runtime.running()
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+
+    assert before.items() <= runtime.running().items()
+    assert runtime.started == Counter([*ALL, "setup"])
+    assert runtime.commands == Counter(["begin"])
+    assert len(runtime._sandboxes) == 1
+
+
+@pytest.mark.parametrize("survived", range(1, END_STEPS + 1))
+async def test_an_end_goes_on_after_any_step(survived: int, tmp_path: Path) -> None:
+    """TRM-23, TRM-31: order kept, no hook twice, nothing left."""
+    runtime, given = Runtime(), FakeManifestDirectory({"/m/f.yaml": POD})
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+    given.put("/m/f.yaml", None)
+    with pytest.raises(BaseExceptionGroup):
+        async with running(Dying(runtime, END, survived), given, tmp_path) as plane:
+            await plane.until(lambda: False, "the kill")
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: not runtime._sandboxes and not DISKS[tmp_path].files, "all is gone")
+        await plane.until(lambda: not plane.phases, "nothing is shown")
+
+    asked = list(dict.fromkeys(name for name, _ in runtime.stops))
+    assert sorted(asked[:2]) == ["app", "web"]
+    assert asked[2:] == ["log", "net"]
+    assert runtime.commands == Counter(["begin", "drain", "flush"])
+    assert all(grace_s <= 7 for _, grace_s in runtime.stops)
+    assert log_directories(tmp_path) == []
