@@ -8,7 +8,8 @@ Source of behaviour: SY-14, IP-13.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -19,7 +20,7 @@ from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.watch import Listening
 from agent.model.iptables_rules import OWNER, Content, Variant
-from agent.model.nft_error import NftFailed
+from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family, TableSettings
 from agent.services.family_sync import SyncReport
 from agent.services.iptables_mirror import removal
@@ -59,7 +60,7 @@ def make_backend(
 ) -> Backend:
     """As `services.backend` says."""
     listening = Listening()
-    tables = {family: NftTable(family, listening=listening) for family in families}
+    tables: dict[Family, NftTable] = {family: WatchfulTable(family, listening=listening) for family in families}
     if configuration.services.backend == "iptables":
         chosen = {
             family: IptablesRuleset(IptablesTables(family), clock=clock, period_s=period_s) for family in families
@@ -71,6 +72,19 @@ def make_backend(
     nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
     former = FormerRules(lambda family: remove_chains([IptablesTables(family, variant=v) for v in VARIANTS]), clock)
     return Backend(rulesets, nft_views, tables, former)
+
+
+class WatchfulTable(NftTable):
+    """Sees programs for Services that use legacy iptables, which nf_tables knows nothing of."""
+
+    async def rivals(self) -> Sequence[str]:
+        """Where the kernel says that legacy tables are in use; nothing is asked of them elsewhere (IP-11)."""
+        found = list(await super().rivals())
+        legacy = IptablesTables(self.family, variant="legacy")
+        if await legacy.is_in_use():
+            with suppress(NftMissing):
+                found += await legacy.rivals_here()
+        return found
 
 
 async def remove_table(table: NftTable, family: Family) -> str:

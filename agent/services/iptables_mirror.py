@@ -80,7 +80,7 @@ class IptablesMirror:
         gone: Chains = {}
         come: Chains = {}
         touched: set[tuple[Table, str]] = set()
-        for key, after in services.items():
+        for key, after in sorted(services.items(), key=_name):
             before = self._services.get(key)
             gone |= before.chains(before_settings) if before is not None else {}
             come |= after.chains(settings) if after is not None else {}
@@ -153,6 +153,9 @@ class IptablesMirror:
         services = staged.services if staged is not None else {}
         if only is not None:
             return self._content_of(only, settings)
+        if staged is not None and self.settings is None:
+            # Nothing was written before, so the change is everything, and rendered already.
+            return {table: dict(chains) for table, chains in staged.change.chains.items()}  # type: ignore[arg-type]
         names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
         content = self._fixed(names, services, settings)
         for one in self._all(services):
@@ -180,7 +183,11 @@ def difference(have: Content, want: Content, settings: RuleSettings) -> Change:
     gone: dict[Table, list[str]] = {}
     for table, wanted in want.items():
         found = have.get(table, {})
-        differ = {name: rules for name, rules in wanted.items() if found.get(name) != tuple(map(as_saved, rules))}
+        differ = {
+            name: rules
+            for name, rules in wanted.items()
+            if name not in found or found[name] != tuple(map(as_saved, rules))
+        }
         stale = [name for name in found if is_ours(name) and name not in wanted]
         if differ:
             chains[table] = differ
@@ -208,6 +215,10 @@ def removal(have: Content) -> Change:
     return Change(deletes=_filled(jumps), gone=_filled(gone))
 
 
+def _name(item: tuple[ServiceKey, Written | None]) -> ServiceKey:
+    return item[0]
+
+
 def _leads_to_ours(chain: str, rule: str) -> bool:
     _, sign, target = rule.rpartition("-j ")
     return bool(sign) and not is_ours(chain) and is_ours(target.split()[0])
@@ -231,6 +242,6 @@ def _between(gone: Chains, come: Chains, before: Content, after: Content) -> Cha
             chains[table] = differ
     own = {name: rules for name, rules in come.items() if gone.get(name) != rules}
     if own:
-        chains["nat"] = {**own, **chains.get("nat", {})}
+        chains["nat"] = {**chains.get("nat", {}), **own}
     stale = [name for name in gone if name not in come]
     return Change(chains, gone={"nat": stale} if stale else {})

@@ -83,6 +83,7 @@ class _Port:
         self._settings = settings
         self._names: PortNames = names_of(plan.key, port)
         self._is_large = is_large
+        self._endpoint_chains: dict[str, str] = {}
         self._options = service.options if service is not None else None
         inside = [one for one in port.frontends if one.kind == "clusterIP"]
         self._inside: Frontend | None = inside[0] if inside else None
@@ -125,20 +126,26 @@ class _Port:
         if self._port.affinity_s:
             for one, _ in chosen:
                 recent = f"-m recent --rcheck --seconds {self._port.affinity_s} --reap {self._recent(one)}"
-                rules.append(f"{self._to(one)}{recent} -j {endpoint_chain(self._names, one)}")
+                rules.append(f"{self._to(one)}{recent} -j {self._chain_of(one)}")
         rest = sum(share for _, share in chosen)
         for one, share in chosen:
             chance = "" if share == rest else f"-m statistic --mode random --probability {share / rest:.10f} "
-            rules.append(f"{self._to(one)}{chance}-j {endpoint_chain(self._names, one)}")
+            rules.append(f"{self._to(one)}{chance}-j {self._chain_of(one)}")
             rest -= share
         return chain, tuple(rules)
+
+    def _chain_of(self, backend: Backend) -> str:
+        found = self._endpoint_chains.get(backend.key)
+        if found is None:
+            found = self._endpoint_chains[backend.key] = endpoint_chain(self._names, backend)
+        return found
 
     def _to(self, backend: Backend) -> str:
         return "" if self._is_large else comment(f"{self._names.told} -> {backend.key}") + " "
 
     def _recent(self, backend: Backend) -> str:
         mask = "255.255.255.255" if self._settings.family == "IPv4" else ":".join(["ffff"] * 8)
-        return f"--name {endpoint_chain(self._names, backend)} --mask {mask} --rsource"
+        return f"--name {self._chain_of(backend)} --mask {mask} --rsource"
 
     def _masquerade_inside(self, frontend: Frontend) -> Iterator[str]:
         """TY-9, TY-10."""
@@ -187,7 +194,7 @@ class _Port:
         width = 32 if self._settings.family == "IPv4" else 128
         protocol = self._names.protocol
         remembers = f"-m recent --set {self._recent(backend)} " if self._port.affinity_s else ""
-        return endpoint_chain(self._names, backend), (
+        return self._chain_of(backend), (
             f"-s {backend.address}/{width} {told}-j KUBE-MARK-MASQ",
             f"-p {protocol} {told}{remembers}-m {protocol} -j DNAT --to-destination {backend.key}",
         )

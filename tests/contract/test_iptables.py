@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One suite for the fake tables, for iptables-nft and for iptables-legacy: what the services plane may rely on."""
 
+import fcntl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
-from agent.model.iptables_error import ExtensionMissing
+from agent.drivers.iptables.program import Program
+from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved
-from agent.model.nft_error import Refused
+from agent.model.nft_error import NftMissing, OutcomeUnknown, Refused
 from agent.model.nft_table import Family
 from agent.services.iptables_frame import JUMPS
 from agent.services.iptables_mirror import IptablesMirror, difference, removal
@@ -191,3 +193,103 @@ async def test_kube_proxys_chains_are_told_from_ours(subject: Subject) -> None:
 
     await subject.tables.apply(Change({"nat": {OWNER: ()}}))
     assert list(await subject.tables.rivals()) == []
+
+
+def needs_legacy() -> None:
+    if not all(path.exists() for path in NAMES_PATH.values()):
+        pytest.skip("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+
+
+@pytest.mark.node
+async def test_legacy_tables_that_nobody_uses_are_not_touched(family: Family) -> None:
+    """IP-11: asking for one creates it, and then every packet passes it."""
+    needs_legacy()
+    with Namespace() as node:
+        tables = real(family, "nft", node).tables
+        tables.variant = None
+        await tables.check()
+        await tables.rivals()
+        await tables.read()
+        for one in (tables, real(family, "legacy", node).tables):
+            assert one.variant == "nft" or not await one.is_in_use()
+            await one.missing_canaries()
+
+        assert tables.variant == "nft"
+        assert [legacy_names(node, of) for of in NAMES_PATH] == ["", ""]  # type: ignore[arg-type]
+
+
+@pytest.mark.node
+async def test_programs_of_the_other_variant_are_seen(family: Family) -> None:
+    """IP-12, DS-14: rules of both apply to every packet."""
+    needs_legacy()
+    with Namespace() as node:
+        legacy, nft = real(family, "legacy", node).tables, real(family, "nft", node).tables
+        await legacy.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
+
+        assert len(await nft.rivals()) == 1
+        assert "legacy" in (await nft.rivals())[0]
+
+
+@pytest.mark.node
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({}, "nft"),
+        ({"legacy": Change(kept={"mangle": ["KUBE-KUBELET-CANARY"]})}, "legacy"),
+        ({"legacy": Change(last={"filter": [("INPUT", "-j ACCEPT")]})}, "legacy"),
+        (
+            {
+                "legacy": Change(last={"filter": [("INPUT", "-j ACCEPT")]}),
+                "nft": Change(last={"filter": [("INPUT", "-j ACCEPT")]}),
+            },
+            "nft",
+        ),
+        ({"nft": Change(kept={"mangle": ["KUBE-IPTABLES-HINT"]})}, "nft"),
+    ],
+    ids=["nothing", "kubelet on legacy", "rules on legacy", "rules on both", "hint on nft"],
+)
+async def test_the_variant_in_use_is_chosen(family: Family, rules: dict[Variant, Change], expected: str) -> None:
+    """IP-11."""
+    needs_legacy()
+    with Namespace() as node:
+        for variant, change in rules.items():
+            await real(family, variant, node).tables.apply(change)
+        tables = real(family, "nft", node).tables
+        tables.variant = None
+        await tables.check()
+
+        assert tables.variant == expected
+
+
+@pytest.mark.node
+async def test_the_lock_of_the_legacy_variant_is_waited_for_and_told(family: Family, tmp_path: Path) -> None:
+    """IP-10: exit code 4 is no refusal of the rules."""
+    needs_legacy()
+    with Namespace() as node:
+        lock = tmp_path / "lock"
+        held = lock.open("w")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        tables = real(family, "legacy", node).tables
+        tables._program = Program((*node.command(), "env", f"XTABLES_LOCKFILE={lock}"))
+        with pytest.raises(LockHeld, match="another program holds the lock"):
+            await tables.apply(Change({"nat": {"KUBE-SVC-A": ()}}))
+        held.close()
+
+        await tables.apply(Change({"nat": {"KUBE-SVC-A": ()}}))
+
+
+async def test_a_missing_program_is_named() -> None:
+    tables = IptablesTables("IPv4", prefix=(), variant="nft", legacy_tables=lambda _: "")
+    tables._program = Program(("/nowhere/env",))
+    with pytest.raises(NftMissing, match="install the package iptables, or set services"):
+        await tables.check()
+
+
+@pytest.mark.node
+async def test_a_program_that_hangs_is_ended(family: Family) -> None:
+    """STY-32: the outcome is unknown, so the rules are read again."""
+    with Namespace() as node:
+        tables = real(family, "nft", node).tables
+        tables._program = Program(("sh", "-c", "exec sleep 60"), 0.2)
+        with pytest.raises(OutcomeUnknown, match="gave no answer in"):
+            await tables.read()

@@ -9,6 +9,8 @@ Source of behaviour: IP-5, IP-7, IP-8, IP-10, IP-11.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 
 import structlog
@@ -17,6 +19,7 @@ from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.text import parse_save, restore_text
 from agent.drivers.iptables.variant import choose, look
 from agent.model.iptables_rules import CANARY, OWNER, TABLES, Change, Content, Table, Variant
+from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
 __all__ = ["IptablesTables"]
@@ -82,6 +85,16 @@ class IptablesTables:
 
     async def rivals(self) -> Sequence[str]:
         """Chains of other programs for Services (DS-14). Ours have the same names, and a mark beside them."""
+        found = await self.rivals_here()
+        other = copy(self)
+        other.variant = "nft" if self.variant == "legacy" else "legacy"
+        # Rules of both variants apply to every packet, so the one that is not ours is looked at too.
+        with suppress(NftMissing):
+            found += await other.rivals_here() if await other.is_in_use() else []
+        return found
+
+    async def rivals_here(self) -> list[str]:
+        """Of this variant alone."""
         return [
             f"chain {chain} of {_RIVALS[chain]} in table {table} of {self._name()}"
             for table, chains in (await self.read()).items()

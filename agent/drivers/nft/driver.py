@@ -40,7 +40,7 @@ class NftTable:
         listening: Listening | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
-        self._family: Family = family
+        self.family: Family = family
         self._command = tuple(command)
         self._opens = opens
         self._deadline_s = deadline_s
@@ -85,7 +85,7 @@ class NftTable:
         """A sentence for each transaction of others on our table (NF-64)."""
         opened = await self._call(lambda _: self._open_unclaimed())
         self._unclaimed.remove(opened)
-        ear = Ear(opened, Hearing(self._family, self._listening.is_own), self._listening.own_ports)
+        ear = Ear(opened, Hearing(self.family, self._listening.is_own), self._listening.own_ports)
         self._listening.add_ear(ear)
         try:
             async with aclosing(ear.sentences()) as sentences:
@@ -128,8 +128,8 @@ class NftTable:
             if self._connection is None:
                 self._connection = Connection(self._opens())
                 self._listening.add_port(self._connection.port_id)
-            return work(KernelTable(self._family, self._connection, self._deadline_s))
+            return work(KernelTable(self.family, self._connection, self._deadline_s))
         except Unanswered as error:
-            raise OutcomeUnknown(f"table of {self._family}: {error}; it is read again") from error
+            raise OutcomeUnknown(f"table of {self.family}: {error}; it is read again") from error
         except OSError as error:
-            raise failure(self._family, error.errno or 0) from error
+            raise failure(self.family, error.errno or 0) from error
