@@ -23,6 +23,7 @@ from agent.model.iptables_rules import OWNER, Content, Variant
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family, TableSettings
 from agent.services.family_sync import SyncReport
+from agent.services.iptables_instalments import instalments
 from agent.services.iptables_mirror import removal
 from agent.services.iptables_ruleset import IptablesRuleset
 from agent.services.iptables_view import IptablesRulesView
@@ -106,7 +107,8 @@ async def remove_chains(variants: list[IptablesTables]) -> str:
             continue
         own: Content = {table: chains for table, chains in found.items() if OWNER in chains}
         if own:
-            await one.apply(removal(own))
+            for part in instalments(removal(own), one.most_chains):
+                await one.apply(part)
             removed.append(f"the rules of iptables-{one.variant}")
     return " and ".join(removed)
 

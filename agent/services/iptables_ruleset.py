@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from agent.model.iptables_rules import TABLES, Content, is_ours
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables_frame import rule_settings
+from agent.services.iptables_instalments import instalments
 from agent.services.iptables_mirror import IptablesMirror, StagedChange, difference
 from agent.services.node_state import FamilyFacts
 from agent.services.ports import ChainTables, Clock
@@ -67,7 +68,8 @@ class IptablesRuleset:
             staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
             change = await asyncio.to_thread(self.mirror.repair, found, staged)
             try:
-                await self.tables.apply(change)
+                for part in instalments(change, self.tables.most_chains):
+                    await self.tables.apply(part)
             finally:
                 self._found = None
             self.mirror.commit(staged)
@@ -89,14 +91,25 @@ class IptablesRuleset:
 
     async def _apply(self, staged: StagedChange) -> None:
         try:
-            await self.tables.apply(staged.change)
+            for part in instalments(staged.change, self.tables.most_chains):
+                await self.tables.apply(part)
         except Refused:
             # The tables before the refused one have it already, and others must not wait for a full sync because of it.
             try:
-                await self.tables.apply(staged.opposite)
+                await self._take_back(staged)
             except Refused as error:
                 raise NftFailed(f"what was written of a refused change cannot be taken back: {error}") from error
             raise
+
+    async def _take_back(self, staged: StagedChange) -> None:
+        """Nothing stays of it, in whichever part it was refused."""
+        settings = self.mirror.settings
+        if settings is not None and len(list(instalments(staged.change, self.tables.most_chains))) > 1:
+            have, want = await self.tables.read(), self.mirror.content()
+            for part in instalments(difference(have, want, settings), self.tables.most_chains):
+                await self.tables.apply(part)
+            return
+        await self.tables.apply(staged.opposite)
 
     def forget(self) -> None:
         """What was read may go."""

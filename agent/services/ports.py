@@ -58,6 +58,10 @@ class ChainTables(Protocol):
     async def apply(self, change: Change) -> None:
         """Table by table: each all of it or nothing, and nothing in those after a refused one."""
 
+    @property
+    def most_chains(self) -> int:
+        """How many one change should have at most; 0: it does not matter."""
+
     async def missing_canaries(self) -> Sequence[ChainTable]:
         """Tables that somebody flushed."""
 

@@ -169,3 +169,38 @@ async def test_another_node_address_is_written_at_once() -> None:
     bench.sync.set_facts(facts_for("IPv4", node_port_addresses=("primary",), addresses=("192.168.0.77",)))
     await bench.sync.sync()
     assert "-d 192.168.0.77/32 " in bench.nat()["KUBE-SERVICES"][-1]
+
+
+async def test_a_large_change_is_written_in_parts_that_lead_nowhere_yet() -> None:
+    """As the nft variant likes it; the frontends come when all that they lead to is there."""
+    whole, parts = Bench(), Bench()
+    parts.rules.tables.most_chains = 5  # type: ignore[misc]
+    for bench in (whole, parts):
+        bench.put(10)
+        await bench.sync.sync()
+    assert len(parts.kernel.changes) > 5
+    assert parts.kernel.of("IPv4") == whole.kernel.of("IPv4")
+    assert [len(one.chains.get("filter", ())) > 0 for one in parts.kernel.changes].index(True) > 5
+
+    for bench in (whole, parts):
+        for number in range(1, 10):
+            bench.fold.drop_service(ServiceKey("shop", f"s{number}"))
+        await bench.sync.sync()
+    assert parts.kernel.of("IPv4") == whole.kernel.of("IPv4")
+    assert parts.choices() == 1
+
+
+async def test_a_large_change_that_is_refused_half_way_leaves_nothing() -> None:
+    """SY-6."""
+    bench = Bench()
+    bench.rules.tables.most_chains = 5  # type: ignore[misc]
+    bench.put(1)
+    await bench.sync.sync()
+    before = {table: dict(chains) for table, chains in bench.kernel.of("IPv4").items()}
+    bench.kernel.without.add("recent")
+    for number in range(2, 8):
+        put(bench.fold, "IPv4", f"s{number}", number, 2, sessionAffinity="ClientIP")
+    await bench.sync.sync()
+
+    assert bench.kernel.of("IPv4") == before
+    assert len(bench.watcher.failures) == 1

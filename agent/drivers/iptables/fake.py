@@ -52,6 +52,7 @@ class FakeIptables:
     def __init__(self, family: Family, kernel: FakeTables | None = None) -> None:
         self.family: Family = family
         self.kernel = kernel or FakeTables()
+        self.most_chains = 0
 
     async def check(self) -> None:
         return
