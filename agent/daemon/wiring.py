@@ -150,7 +150,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     read_gid = find_gid(configuration.api.read_group)
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
-    units = [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
+    units = _runtime(parts)
     parts.ring.load()
     units.append(parts.unit("event-ring", lambda report: parts.ring.run(report, parts.clock)))
     services, planes = _planes(parts)
@@ -172,6 +172,15 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         closers=parts.closers,
         resources=parts.resources,
     )
+
+
+def _runtime(parts: _Parts) -> list[Unit]:
+    """A process that only programs Services needs no runtime, and is ready without one."""
+    if set(enabled_planes(parts.configuration)) == {"services"}:
+        for name in ("runtime", "events"):
+            parts.board.add(name, State.OFF, "no plane here needs it")
+        return []
+    return [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
 
 
 def _lag_noter(metrics: Metrics) -> Callable[[float], None]:

@@ -293,3 +293,17 @@ def test_without_its_program_it_says_what_is_missing(network: Network, short_pat
 def told(made: Node, state: str) -> str:
     lines = made.kepd.ctl("get", "planes").stdout.splitlines()
     return next((line for line in lines if line.startswith("services") and state in line), "")
+
+
+def test_it_is_ready_without_a_runtime(node: Node) -> None:
+    """DS-14: in place of kube-proxy there may be none that it is allowed to see."""
+    node.kepd.wait(
+        lambda: "ok" in node.network.node.namespace.run("python3", "-c", READY, str(node.kepd.port)), "ready", 20.0
+    )
+
+
+READY = (
+    "import sys,urllib.request,urllib.error\n"
+    "try: print(urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/readyz',timeout=5).read().decode())\n"
+    "except urllib.error.HTTPError as e: print(e.read().decode().replace('not ok', 'no'))"
+)
