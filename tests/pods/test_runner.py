@@ -613,3 +613,28 @@ class TestTime:
             cri.calls.clear()
             await pass_time(clock, 50)
             assert cri.calls == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_changed_resources_need_no_restart_unless_the_container_wants_one(
+    cri: Slow, tmp_path: Path, restarts: bool
+) -> None:
+    """RSZ-01."""
+
+    def sized(cpu: int) -> bytes:
+        wish = ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]" if restarts else ""
+        more = f"resources: {{limits: {{cpu: {cpu}}}}}{wish}"
+        return manifest("web", "i", more=", uid: fixed").replace(b"image: i}", f"image: i, {more}}}".encode())
+
+    manifests = FakeManifestDirectory({"/m/f.yaml": sized(1)})
+    async with running(cri, manifests, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        before = await ids(cri)
+        manifests.put("/m/f.yaml", sized(2))
+        if restarts:
+            await plane.until(lambda: cri.stops == [("a", 30)], "it is ended")
+            await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "and started again")
+        else:
+            await plane.until(lambda: "UpdateContainerResources" in cri.calls, "it is changed")
+            await plane.until(lambda: "ResizeCompleted" in {one.reason for one in plane.events}, "and told")
+            assert (await ids(cri), cri.stops) == (before, [])
