@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import VolumeMount
-from agent.pods.cri_config import Made, NodeShape, container_config, linux_resources, sandbox_config
+from agent.pods.cri_config import Made, NodeShape, cgroup_of, container_config, linux_resources, sandbox_config
 from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environment
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.run_state import PodRun
@@ -128,6 +128,11 @@ class ContainerSetup:
     def container_config(self, container: ContainerSpec, made: Made) -> pb.ContainerConfig:
         """As the runtime wants it."""
         return container_config(self._run.pod, container, made, self._node)
+
+    @property
+    def cgroup(self) -> str:
+        """Where its containers are counted."""
+        return cgroup_of(self._run.pod, self._node)
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         """What it may use."""

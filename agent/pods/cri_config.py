@@ -22,7 +22,7 @@ from agent.pods.network_files import Resolver, host_name
 from agent.pods.qos import amount, container_needs, cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Made", "NodeShape", "container_config", "linux_resources", "sandbox_config"]
+__all__ = ["Made", "NodeShape", "cgroup_of", "container_config", "linux_resources", "sandbox_config"]
 
 PERIOD_US = 100_000
 NANOS = 10**9
@@ -91,7 +91,7 @@ def sandbox_config(
         annotations=annotations,
         port_mappings=_port_mappings(pod, node),
         linux=pb.LinuxPodSandboxConfig(
-            cgroup_parent=_cgroup(pod, node),
+            cgroup_parent=cgroup_of(pod, node),
             security_context=_sandbox_security(pod),
             sysctls=_sysctls(pod),
             resources=_pod_resources(pod),
@@ -104,7 +104,7 @@ def sandbox_config(
     return config
 
 
-def _cgroup(pod: PodSpec, node: NodeShape) -> str:
+def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
     """RES-04, with plain paths; Guaranteed pods have no level of their own."""
     quality = qos_class(pod)
     level = "" if quality == "Guaranteed" else f"/{quality.lower()}"

@@ -21,6 +21,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
 from agent.pods.environment import ConfigProblem
+from agent.pods.files import CGROUPS, remove_cgroups
 from agent.pods.launching import Launcher
 from agent.pods.memory import Failing, Outcome
 from agent.pods.probing import Prober
@@ -288,6 +289,7 @@ class PodKeeper:
                     await asyncio.to_thread(around.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(around.files.remove, pod.uid)
+                await asyncio.to_thread(remove_cgroups, CGROUPS, self._launcher.cgroup)
                 run.is_forgotten = True
                 await around.records.remove(record_name(pod.uid))
                 break

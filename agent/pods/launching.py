@@ -75,6 +75,11 @@ class Launcher:
         """Volumes, as their sources are now."""
         await self._setup.prepare()
 
+    @property
+    def cgroup(self) -> str:
+        """Where the pod's containers are counted."""
+        return self._setup.cgroup
+
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         """What a container may use, as the runtime wants it."""
         return self._setup.resources_of(container)
