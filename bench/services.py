@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from bench import services_iptables
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
@@ -34,3 +35,17 @@ def measure() -> list[Row]:
     for size in (10, STATED):
         rows += inside("connects", str(size))
     return rows
+
+
+def main() -> None:
+    """`python -m bench.services --backend iptables [N]`: minutes at N = 5000, so not a part of `make bench`."""
+    if sys.argv[1:2] != ["--backend"] or sys.argv[2:3] not in (["iptables"], ["nftables"]):
+        raise SystemExit(main.__doc__)
+    size = int(sys.argv[3]) if sys.argv[3:] else services_iptables.SIZE
+    for row in services_iptables.measure(size) if sys.argv[2] == "iptables" else measure():
+        what, value, unit, stated = row
+        print(f"{what:80} {value:10.3f} {unit:8} {stated}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
@@ -126,20 +127,18 @@ def inside(work: str, variant: str, size: int) -> dict[str, float]:
     return json.loads(printed.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def measure(size: int = SIZE) -> list[Row]:
-    rows: list[Row] = []
+def measure(size: int = SIZE) -> Iterator[Row]:
     for variant in ("nft", "legacy"):
         base, ours = inside("restore", variant, size), inside("sync", variant, size)
         what = f"iptables-{variant}, {size} Services x {ENDPOINTS}"
         ratio = ours["change_ms"] / ours["alone_ms"]
-        rows += [
+        yield from (
             (f"{what}: one iptables-restore of {base['lines']:.0f} lines", base["restore_s"], "s", ""),
             (f"{what}: first sync", ours["sync_s"], "s", ""),
             (f"{what}: first sync against the restore", ours["sync_s"] / base["restore_s"], "×", "≤ 1.2"),
             (f"{what}: one endpoint replaced", ours["change_ms"], "ms p50", "≤ 150" if variant == "nft" else ""),
             (f"{what}: the same against a restore of these chains", ratio, "×", "≤ 1.2" if variant == "legacy" else ""),
-        ]
-    return rows
+        )
 
 
 if __name__ == "__main__":

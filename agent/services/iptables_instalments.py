@@ -37,8 +37,8 @@ def instalments(change: Change, most: int) -> Iterator[Change]:
     chains = {**change.chains, "nat": shared} if "nat" in change.chains else change.chains
     yield replace(change, chains=chains, gone={**change.gone, "nat": entries})
     for kind in reversed(_KINDS):
-        for names in _parts([name for name in gone if name.startswith(kind)], most):
-            yield Change(gone={"nat": names})
+        for stale in _parts([name for name in gone if name.startswith(kind)], most):
+            yield Change(gone={"nat": stale})
     if _MARKS in gone:
         yield Change(gone={"nat": [_MARKS]})
 

@@ -10,6 +10,8 @@ Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+import structlog
+
 from agent.model.iptables_rules import TABLES, Content, is_ours
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables_frame import rule_settings
@@ -21,9 +23,12 @@ from agent.services.ruleset import Plans, ServiceOf
 
 __all__ = ["IptablesRuleset"]
 
+log = structlog.get_logger(plane="services")
+
 MOST_ENDPOINTS_COMPARED = 1000
 """With more it costs seconds to read everything, so between full syncs only the canaries are looked at."""
 MOST_TOLD = 3
+MOST_SERVICES = 1000
 CANARY_STEPS, CANARY_STEP_S = 50, 0.1
 
 
@@ -36,6 +41,7 @@ class IptablesRuleset:
         self._clock = clock
         self._period_s = period_s
         self._found: Content | None = None
+        self._is_warned = False
         self._lock = asyncio.Lock()
         """Around everything that writes, so that nobody compares with rules on their way."""
 
@@ -73,9 +79,17 @@ class IptablesRuleset:
             finally:
                 self._found = None
             self.mirror.commit(staged)
+            self._warn_of_size()
             if settings.has_loopback_node_ports:
                 await self.tables.allow_loopback()
         return change.size
+
+    def _warn_of_size(self) -> None:
+        """IP-14, once."""
+        if len(self.mirror) > MOST_SERVICES and not self._is_warned:
+            self._is_warned = True
+            effect = "each change takes the kernel 0.1 s to 1 s and grows with the Services; nftables takes 2 ms"
+            log.warning("iptables_is_slow_here", services=len(self.mirror), effect=effect)
 
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
         """Only chains whose text changes."""

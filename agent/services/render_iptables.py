@@ -118,9 +118,7 @@ class _Port:
     def _choice(self, chain: str, backends: Sequence[Backend], *, is_inside: bool) -> Chain:
         """IP-2: masquerade, come back, choose."""
         rules: list[str] = []
-        slots = slots_of(self._port, NO_SLOTS, self._options)
-        shares = Counter(slots.local if chain == self._names.local else slots.cluster)
-        chosen = [(one, shares[one.data]) for one in backends if shares[one.data]]
+        chosen = self._shares(backends, is_local=chain == self._names.local)
         if is_inside and self._inside is not None:
             rules += self._masquerade_inside(self._inside)
         if self._port.affinity_s:
@@ -133,6 +131,14 @@ class _Port:
             rules.append(f"{self._to(one)}{chance}-j {self._chain_of(one)}")
             rest -= share
         return chain, tuple(rules)
+
+    def _shares(self, backends: Sequence[Backend], *, is_local: bool) -> list[tuple[Backend, int]]:
+        """SEL-23: as many shares as slots with nftables."""
+        if self._options is None or not self._options.weights:
+            return [(one, 1) for one in backends]
+        slots = slots_of(self._port, NO_SLOTS, self._options)
+        shares = Counter(slots.local if is_local else slots.cluster)
+        return [(one, shares[one.data]) for one in backends if shares[one.data]]
 
     def _chain_of(self, backend: Backend) -> str:
         found = self._endpoint_chains.get(backend.key)
