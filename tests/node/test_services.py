@@ -498,7 +498,8 @@ async def test_what_others_flush_is_back_soon(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.connect("pod2", wait_s=SHORT_S).server == "pod1")
 
     if cluster.backend == "nftables":
-        assert time.monotonic() - began < 1.0 + 2 * SHORT_S
+        # A tenth of a second at rest; a machine that runs other tests beside is given more.
+        assert time.monotonic() - began < 5.0
 
 
 async def test_a_deleted_service_is_unknown(cluster: Cluster) -> None:
