@@ -29,6 +29,7 @@ from agent.services.iptables_ruleset import IptablesRuleset
 from agent.services.iptables_view import IptablesRulesView
 from agent.services.nft_ruleset import NftRuleset
 from agent.services.nft_view import NftRulesView
+from agent.services.ports import Clock
 from agent.services.ruleset import Ruleset, RulesView
 from agent.services.structure import removal_text
 
@@ -63,11 +64,15 @@ def make_backend(
     listening = Listening()
     tables: dict[Family, NftTable] = {family: WatchfulTable(family, listening=listening) for family in families}
     if configuration.services.backend == "iptables":
-        chosen = {
-            family: IptablesRuleset(IptablesTables(family), clock=clock, period_s=period_s) for family in families
-        }
+        chains = {family: WatchfulChains(family, tables[family]) for family in families}
+        chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
         views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
-        former = FormerRules(lambda family: remove_table(tables[family], family), clock)
+
+        async def remove(family: Family) -> str:
+            others = [IptablesTables(family, variant=one) for one in VARIANTS if one != chains[family].variant]
+            return " and ".join(filter(None, [await remove_table(tables[family], family), await remove_chains(others)]))
+
+        former = FormerRules(remove, clock)
         return Backend(chosen, views, tables, former)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}
     nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
@@ -85,6 +90,21 @@ class WatchfulTable(NftTable):
         if await legacy.is_in_use():
             with suppress(NftMissing):
                 found += await legacy.rivals_here()
+        return found
+
+
+class WatchfulChains(IptablesTables):
+    """Sees a kube-proxy that uses nftables, which iptables knows nothing of."""
+
+    def __init__(self, family: Family, table: NftTable) -> None:
+        super().__init__(family)
+        self._table = table
+
+    async def rivals(self) -> Sequence[str]:
+        """Chains are found by iptables itself."""
+        found = list(await super().rivals())
+        with suppress(NftMissing):
+            found += [one for one in await NftTable.rivals(self._table) if one.startswith("table ")]
         return found
 
 
@@ -116,7 +136,7 @@ async def remove_chains(variants: list[IptablesTables]) -> str:
 class FormerRules:
     """A follower of the plane, and a task: takes away what the other backend left."""
 
-    def __init__(self, remove: Callable[[Family], Awaitable[str]], clock: SystemClock) -> None:
+    def __init__(self, remove: Callable[[Family], Awaitable[str]], clock: Clock) -> None:
         self._remove = remove
         self._clock = clock
         self._done: set[Family] = set()
@@ -134,19 +154,21 @@ class FormerRules:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            for family in sorted(self._due):
-                await self._take_away(family)
-            if self._due:
+            # Those that become due meanwhile wake us again; only what failed waits.
+            failed = [family for family in sorted(self._due) if not await self._take_away(family)]
+            if failed:
                 await self._clock.sleep(RETRY_S)
+                self._due.update(failed)
                 self._wake.set()
 
-    async def _take_away(self, family: Family) -> None:
+    async def _take_away(self, family: Family) -> bool:
+        self._due.discard(family)
         try:
             removed = await self._remove(family)
         except NftFailed as error:
             log.warning("former_rules_kept", family=family, error=str(error), retry_s=RETRY_S)
-            return
-        self._due.discard(family)
+            return False
         self._done.add(family)
         if removed:
             log.info("former_rules_removed", family=family, removed=removed, v=0)
+        return True

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from agent.daemon.service_backend import remove_chains
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
 from agent.model.iptables_error import ExtensionMissing, LockHeld
-from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved
+from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved, is_ours
 from agent.model.nft_error import NftMissing, OutcomeUnknown, Refused
 from agent.model.nft_table import Family
 from agent.services.iptables_frame import JUMPS
@@ -293,3 +294,23 @@ async def test_a_program_that_hangs_is_ended(family: Family) -> None:
         tables._program = Program(("sh", "-c", "exec sleep 60"), 0.2)
         with pytest.raises(OutcomeUnknown, match="gave no answer in"):
             await tables.read()
+
+
+@pytest.mark.node
+async def test_our_rules_of_a_variant_that_is_no_longer_used_are_taken_away(family: Family) -> None:
+    """IP-13, SY-14: and those of others are not, nor is a variant asked that nobody uses."""
+    needs_legacy()
+    with Namespace() as node:
+        legacy, nft = real(family, "legacy", node).tables, real(family, "nft", node).tables
+        assert await remove_chains([nft, legacy]) == ""
+        assert legacy_names(node, family) == ""
+
+        await legacy.apply(Change(last={"nat": [("OUTPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
+        mirror, first = staged(family)
+        await legacy.apply(mirror.repair(await legacy.read(), first))
+        assert await remove_chains([nft, legacy]) == "the rules of iptables-legacy"
+        assert await remove_chains([nft, legacy]) == ""
+        found = await legacy.read()
+
+    assert found["nat"]["OUTPUT"] == ("-p tcp -m tcp --dport 7 -j ACCEPT",)
+    assert not [name for chains in found.values() for name in chains if is_ours(name)]

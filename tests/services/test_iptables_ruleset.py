@@ -2,12 +2,13 @@
 """The same sync on iptables: what is written, what is healed, and who stands alone."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
+from agent.model.iptables_rules import Change
 from agent.model.service import ServiceKey
 from agent.services.desired import Desired
 from agent.services.family_sync import FamilySync
@@ -15,6 +16,25 @@ from agent.services.fold import Fold
 from agent.services.iptables_ruleset import IptablesRuleset
 from tests.services.iptables_cases import facts_for, put
 from tests.services.test_family_sync import Watcher
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class Mortal(FakeIptables):
+    """Lets so many restores happen."""
+
+    def __init__(self, kernel: FakeTables, lives: int) -> None:
+        super().__init__("IPv4", kernel)
+        self.most_chains = 5
+        self.lives = lives
+
+    async def apply(self, change: Change) -> None:
+        if not self.lives:
+            raise Died
+        self.lives -= 1
+        await super().apply(change)
 
 
 class Bench:
@@ -204,3 +224,21 @@ async def test_a_large_change_that_is_refused_half_way_leaves_nothing() -> None:
 
     assert bench.kernel.of("IPv4") == before
     assert len(bench.watcher.failures) == 1
+
+
+async def test_whatever_restore_was_the_last_the_next_process_ends_in_the_same_rules() -> None:
+    """SY-13: also where a change in parts ended half-way; no frontend ever leads to a chain that is not there."""
+    whole = Bench()
+    whole.put(6)
+    await whole.sync.sync()
+    for lives in range(20):
+        kernel = FakeTables()
+        dying, next_one = Bench(kernel), Bench(kernel)
+        for bench in (dying, next_one):
+            bench.put(6)
+        dying.rules.tables = Mortal(kernel, lives)
+        with suppress(Died):
+            await dying.sync.sync()
+        await next_one.sync.sync()
+
+        assert kernel.of("IPv4") == whole.kernel.of("IPv4"), lives
