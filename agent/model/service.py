@@ -95,7 +95,6 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     weights: tuple[tuple[str, int], ...] = ()
     no_local_rejects: bool = False
     passes_when_empty: bool = False
-    has_ranges_everywhere: bool = False
 
 
 DEFAULT_OPTIONS = ServiceOptions()

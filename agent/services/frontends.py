@@ -137,8 +137,7 @@ def _frontends(
         ranges = _ranges(part, node_addresses)
         found += [make("loadBalancer", ip, port.port, ranges, is_closed=part.is_closed) for ip in part.balancer_ips]
     if port.node_port:
-        everywhere = service.options.has_ranges_everywhere
-        found.append(make("nodePort", None, port.node_port, part.source_ranges if everywhere else ()))
+        found.append(make("nodePort", None, port.node_port))
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ MOST_ENDPOINTS = 10_000
 T = TypeVar("T")
 
 # Annotations that names.md knows and this version does not act on.
-NOT_YET = ("balance", "affinity_scope", "terminate_established")
+NOT_YET = ("balance", "affinity_scope", "terminate_established", "source_ranges_everywhere")
 
 
 def read_options(
@@ -58,7 +58,6 @@ def read_options(
         weights=read("endpoint_weights", _weights, ()),
         no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
         passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
-        has_ranges_everywhere=read("source_ranges_everywhere", _words("true"), "") == "true",
     )
 
 

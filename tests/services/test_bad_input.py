@@ -142,7 +142,7 @@ ANNOTATIONS: list[tuple[str, str, str]] = [
     ("endpoint-weights", "10.1.0.1=1,10.01.0.1=2", "is there twice"),
     ("no-local-verdict", "refuse", "right is reject or drop"),
     ("no-endpoints", "drop", "right is pass"),
-    ("source-ranges-everywhere", "yes", "right is true"),
+    ("source-ranges-everywhere", "true", "this version does not know it"),
     ("terminate-established", "on-endpoint-removal", "this version does not know it"),
     ("balance", "maglev", "this version does not know it"),
     ("affinity-scope", "service", "this version does not know it"),

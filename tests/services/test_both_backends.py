@@ -41,7 +41,6 @@ drawn_services = st.lists(
             "is_external": st.booleans(),
             "is_restricted": st.booleans(),
             "protocol": st.sampled_from(["TCP", "UDP", "SCTP"]),
-            # Not source-ranges-everywhere, which nftables does not act on yet.
             "annotations": st.sampled_from([{}, {}, {"no-endpoints": "pass"}, {"no-local-verdict": "reject"}]),
         }
     ),
