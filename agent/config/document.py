@@ -432,14 +432,16 @@ class Hints:
 class Conntrack:
     """Connection tracking."""
 
-    max_per_core: Annotated[int, Key(integer(0), "Tracked flows per core; 0 = leave as it is.")] = 32768
-    min: Annotated[int, Key(integer(0), "Tracked flows at the least.")] = 131072
-    tcp_established_timeout: Annotated[float, Key(DURATION, "Idle TCP connections; 0s = leave as it is.")] = 86400.0
-    tcp_close_wait_timeout: Annotated[float, Key(DURATION, "Half-closed connections; 0s = leave as it is.")] = 3600.0
-    tcp_be_liberal: Annotated[bool, Key(BOOL, "Accept packets outside the window.")] = False
-    udp_timeout: Annotated[float, Key(DURATION, "Unanswered UDP flows; 0s = leave as it is.")] = 0.0
-    udp_stream_timeout: Annotated[float, Key(DURATION, "Answered UDP flows; 0s = leave as it is.")] = 0.0
-    sctp_cleanup: Annotated[bool, Key(BOOL, "Delete stale SCTP flows too.")] = False
+    max_per_core: Annotated[int, restart(integer(0), "Tracked flows per core; 0 = leave as it is.")] = 32768
+    min: Annotated[int, restart(integer(0), "Tracked flows at the least.")] = 131072
+    tcp_established_timeout: Annotated[float, restart(DURATION, "Idle TCP connections; 0s = leave as it is.")] = 86400.0
+    tcp_close_wait_timeout: Annotated[float, restart(DURATION, "Half-closed connections; 0s = leave as it is.")] = (
+        3600.0
+    )
+    tcp_be_liberal: Annotated[bool, restart(BOOL, "Accept packets outside the window.")] = False
+    udp_timeout: Annotated[float, restart(DURATION, "Unanswered UDP flows; 0s = leave as it is.")] = 0.0
+    udp_stream_timeout: Annotated[float, restart(DURATION, "Answered UDP flows; 0s = leave as it is.")] = 0.0
+    sctp_cleanup: Annotated[bool, restart(BOOL, "Delete stale SCTP flows too.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,12 +493,12 @@ class Services:
     reject_with: Annotated[str, restart(choice("auto", "icmp"), "Answer for Services without endpoints.")] = "auto"
     proxy_name: Annotated[str, restart(TEXT, "Only Services with this service-proxy-name label.")] = ""
     strict_source_ranges: Annotated[
-        bool, Key(BOOL, "A bad source range closes the Service instead of being left out.")
+        bool, restart(BOOL, "A bad source range closes the Service instead of being left out.")
     ] = False
     drop_invalid: Annotated[bool, Key(BOOL, "Drop packets that connection tracking calls invalid.")] = False
     boot_guard: Annotated[bool, Key(BOOL, "Refuse traffic to Services until the first sync.")] = False
     tamper_repair: Annotated[bool, Key(BOOL, "Repair rules that others changed.")] = True
-    drain_seconds: Annotated[int, Key(integer(0), "Time between failing health and exit.")] = 0
+    drain_seconds: Annotated[int, restart(integer(0), "Time between failing health and exit.")] = 0
     drain_taints: Annotated[Words, Key(list_of(TEXT, "taint keys"), "Taints that make the node fail its health.")] = (
         "ToBeDeletedByClusterAutoscaler",
     )

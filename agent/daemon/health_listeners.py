@@ -55,6 +55,9 @@ class HealthListeners:
         finally:
             for _, server in self._open.values():
                 server.close()
+            # Who runs this again has to open them all.
+            self._open.clear()
+            self._changed.set()
 
     async def _reconcile(self) -> None:
         """First close, then open: a port may have moved to another Service."""

@@ -95,7 +95,7 @@ class ServiceHealth:
         port = self._plane.families[family].desired.health_ports.get(key, HealthPort(0, 0))
         period_s = self._configuration().services.sync_period
         is_healthy = all(one.is_healthy(self._plane.now_s, period_s) for one in self._families().values())
-        return _page(service_health(key, port, is_proxy_healthy=is_healthy))
+        return _page(service_health(key, port, is_proxy_healthy=is_healthy and not self.is_draining))
 
 
 def _page(answer: Answer) -> Page:

@@ -45,15 +45,23 @@ PROXY_LABEL = "service.kubernetes.io/service-proxy-name"
 HEADLESS_LABEL = "service.kubernetes.io/headless"
 # The Node may be created after us; then its addresses come late.
 NODE_WAIT_S = 30.0
+ACCESS_RETRY_S = 10.0
 
 
 class KubeServices:
     """One cluster."""
 
     def __init__(
-        self, client: KubeClient, intake: Intake, node: str, proxy_name: str = "", *, is_strict: bool = False
+        self,
+        find: Callable[[], KubeClient | None],
+        intake: Intake,
+        node: str,
+        proxy_name: str = "",
+        *,
+        is_strict: bool = False,
     ) -> None:
-        self._client = client
+        self._find = find
+        self._client: KubeClient | None = None
         self._intake = intake
         self._proxy_name = proxy_name
         self._is_strict = is_strict
@@ -63,7 +71,11 @@ class KubeServices:
         self._node = NODES.narrowed(field_selector=f"metadata.name={node}")
 
     async def run(self) -> None:
-        """For ever."""
+        """For ever. Without access nothing is known, so nothing is written: rules that stand stay (SY-1)."""
+        while (client := self._find()) is None:
+            log.warning("service_source_unavailable", retry_s=ACCESS_RETRY_S, effect="rules stay as they are")
+            await asyncio.sleep(ACCESS_RETRY_S)
+        self._client = client
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_services(), name="follow-services")
             group.create_task(self._follow_slices(), name="follow-slices")
@@ -74,10 +86,13 @@ class KubeServices:
 
     async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
         """Only news of objects; the rest is told here."""
+        assert self._client is not None  # noqa: S101 - run() found it first
         async with aclosing(self._client.follow(resource, convert)) as news:
             async for one in news:
                 match one:
-                    case Malformed(key=key, text=text, is_gone=False):
+                    case Malformed(key=key, is_gone=True):
+                        self._intake.gone(kind, key.namespace, key.name)
+                    case Malformed(key=key, text=text):
                         self._intake.unreadable(kind, key.namespace, key.name, text)
                     case Disconnected():
                         log.warning("service_watch_lost", kind=kind, error=one.reason)
@@ -120,8 +135,10 @@ class KubeServices:
                 case Replaced(items=items):
                     if items:
                         self._intake.set_node(items[0])
+                    elif self._intake.sight.is_known:
+                        self._intake.lose_node()
                 case Changed(change=Change.DELETED):
-                    self._intake.set_node(None)
+                    self._intake.lose_node()
                 case Changed(object=node):
                     self._intake.set_node(node)
 

@@ -55,7 +55,8 @@ class ServiceParts:
 
     clock: SystemClock
     tell: Callable[[Event], None]
-    kube: "KubeClient | None" = None
+    kube: "Callable[[], KubeClient | None] | None" = None
+    """Finds the API server, or not yet; None: Services come from manifests."""
     here: PodsHere = field(default_factory=NoPods)
 
 
@@ -110,11 +111,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
                 health.listeners.run,
                 cleaner.run,
             )
-            try:
-                await _together(*work, backend.former.run, lambda: plane.run(report))
-            except asyncio.CancelledError:
-                await health.drain(parts.clock)
-                raise
+            together = _together(*work, backend.former.run, lambda: plane.run(report))
+            await _drained(together, lambda: health.drain(parts.clock))
 
     def apply(changed: Configuration) -> None:
         current[0] = changed
@@ -148,6 +146,18 @@ def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -
         configuration.services.proxy_name,
         is_strict=configuration.services.strict_source_ranges,
     )
+
+
+async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Rules follow what happens until load balancers have had their time to look elsewhere."""
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work, name="services-work")
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await drain()
+            working.cancel()
+            raise
 
 
 async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:

@@ -257,7 +257,7 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
     outside = ServiceParts(
         clock=parts.clock,
         tell=parts.ring.tell,
-        kube=_kube(parts) if source == "kubernetes" else None,
+        kube=(lambda: _kube(parts)) if source == "kubernetes" else None,
         here=parts.here or NoPods(),
     )
     plane = wire_services(parts.configuration, outside)

@@ -47,6 +47,8 @@ class Desired:
         self.fold = fold or Fold()
         self.changed = self.fold.follow()
         """Services to look at in the next update."""
+        self.looked: set[ServiceKey] = set()
+        """Services that updates looked at; whoever reports on them empties it."""
         self.conflicts: dict[ServiceKey, tuple[Finding, ...]] = {}
         self._plans: dict[ServiceKey, ServicePlan] = {}
         self._wanted: dict[ServiceKey, tuple[Frontend, ...]] = {}
@@ -57,14 +59,26 @@ class Desired:
     def set_node(self, node: NodeFacts) -> None:
         """All Services are looked at again if it matters to them."""
         before, self.node = self.node, node
-        if (before.place, before.addresses) != (node.place, node.addresses):
+        if _whereabouts(before) != _whereabouts(node):
             self.changed.update(self.fold.services)
+        elif before.place.labels != node.place.labels:
+            self.changed.update(self.fold.by_labels)
 
     def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
         """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed."""
         fresh: dict[ServiceKey, ServicePlan | None] = {}
         todo = list(islice(self.changed, most or None))
         self.changed.difference_update(todo)
+        try:
+            return self._update(todo, fresh)
+        except BaseException:
+            self.changed.update(todo)
+            raise
+
+    def _update(
+        self, todo: Iterable[ServiceKey], fresh: dict[ServiceKey, ServicePlan | None]
+    ) -> dict[ServiceKey, ServicePlan | None]:
+        self.looked.update(todo)
         again: set[ServiceKey] = set()
         for key in todo:
             plan = self._plan(key)
@@ -75,6 +89,7 @@ class Desired:
         different: dict[ServiceKey, ServicePlan | None] = {}
         for key, plan in fresh.items():
             kept = self._own_share(plan) if plan is not None else None
+            self._note_health(key, kept)
             if kept != self._plans.get(key):
                 different[key] = kept
                 self._store(key, kept)
@@ -125,12 +140,15 @@ class Desired:
                 text = f"belongs to {owner}, which is older or has it as its cluster IP; it is left out here"
                 yield Finding(f"Service {key}", what, text)
 
-    def _store(self, key: ServiceKey, plan: ServicePlan | None) -> None:
+    def _note_health(self, key: ServiceKey, plan: ServicePlan | None) -> None:
+        """The port of a health check may change where no plan does."""
         one = health_port(self.fold.services[key], plan) if plan is not None else None
         if one is not None:
             self.health_ports[key] = one
         else:
             self.health_ports.pop(key, None)
+
+    def _store(self, key: ServiceKey, plan: ServicePlan | None) -> None:
         if plan is None:
             self._plans.pop(key, None)
             self.conflicts.pop(key, None)
@@ -150,3 +168,8 @@ class Desired:
         plan = self._plans.get(key)
         found = [one for one in plan.ports if one.port.name == port] if plan is not None else []
         return found[0] if found else None
+
+
+def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...]]:
+    """What every plan depends on."""
+    return node.place.node, node.place.zone, node.addresses

@@ -10,8 +10,8 @@ Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from agent.services.desired import Desired
 from agent.services.frontends import ServicePlan
 from agent.services.health import FamilyHealth
 from agent.services.node_state import FamilyFacts
-from agent.services.pace import Pace, Periods
+from agent.services.pace import QUARANTINE_S, Pace, Periods
 from agent.services.ports import Clock
 from agent.services.ruleset import Ruleset
 
@@ -44,6 +44,8 @@ class SyncReport:
     elements: int
     duration_s: float
     is_full: bool
+    looked: Collection[ServiceKey] = ()
+    """Services of which anything changed, whether their plan did or not."""
 
 
 class SyncWatcher(Protocol):
@@ -96,6 +98,9 @@ class FamilySync:
         self._may_share = may_share
         self._is_checked = False
         self._is_known = False
+        self._doubts = 0
+        """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
+        self._quarantined_s = 0.0
         self._tampered = ""
         self._wake = asyncio.Event()
 
@@ -116,11 +121,15 @@ class FamilySync:
         if facts == self._facts:
             return
         if facts.table != self._facts.table:
-            self._is_known = False
+            self._doubt()
         self._facts = facts
         self._todo.node = True
         self.desired.set_node(facts.node)
         self.wake()
+
+    def _doubt(self) -> None:
+        self._is_known = False
+        self._doubts += 1
 
     def wake(self) -> None:
         """Something may have changed."""
@@ -142,7 +151,7 @@ class FamilySync:
 
     async def _until_due(self) -> None:
         """Until there is something to do, and long enough after the last time."""
-        latest_s = self._pace.latest_s(self._periods(), len(self.quarantine)) - self._clock.now_s()
+        latest_s = self._pace.latest_s(self._periods(), self._release_s()) - self._clock.now_s()
         if latest_s > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if latest_s == float("inf") else latest_s):
@@ -154,14 +163,17 @@ class FamilySync:
     async def sync(self) -> None:
         """One run; a failure is told and leaves everything planned as it was."""
         began_s = self._clock.now_s()
-        is_due = self._pace.latest_s(self._periods(), 0) <= began_s
+        is_due = self._pace.latest_s(self._periods()) <= began_s
         is_full = is_due or not self._is_known
         self._release(began_s)
-        await self._plan()
-        changed = dict(self._todo.plans)
         try:
+            await self._plan()
+            changed = dict(self._todo.plans)
             elements = await (self._reconcile() if is_full else self._increment())
-        except NftFailed as error:
+        except Exception as caught:  # one family's trouble must not end the other, nor the source (SY-2, SY-7)
+            error = caught if isinstance(caught, NftFailed) else NftFailed(f"{caught!r}; it is tried again")
+            if error is not caught:
+                log.error("service_sync_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
             self._is_known = False
             self._pace = self._pace.failed(self._clock.now_s(), self._clock.now_s() - began_s)
             retry_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
@@ -175,14 +187,18 @@ class FamilySync:
         if self._tampered:
             self._watcher.repaired(self.desired.family, self._tampered, elements)
             self._tampered = ""
-        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full))
+        looked, self.desired.looked = self.desired.looked, set()
+        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full, looked))
 
     def _release(self, now_s: float) -> None:
         """Services that were set aside are tried again when their time has come."""
-        if self.quarantine and self._pace.latest_s(self._periods(), len(self.quarantine)) <= now_s:
+        if self.quarantine and now_s >= self._release_s():
             for key in self.quarantine:
                 self._todo.plans.setdefault(key, self.desired.plan_of(key))
             self.quarantine.clear()
+
+    def _release_s(self) -> float:
+        return self._quarantined_s + QUARANTINE_S if self.quarantine else float("inf")
 
     async def _plan(self) -> None:
         """Look at what changed, with a breath between so many Services."""
@@ -198,31 +214,43 @@ class FamilySync:
 
     async def _increment(self) -> int:
         """The usual case: what changed, on top of rules that are known."""
-        facts = self._facts if self._todo.node else None
-        written = await self.rules.write(self._todo.plans, self._service_of, facts)
-        self._todo = _Todo()
+        with self._node_in_hand() as has_node:
+            facts = self._facts if has_node else None
+            written = await self.rules.write(self._todo.plans, self._service_of, facts)
+        self._todo.plans = {}
         return written
+
+    @contextmanager
+    def _node_in_hand(self) -> Iterator[bool]:
+        """Whether the node is to be written. What changes of it meanwhile is written the next time."""
+        has_node, self._todo.node = self._todo.node, False
+        try:
+            yield has_node
+        except BaseException:
+            self._todo.node = self._todo.node or has_node
+            raise
 
     async def _reconcile(self) -> int:
         """Read what is there and write the difference, whatever it is."""
         await self._check()
+        doubts = self._doubts
         if not await self.rules.stand(self._facts, is_wanted=self._is_wanted()):
             self._todo.plans.clear()
             return 0
-        plans, todo = self._todo.plans, self._todo
+        plans = self._todo.plans
         try:
-            return await self._bring_about(plans)
+            return await self._bring_about(plans, doubts)
         except Refused as error:
             log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
-            self._todo = todo
             return await self._isolate(plans)
         finally:
             self.rules.forget()
 
-    async def _bring_about(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
-        written = await self.rules.bring_about(plans, self._service_of, self._facts)
-        self._todo = _Todo()
-        self._is_known = True
+    async def _bring_about(self, plans: Mapping[ServiceKey, ServicePlan | None], doubts: int) -> int:
+        with self._node_in_hand():
+            written = await self.rules.bring_about(plans, self._service_of, self._facts)
+        self._todo.plans = {}
+        self._is_known = self._doubts == doubts
         return written
 
     async def _check(self) -> None:
@@ -244,9 +272,11 @@ class FamilySync:
 
     async def _isolate(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
         """Somebody in there is refused: take the rest in halves until it stands alone (SY-6)."""
+        doubts = self._doubts
         if not await self.rules.stand(self._facts, is_wanted=True):
             raise NftFailed("the rules were deleted by somebody else; they are made again")
-        written = await self._bring_about({})
+        self._todo.plans = dict(plans)
+        written = await self._bring_about({}, doubts)
         self._todo.plans = dict(plans)
         alone: list[ServiceKey] = []
         rest: list[Sequence[ServiceKey]] = [list(plans)]
@@ -265,6 +295,7 @@ class FamilySync:
                 written += await self._write((key,))
             except Refused as error:
                 self.quarantine[key] = str(error)
+                self._quarantined_s = self._clock.now_s()
                 self._todo.plans.pop(key, None)
                 self._watcher.quarantined(self.desired.family, key, error)
         return written
@@ -289,7 +320,7 @@ class FamilySync:
 
     def disturbed(self, sentence: str) -> None:
         """Somebody else changed our rules."""
-        if self._repairs() and self._is_known:
+        if self._repairs():
             self._tampered = self._tampered or sentence
-            self._is_known = False
+            self._doubt()
             self.wake()

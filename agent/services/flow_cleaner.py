@@ -41,7 +41,9 @@ class FlowCleaner:
 
     def follow(self, family: Family, report: SyncReport) -> None:
         """After each sync."""
-        if self._indices[family].follow(report.changed):
+        index = self._indices[family]
+        is_concerned = index.follow(report.changed) or any(map(index.knows, report.looked))
+        if is_concerned or family in self._due:
             self._due.add(family)
             self._wake.set()
 
@@ -59,13 +61,14 @@ class FlowCleaner:
         sync, index = self._plane.families[family], self._indices[family]
         try:
             flows = await self._flows.flows(family, self._protocols)
+            gone = index.gone
             stale = index.stale(flows, _Backends(sync), self._own_addresses(sync))
             count = await self._flows.delete(stale)
         except FlowsUnavailable as error:
             log.warning("stale_flows_kept", family=family, error=str(error), effect="tried again after the next sync")
             self._due.add(family)
             return
-        index.forget_gone()
+        index.forget_gone(gone)
         self.deleted += count
         if count:
             log.info("stale_flows_deleted", family=family, flows=count, of=len(flows))

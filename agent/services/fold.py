@@ -29,6 +29,8 @@ class Fold:
         self.services: dict[ServiceKey, ServiceFacts] = {}
         self.refused: dict[ServiceKey, Findings] = {}
         """Services that cannot be programmed, with the reasons."""
+        self.by_labels: set[ServiceKey] = set()
+        """Services that choose endpoints by the labels of nodes."""
         self._slices: dict[SliceKey, SliceFacts] = {}
         self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
         self._followers: list[set[ServiceKey]] = []
@@ -53,6 +55,10 @@ class Fold:
             self._forget(key)
         elif self.services.get(key) != facts:
             self.services[key] = facts
+            if facts.options.topology_keys:
+                self.by_labels.add(key)
+            else:
+                self.by_labels.discard(key)
             self._touch(key)
 
     def drop_service(self, key: ServiceKey) -> None:
@@ -61,6 +67,7 @@ class Fold:
         self._forget(key)
 
     def _forget(self, key: ServiceKey) -> None:
+        self.by_labels.discard(key)
         if self.services.pop(key, None) is not None:
             self._touch(key)
 

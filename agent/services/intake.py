@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
+import msgspec
+
 from agent.model.event import Event
 from agent.model.finding import Finding
 from agent.model.kube_objects import Node
@@ -43,6 +45,8 @@ class Intake:
         self.sight = NodeSight()
         self.findings: dict[tuple[str, str, str], tuple[Finding, ...]] = {}
         """Kind, namespace, name → what is wrong with it."""
+        self.families: frozenset[Family] = frozenset(("IPv4", "IPv6"))
+        """Those that are programmed."""
         self.changed: Callable[[], None] = lambda: None
         self.node_changed: Callable[[], None] = lambda: None
         self.arrived = asyncio.Event()
@@ -150,12 +154,25 @@ class Intake:
             self._complain(MANIFEST, "", where, found)
 
     def set_node(self, node: Node | None) -> None:
-        """This node's object; None: there is none (any more). What was last known stays (HL-3)."""
+        """This node's object; None: there is none among the manifests."""
         sight = node_sight(node) if node is not None else NodeSight()
         self.complete("node")
         if sight != self.sight:
             self.sight = sight
             self.node_changed()
+
+    def lose_node(self) -> None:
+        """This node's object is gone; what it said stays, only load balancers look elsewhere (HL-3)."""
+        self.complete("node")
+        self.sight = msgspec.structs.replace(self.sight, is_known=False)
+
+    def gone(self, kind: str, namespace: str, name: str) -> None:
+        """An object that could not be read was deleted."""
+        if kind == "Service":
+            self.drop_service(namespace, name)
+        elif kind == "EndpointSlice":
+            self.drop_slice(namespace, name)
+        self.findings.pop((kind, namespace, name), None)
 
     def set_node_labels(self, labels: Mapping[str, Mapping[str, str]]) -> None:
         """Of all nodes, by name."""
@@ -183,7 +200,7 @@ class Intake:
         return [when for key in keys for when in self._triggers.pop((family, key), ())]
 
     def _note_trigger(self, item: ReadSlice) -> None:
-        if item.facts is None or not item.facts.triggered:
+        if item.facts is None or not item.facts.triggered or item.facts.family not in self.families:
             return
         try:
             when_s = datetime.fromisoformat(item.facts.triggered).timestamp()

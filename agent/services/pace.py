@@ -9,7 +9,7 @@ Source of behaviour: SY-2, SY-3, SY-5, SY-6, SY-10.
 
 from dataclasses import dataclass
 
-__all__ = ["Pace", "Periods"]
+__all__ = ["QUARANTINE_S", "Pace", "Periods"]
 
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
 CHEAP_RUN_S = 0.025
@@ -51,12 +51,12 @@ class Pace:
             pause_s = max(pause_s, self._retry_s(periods))
         return self.ended_s + pause_s
 
-    def latest_s(self, periods: Periods, quarantined: int) -> float:
-        """Then at the latest, even if nothing happens."""
+    def latest_s(self, periods: Periods, release_s: float = float("inf")) -> float:
+        """Then at the latest, even if nothing happens. `release_s`: when somebody who was set aside is tried again."""
         if self.failures:
             return self.ended_s + self._retry_s(periods)
         due_s = self.full_s + periods.full_s if periods.full_s else float("inf")
-        return min(due_s, self.ended_s + QUARANTINE_S) if quarantined else due_s
+        return min(due_s, release_s)
 
     def _retry_s(self, periods: Periods) -> float:
         return min(RETRIES_S[min(self.failures, len(RETRIES_S)) - 1], periods.retry_s)

@@ -81,6 +81,7 @@ class ServicesPlane:
             )
             for family, rules in rulesets.items()
         }
+        intake.families = frozenset(rulesets)
         intake.changed = self._wake
         intake.node_changed = self._look_at_node
 
@@ -114,7 +115,7 @@ class ServicesPlane:
         key: Family = "IPv4" if family == "IPv4" else "IPv6"
         self.measures.synced(key, report, self._clock.wall_s())
         now_s = self._clock.wall_s()
-        self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.changed)])
+        self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.looked)])
         self._tell_conflicts(key, report)
         log.info(
             "service_sync_finished",

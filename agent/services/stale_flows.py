@@ -68,6 +68,15 @@ class FlowIndex:
                 for frontend in port.frontends:
                     yield _target(frontend), _port_key(port)
 
+    def knows(self, key: ServiceKey) -> bool:
+        """Whether the Service has ports whose flows may go stale."""
+        return key in self._targets
+
+    @property
+    def gone(self) -> frozenset[Target]:
+        """Ways in of Services that went; flows to them are stale."""
+        return frozenset(self._gone)
+
     def stale(self, flows: Iterable[Flow], backends: Backends, node_addresses: Collection[bytes]) -> list[Flow]:
         """Those to delete. A node port counts only on an address of this node (CT-5)."""
         serving: dict[Owner, frozenset[bytes]] = {}
@@ -93,9 +102,9 @@ class FlowIndex:
             return Target(b"", flow.protocol, flow.destination_port)
         return None
 
-    def forget_gone(self) -> None:
-        """The flows of Services that went are deleted."""
-        self._gone.clear()
+    def forget_gone(self, gone: frozenset[Target]) -> None:
+        """The flows to these are deleted."""
+        self._gone -= gone
 
 
 def _target(frontend: Frontend) -> Target:

@@ -75,7 +75,7 @@ class Following:
 async def following(server: ApiServer, proxy_name: str = "") -> AsyncIterator[Following]:
     made = Following()
     async with client_of(server) as client:
-        running = asyncio.create_task(KubeServices(client, made.intake, "node-a", proxy_name).run())
+        running = asyncio.create_task(KubeServices(lambda: client, made.intake, "node-a", proxy_name).run())
         try:
             yield made
         finally:

@@ -189,6 +189,8 @@ HTTP = ({"name": "http", "port": 80},)
 
 @pytest.fixture
 async def cluster(network: Network, family: Family, backend: str) -> AsyncIterator[Cluster]:
+    # A connection of an earlier test that nobody translated would bind its ports for minutes.
+    network.node.namespace.run("conntrack", "-F")
     made = Cluster(family, network, backend)
     running = asyncio.ensure_future(made.run())  # noqa: RUF100
     yield made

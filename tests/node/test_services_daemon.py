@@ -99,6 +99,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def node(network: Network, short_path: Path, backend: str) -> Iterator[Node]:
+    network.node.namespace.run("conntrack", "-F")
     made = Node(network, short_path, backend=backend)
     with made.kepd:
         made.put("pod1", "pod2", "far1", "far2")

@@ -262,3 +262,114 @@ async def test_beside_kube_proxy_nothing_is_written_until_it_is_gone() -> None:
     await bench.sync.sync()
 
     assert len(bench.services()) == 3
+
+
+class Interrupted(FakeNft):
+    """Lets something happen while the kernel works."""
+
+    meanwhile: Any = None
+
+    async def apply(self, batch: Any) -> None:
+        await super().apply(batch)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+
+
+def picky_bench(bench: Bench) -> Picky:
+    table = Picky("IPv4", bench.kernel)
+    bench.sync.rules.table = table  # type: ignore[attr-defined]
+    return table
+
+
+def interrupted() -> tuple[Bench, Interrupted]:
+    bench = Bench()
+    table = Interrupted("IPv4", bench.kernel)
+    bench.sync.rules.table = table  # type: ignore[attr-defined]
+    bench.put()
+    return bench, table
+
+
+def facts_of(**settings: Any) -> Any:
+    given = {"node": "node-a", "addresses": ("192.168.0.10",), **settings}
+    return family_facts("IPv4", NodeSettings(**given), NodeSight(), ())
+
+
+async def test_a_node_that_changes_during_a_write_is_written_next() -> None:
+    bench, table = interrupted()
+    await bench.sync.sync()
+    bench.fold.put_slice(make_slice(["10.1.1.9"], service="s1"))
+    table.meanwhile = lambda: bench.sync.set_facts(facts_of(addresses=("192.168.0.77",)))
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert list(bench.kernel.tables["IPv4"].content["np_addrs"]) == [bytes([192, 168, 0, 77])]
+
+
+async def test_settings_that_change_during_a_full_sync_make_another_table() -> None:
+    bench, table = interrupted()
+    table.meanwhile = lambda: bench.sync.set_facts(facts_of(masquerades_all=True))
+    await bench.sync.sync()
+    before = bench.kernel.tables["IPv4"].comment
+    await bench.sync.sync()
+
+    assert bench.kernel.tables["IPv4"].comment != before
+    assert len(bench.services()) == 3
+
+
+async def test_a_flush_during_a_full_sync_is_repaired() -> None:
+    bench, table = interrupted()
+
+    def flush() -> None:
+        bench.kernel.flush_by_others()
+        bench.sync.disturbed("nft changed our table")
+
+    table.meanwhile = flush
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+async def test_any_failure_is_this_familys_alone_and_no_change_is_lost() -> None:
+    """SY-2, SY-7."""
+    bench = Bench()
+    bench.put()
+
+    def broken(_key: ServiceKey) -> None:
+        raise RuntimeError("a bug")
+
+    bench.sync.desired._plan = broken  # type: ignore[method-assign, assignment]
+    await bench.sync.sync()
+    assert "a bug" in bench.watcher.failures[0]
+
+    del bench.sync.desired._plan
+    await bench.sync.sync()
+    assert len(bench.services()) == 3
+
+
+async def test_who_was_set_aside_is_tried_again_however_busy_the_node_is() -> None:
+    bench = Bench()
+    picky = picky_bench(bench)
+    bench.put()
+    await bench.sync.sync()
+    picky.poison = b"never"
+    for minute in range(6):
+        await bench.clock.advance(60.0)
+        bench.fold.put_slice(make_slice([f"10.1.1.{minute + 5}"], service="s1"))
+        await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+async def test_reports_name_what_was_looked_at_though_no_plan_changed() -> None:
+    """CT-3, SY-9: an endpoint that served no more leaves its slice."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    gone = {"ip": "10.1.1.7", "conditions": {"ready": False, "serving": False}}
+    bench.fold.put_slice(make_slice(["10.1.1.1", "10.1.1.2", gone], service="s1"))
+    await bench.sync.sync()
+    report = bench.watcher.reports[-1]
+
+    assert (list(report.changed), list(report.looked)) == ([], [ServiceKey("shop", "s1")])

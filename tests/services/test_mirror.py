@@ -246,3 +246,28 @@ def assert_packets_go_where_the_plan_says(desired: Desired, kernel: Kernel, plan
             )
             is_marked = one.snat == "always"
             assert outcome.verdict != "dnat" or outcome.is_masqueraded == is_marked
+
+
+def test_a_health_port_that_changes_alone_is_followed() -> None:
+    """HL-4: without an address of the balancer the plan is the same."""
+    desired, _, _ = make()
+    spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    desired.fold.put_service(make_service(healthCheckNodePort=32000, **spec))
+    desired.update()
+    desired.fold.put_service(make_service(healthCheckNodePort=32001, **spec))
+    desired.update()
+
+    assert [one.port for one in desired.health_ports.values()] == [32001]
+
+
+def test_labels_of_a_node_concern_those_who_choose_by_labels() -> None:
+    desired, _, _ = make()
+    desired.fold.put_service(make_service())
+    keys = {"kepd.dev/topology-keys": "rack,*"}
+    desired.fold.put_service(make_service("near", ip="10.96.0.11", meta={"annotations": keys}))
+    desired.update()
+    desired.looked.clear()
+    desired.set_node(NodeFacts(Place("node-a", "z1", {"node-a": {"rack": "r1"}})))
+    desired.update()
+
+    assert desired.looked == {ServiceKey("shop", "near")}

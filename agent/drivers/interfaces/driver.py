@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 import structlog
 from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
 __all__ = ["Interfaces"]
@@ -61,8 +62,9 @@ async def _addresses() -> tuple[bytes, ...] | None:
     """None: they could not be read this time."""
     try:
         async with AsyncIPRoute() as route:
-            found = [message.get("address") async for message in await route.addr("dump")]
-    except OSError as error:
-        log.warning("interface_addresses_unreadable", error=error.strerror, retry_s=RETRY_S)
+            # On a link between two points IFA_ADDRESS is the other end.
+            found = [message.get("local") or message.get("address") async for message in await route.addr("dump")]
+    except (OSError, NetlinkError) as error:
+        log.warning("interface_addresses_unreadable", error=str(error), retry_s=RETRY_S)
         return None
     return tuple(sorted({ip_address(text).packed for text in found if text}))

@@ -57,6 +57,8 @@ async def _run(
         raise NftMissing(f"there is no program {command[0]!r}: install the package nftables") from error
     except PermissionError as error:
         raise NotPermitted(f"{command[0]} cannot be run: {error.strerror}") from error
+    except OSError as error:
+        raise NftFailed(f"{command[0]} cannot be started: {error.strerror}; it is tried again") from error
     # nft reads its input to the end before it acts, so whoever watches knows the process by then.
     on_start(child.pid)
     try:
