@@ -17,6 +17,7 @@ from prometheus_client.core import Metric
 
 from agent.api.http import Handler
 from agent.config.document import Configuration
+from agent.daemon.memory import settle_memory
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.service_backend import make_backend
 from agent.daemon.service_files import ManifestServices, NoPods, PodsHere
@@ -31,12 +32,13 @@ from agent.model.flow import TrackingLimits
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 from agent.services.addresses import address_of
+from agent.services.family_sync import SyncReport
 from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
 from agent.services.metrics import compatible_metrics, service_metrics
 from agent.services.node_state import PRIMARY, NodeSettings
 from agent.services.pace import Periods
-from agent.services.plane import ServicesPlane
+from agent.services.plane import Follower, ServicesPlane
 from agent.services.view import ServicesView
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
-    plane.followers += [health.follow, cleaner.follow, backend.former.follow]
+    plane.followers += [health.follow, cleaner.follow, backend.former.follow, _settled_once(plane)]
     source = _source(current, parts, intake)
 
     async def run(report: Report) -> None:
@@ -146,6 +148,19 @@ def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -
         configuration.services.proxy_name,
         is_strict=configuration.services.strict_source_ranges,
     )
+
+
+def _settled_once(plane: ServicesPlane) -> Follower:
+    """The first sync of all families is the largest piece of work that a process like this has."""
+    todo = set(plane.families)
+
+    def follow(family: Family, _report: SyncReport) -> None:
+        if family in todo:
+            todo.discard(family)
+            if not todo:
+                settle_memory()
+
+    return follow
 
 
 async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Coroutine[None, None, None]]) -> None:
