@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: run all measurements, print them, write docs/benchmarks.md. Names of modules limit it to those."""
+"""`make bench`: run all measurements, print them, write docs/benchmarks.md. Names of modules renew those alone."""
 
 import importlib
 import os
@@ -13,7 +13,8 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = ("daemon", "api", "topology", "services", "pods", "pulls")
 HEAD = """# Benchmarks
 
-Written by `make bench`. Figures of one run on one machine: compare ratios and stated figures, not absolutes.
+Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
+absolutes.
 
 """
 
@@ -24,7 +25,7 @@ def shown(value: float) -> str:
 
 def main() -> int:
     names = sys.argv[1:] or MODULES
-    sections = []
+    sections = written_sections() if sys.argv[1:] else {}
     for name in names:
         module = importlib.import_module(f"bench.{name}")
         lines = [f"## {name}", "", (module.__doc__ or "").strip().splitlines()[0], ""]
@@ -32,14 +33,19 @@ def main() -> int:
         for what, value, unit, stated in module.measure():
             print(f"{name:10} {what:62} {shown(value):>8} {unit:14} {stated}", flush=True)
             lines.append(f"| {what} | {shown(value)} {unit} | {stated} |")
-        sections.append("\n".join(lines) + "\n")
-    if not sys.argv[1:]:
-        machine = (
-            f"{os.cpu_count()} cores, Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
-        )
-        today = datetime.now(UTC).date().isoformat()
-        PAGE.write_text(f"{HEAD}{today}, {machine}.\n\n" + "\n".join(sections), "utf-8")
+        sections[name] = "\n".join(lines) + "\n"
+    cores, kernel = os.cpu_count(), platform.release().partition("-")[0]
+    machine = f"{cores} cores, Linux {kernel}, Python {platform.python_version()}"
+    today = datetime.now(UTC).date().isoformat()
+    ordered = [sections[name] for name in MODULES if name in sections]
+    PAGE.write_text(f"{HEAD}{today}, {machine}.\n\n" + "\n".join(ordered), "utf-8")
     return 0
+
+
+def written_sections() -> dict[str, str]:
+    """What the page has of parts that are not measured this time."""
+    _, *parts = PAGE.read_text("utf-8").split("\n## ")
+    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 if __name__ == "__main__":
