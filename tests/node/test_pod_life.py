@@ -236,8 +236,8 @@ def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, ke
 def test_kepd_dies_while_a_pod_starts(stage: Stage, waits_for: str) -> None:
     """ADO-01: one instance of each, and all of them.
 
-    Known: a start that the runtime is carrying out while kepd dies is not seen by the next kepd at once, so that the
-    first container may be made a second time. That is rare, and allowed for here until it is mended.
+    Open: the first container was once seen to run a second time. The cause is not known; perhaps a start that the
+    runtime was carrying out at the kill. So this test does not guard the first container until that is mended.
     """
     kepd = stage.kepd
     stage.write([Actor("app", 0.1), Actor("web", 0.1)], [Actor("net", 0.1)])
