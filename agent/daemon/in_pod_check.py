@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations that are fine on a node and cannot work inside a pod of the cluster that the node belongs to.
+
+Owns: how a process knows that it is in a pod, and the findings. Never: reads anything but what it is given.
+Source: DS-01, DS-04.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from agent.config.document import Configuration
+from agent.model.finding import Finding
+
+__all__ = ["in_pod_faults", "is_in_pod"]
+
+GIVEN_TO_PODS = "KUBERNETES_SERVICE_HOST"
+
+
+def is_in_pod(environment: Mapping[str, str]) -> bool:
+    """The kubelet sets this in every container, whatever its pod says of service links and tokens."""
+    return bool(environment.get(GIVEN_TO_PODS))
+
+
+def in_pod_faults(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """One finding per plane that cannot run; none outside of pods."""
+    if not is_in_pod(environment):
+        return
+    if configuration.proxy.enabled:
+        text = (
+            f"true in a pod ({GIVEN_TO_PODS} is set): a kubelet needs its runtime's socket before it can start any "
+            "pod, this one too, and after a reboot neither would start; right is false here, and kepd-cri.service on "
+            "the node"
+        )
+        yield Finding("", "proxy.enabled", text)
+    services, kubernetes = configuration.services, configuration.kubernetes
+    is_followed = services.enabled and services.source == "kubernetes"
+    if is_followed and not kubernetes.kubeconfig and not kubernetes.servers:
+        text = (
+            f"empty in a pod ({GIVEN_TO_PODS} is set) with the services plane: the address that pods are given is a "
+            "ClusterIP, which leads nowhere until this plane has programmed it; right is a list of addresses of API "
+            "servers, such as [https://10.0.0.10:6443]"
+        )
+        yield Finding("", "kubernetes.servers", text)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the CRI proxy tells people: calls per method, and what it holds now.
+
+Owns: the values. Never: measures.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["HoldReport", "MethodReport", "ProxyReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodReport:
+    """One method since the process began. Times are upper bounds of histogram buckets."""
+
+    name: str
+    calls: int
+    failures: int
+    added_p50_s: float
+    added_p99_s: float
+    holds: int
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldReport:
+    """One call that is held. `until_s` is in seconds from now; None where only an event ends it."""
+
+    id: str
+    method: str
+    pod: str
+    container: str
+    reason: str
+    waits_for: tuple[str, ...]
+    held_s: float
+    ends_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyReport:
+    """The proxy at a glance."""
+
+    socket: str
+    link: str
+    connections: int
+    pods: int
+    masks: int
+    is_recovered: bool
+    queues_pulls: bool
+    """False: pulls pass without queueing; `note` says why."""
+    note: str
+    methods: tuple[MethodReport, ...]
+    holds: tuple[HoldReport, ...]

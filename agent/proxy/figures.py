@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of the proxy: counts where they arise, families only for a scrape, rows for people.
+
+Owns: calls by method and code, the time they spent here, holds that are over, errors of the policy code.
+Never: has a label per pod, container or image. Methods that nobody knows count as `other`.
+Source: PRX-53, PRX-55.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+__all__ = ["Figures", "MethodFigures", "Times"]
+
+ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
+HOLD_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+MOST_METHODS = 200
+OTHER = "other"
+CODES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+
+
+def code_name(code: int | None) -> str:
+    """gRPC's name; None is a call that ended without an answer."""
+    if code is None:
+        return "CANCELLED"
+    return CODES[code] if 0 <= code < len(CODES) else "UNKNOWN"
+
+
+class Times:
+    """A histogram without labels."""
+
+    __slots__ = ("_bounds", "counts", "total_s")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_s = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """One more."""
+        self.counts[bisect_left(self._bounds, duration_s)] += 1
+        self.total_s += duration_s
+
+    @property
+    def number(self) -> int:
+        """How many."""
+        return sum(self.counts)
+
+    def quantile_s(self, share: float) -> float:
+        """The upper bound of the bucket in which that share is reached; the last one has none and gives its lower."""
+        wanted, seen = share * self.number, 0
+        for bound, count in zip(self._bounds, self.counts, strict=False):
+            seen += count
+            if seen >= wanted:
+                return bound
+        return self._bounds[-1]
+
+    def rows(self) -> list[tuple[str, float]]:
+        """Cumulative, for a scrape."""
+        rows, seen = [], 0
+        for bound, count in zip((*map(float, self._bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            rows.append((str(bound), float(seen)))
+        return rows
+
+
+@dataclass(slots=True)
+class MethodFigures:
+    """One method."""
+
+    codes: Counter[str] = field(default_factory=Counter)
+    added: Times = field(default_factory=lambda: Times(ADDED_BUCKETS_S))
+    held_s: float = 0.0
+    held: int = 0
+
+
+class Figures:
+    """All numbers of the plane."""
+
+    def __init__(self) -> None:
+        self.methods: dict[str, MethodFigures] = {}
+        self.holds: dict[tuple[str, str], Times] = {}
+        self.policy_errors: Counter[str] = Counter()
+
+    def method(self, path: str) -> MethodFigures:
+        """The figures of a path; paths are made up by clients, so there is a bound."""
+        name = path.rpartition("/")[2]
+        found = self.methods.get(name)
+        if found is None:
+            name = name if len(self.methods) < MOST_METHODS else OTHER
+            found = self.methods.setdefault(name, MethodFigures())
+        return found
+
+    def called(self, path: str, code: int | None, added_s: float) -> None:
+        """A call is over. `added_s` is without the time it was held."""
+        found = self.method(path)
+        found.codes[code_name(code)] += 1
+        found.added.add(added_s)
+
+    def held(self, path: str, reason: str, duration_s: float) -> None:
+        """A hold is over."""
+        found = self.method(path)
+        found.held += 1
+        found.held_s += duration_s
+        key = (path.rpartition("/")[2], reason)
+        self.holds.setdefault(key, Times(HOLD_BUCKETS_S)).add(duration_s)
+
+    def families(self, holds_now: Iterable[str], oldest_s: float, links: int) -> Iterable[Metric]:
+        """For a scrape."""
+        requests = CounterMetricFamily("kepd_proxy_requests", "Calls through the proxy.", labels=["method", "code"])
+        added = HistogramMetricFamily(
+            "kepd_proxy_added_seconds", "Time a call spent in the proxy, holds left out.", labels=["method"]
+        )
+        for name, figures in self.methods.items():
+            for code, number in figures.codes.items():
+                requests.add_metric([name, code], number)
+            added.add_metric([name], figures.added.rows(), sum_value=figures.added.total_s)
+        held = HistogramMetricFamily(
+            "kepd_proxy_hold_seconds", "How long calls were held.", labels=["method", "reason"]
+        )
+        for (name, reason), times in self.holds.items():
+            held.add_metric([name, reason], times.rows(), sum_value=times.total_s)
+        present = GaugeMetricFamily("kepd_proxy_holds", "Calls that are held now.", labels=["reason"])
+        for reason, number in Counter(holds_now).items():
+            present.add_metric([reason], number)
+        errors = CounterMetricFamily("kepd_proxy_policy_errors", "Calls that passed for want of a decision.")
+        errors.add_metric([], sum(self.policy_errors.values()))
+        connections = GaugeMetricFamily("kepd_proxy_connections", "Connections of clients.")
+        connections.add_metric([], links)
+        oldest = GaugeMetricFamily("kepd_proxy_oldest_hold_seconds", "Age of the oldest call that is held.")
+        oldest.add_metric([], oldest_s)
+        return (requests, added, held, present, oldest, errors, connections)

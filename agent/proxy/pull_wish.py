@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kubelet's PullImage as a wish to the pull queue.
+
+Owns: what identifies the pod, and a fingerprint by which two wishes with the same credentials are known as such.
+Never: keeps or shows a credential. The request itself reaches the runtime as the kubelet wrote it.
+Source: IMG-X07, IMG-X08.
+"""
+
+import hashlib
+
+from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["read_pull"]
+
+HANDLER = "io.containerd.cri.runtime-handler"
+
+
+def read_pull(message: bytes, salt: bytes) -> tuple[PullRequest, str]:
+    """The wish and its fingerprint. Raises ValueError."""
+    request = pb.PullImageRequest.FromString(message)
+    pod = request.sandbox_config.metadata
+    handler = request.image.runtime_handler or request.image.annotations.get(HANDLER, "")
+    wish = PullRequest(
+        image=request.image.image,
+        # A kubelet asks only after it has decided that the registry has to be asked.
+        policy=PullPolicy.ALWAYS,
+        pod=PodIdentity(uid=pod.uid, namespace=pod.namespace, name=pod.name),
+        handler=handler,
+    )
+    secret = request.auth.SerializeToString(deterministic=True)
+    return wish, hashlib.blake2b(secret, key=salt, digest_size=8).hexdigest() if secret else "public"

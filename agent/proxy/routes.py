@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls are looked into, and how.
+
+Owns: the table. A path that is not in it passes as bytes, whatever service or version of an interface it belongs to.
+Never: decides about a call; gates do.
+Source of what must never be held: NOH-1 to NOH-5.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["ROUTES", "Holding", "Route"]
+
+
+class Holding(StrEnum):
+    """What can be kept back of a request while a gate is closed.
+
+    LAST: all but the last byte travels on, so that a large request takes nothing from the window of its connection.
+    WHOLE: a small request whose content may have to change.
+    """
+
+    NEVER = "never"
+    LAST = "last"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method that is read along."""
+
+    name: str
+    holding: Holding = Holding.NEVER
+    keeps_answer: bool = False
+    """Its answer is read along, and passes untouched."""
+    has_exit_codes: bool = False
+    """Its answer may have to be changed."""
+    is_endless: bool = False
+    """A stream that nobody waits for at an end."""
+
+
+RUNTIME = (
+    Route("RunPodSandbox", keeps_answer=True),
+    Route("StopPodSandbox"),
+    Route("RemovePodSandbox"),
+    Route("CreateContainer", Holding.LAST, keeps_answer=True),
+    Route("StartContainer", Holding.LAST),
+    Route("StopContainer", Holding.WHOLE),
+    Route("RemoveContainer"),
+    Route("ExecSync"),
+    Route("ContainerStatus", has_exit_codes=True),
+    Route("PodSandboxStatus", has_exit_codes=True),
+    Route("GetContainerEvents", has_exit_codes=True, is_endless=True),
+)
+ROUTES = {
+    **{f"/runtime.v1.RuntimeService/{one.name}".encode(): one for one in RUNTIME},
+    b"/runtime.v1.ImageService/PullImage": Route("PullImage", Holding.LAST, keeps_answer=True),
+    b"/runtime.v1.ImageService/RemoveImage": Route("RemoveImage", Holding.LAST),
+}

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of `proxy.` that are wrong only together with others.
+
+Owns: the findings. Never: repeats what single keys are checked for.
+Source: PRX-5, PRX-8, PRX table 1.
+"""
+
+from collections.abc import Iterator
+
+from agent.config.document import Configuration
+from agent.model.finding import Finding
+
+__all__ = ["proxy_faults"]
+
+
+def proxy_faults(configuration: Configuration) -> Iterator[Finding]:
+    """One finding per contradiction; none while the plane is off."""
+    proxy, runtime = configuration.proxy, configuration.runtime
+    if not proxy.enabled:
+        return
+    if runtime.image_endpoint not in ("", runtime.endpoint):
+        text = f"{runtime.image_endpoint}: the proxy serves images and pods from one runtime.endpoint; leave it out"
+        yield Finding("", "runtime.imageEndpoint", text)
+    if proxy.socket and runtime.endpoint == f"unix://{proxy.socket}":
+        text = f"{proxy.socket} is the runtime's own socket; right is a path of kepd's, or nothing"
+        yield Finding("", "proxy.socket", text)
+    if proxy.link and proxy.link == proxy.socket:
+        text = f"{proxy.link} is proxy.socket; right is another path, which leads there"
+        yield Finding("", "proxy.link", text)
+    if proxy.synthesize_runtime_config:
+        yield Finding("", "proxy.synthesizeRuntimeConfig", "this version does not know it; leave it out")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The left half of the plane decides and nothing else; the right half is named here."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import agent.proxy
+
+FOLDER = Path(agent.proxy.__file__).parent
+SHELL = {
+    "__init__", "call", "doorman", "figures", "gatehouse", "link", "minder", "plane", "ports", "readiness", "server",
+    "waiting",
+}  # fmt: skip
+TREES = {path: ast.parse(path.read_text()) for path in sorted(FOLDER.glob("*.py"))}
+PURE = [path for path in TREES if path.stem not in SHELL]
+FORBIDDEN = {
+    "aiohttp", "asyncio", "grpc", "logging", "os", "pathlib", "random", "secrets", "socket", "structlog",
+    "subprocess", "time",
+}  # fmt: skip
+
+
+def imports(tree):
+    for step in ast.walk(tree):
+        if isinstance(step, ast.Import):
+            yield from (alias.name for alias in step.names)
+        elif isinstance(step, ast.ImportFrom):
+            yield step.module
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
+def test_a_pure_module_imports_nothing_that_waits_reads_or_draws(path):
+    """STY-01, also through the shell: a pure module imports no module of the right half."""
+    names = list(imports(TREES[path]))
+
+    assert not {name.split(".")[0] for name in names} & FORBIDDEN
+    assert not [name for name in names if name.startswith("agent.proxy.") and name.rpartition(".")[2] in SHELL]
+
+
+@pytest.mark.parametrize("path", TREES, ids=lambda path: path.stem)
+def test_the_plane_knows_no_other_plane_and_no_driver(path):
+    """STY-07."""
+    known = ("agent.proxy", "agent.config.document", "agent.model.", "agent.wire.cri")
+
+    assert [name for name in imports(TREES[path]) if name.startswith("agent.") and not name.startswith(known)] == []
+
+
+@pytest.mark.parametrize("path", TREES, ids=lambda path: path.stem)
+def test_a_module_says_what_it_owns_and_what_it_never_does(path):
+    """STY-14."""
+    text = path.read_text()
+    docstring = ast.get_docstring(TREES[path])
+
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+    if path.stem not in ("__init__", "ports"):
+        assert "Owns" in docstring
+        assert "Never" in docstring
