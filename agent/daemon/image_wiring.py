@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+import yaml
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
+from agent.daemon.content_fetch import CONTENT_NAMESPACE, ContentFetch
 from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.registry_hosts import RegistryHosts
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
-from agent.drivers.registry.address import default_base_url
+from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.attempt import Attempts
@@ -32,16 +35,16 @@ from agent.images.desk import Desk
 from agent.images.ending import Endings, Keeping
 from agent.images.history import ImageHistory
 from agent.images.intake import Intake
+from agent.images.limiter import AutoLimiter
 from agent.images.metrics import ImageMetrics
-from agent.images.mirrors import folder_names, read_hosts
 from agent.images.node_images import NodeImages
-from agent.images.ports import PodSource
+from agent.images.ports import PodSource, RolloutSource
 from agent.images.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.provider_config import Provider, read_providers
 from agent.images.providers import Providers, provider_documents
 from agent.images.puller import Parts, Puller
 from agent.images.records import AccessRecords
-from agent.images.settings import ImageSettings, image_settings
+from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
 from agent.images.size_memory import SizeRecord
 from agent.images.state import StateFile
 from agent.images.texts import ImageEvent
@@ -51,13 +54,13 @@ from agent.model.event import Event
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
+    from agent.drivers.registry.images import RegistryImages
 
 __all__ = ["ImagePlane", "Outside", "wire_images"]
 
 log = structlog.get_logger(plane="images")
 
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
-HOSTS_FOLDER = Path("/etc/containerd/certs.d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ class Outside:
     clock: SystemClock
     environment: Mapping[str, str]
     tell: Callable[[Event], None] = lambda _event: None
-    kube: "KubeClient | None" = None
+    kube: "Callable[[], KubeClient | None]" = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +111,19 @@ class ImageEvents:
 
 def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
     """Make the plane."""
-    settings = image_settings(configuration.images, has_kubelet=KUBELET_CONFIG.exists())
+    settings = _settings(configuration)
+    if configuration.images.cgroup:
+        log.warning("image_cgroup_ignored", value=configuration.images.cgroup, expected="empty: not supported yet")
     shared = _Shared(configuration, outside)
     collector = _collector(shared, settings)
     puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
     collector.protect(puller)
     prefetcher = _prefetcher(shared, settings, puller, collector)
+    puller.priority_of = prefetcher.priority_of
+    limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
 
     def apply(changed: Configuration) -> None:
-        new = image_settings(changed.images, has_kubelet=KUBELET_CONFIG.exists())
+        new = _settings(changed)
         for part in (puller, collector, prefetcher):
             part.apply(new)
 
@@ -132,13 +139,30 @@ def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
                 group.create_task(puller.run(pulls), name="images-pulls")
                 group.create_task(collector.run(collection), name="images-collection")
                 group.create_task(prefetcher.run(prefetch), name="images-prefetch")
+                group.create_task(limiter.run(), name="images-limit")
+                group.create_task(shared.hosts.run(), name="images-hosts")
 
     async def close() -> None:
         await shared.probe.close()
+        await shared.store.close()
         shared.files.close()
 
-    images = NodeImages(puller, collector, prefetcher, HOSTS_FOLDER)
+    images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder)
     return ImagePlane(puller, images, families, apply, run, close)
+
+
+def _settings(configuration: Configuration) -> ImageSettings:
+    told = configuration.proxy.kubelet_config
+    path = Path(told) if told.startswith("/") else KUBELET_CONFIG
+    has_kubelet, disk = path.exists(), KubeletDisk()
+    if has_kubelet:
+        try:
+            disk = read_kubelet_disk(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+        except (OSError, yaml.YAMLError) as error:
+            log.warning("kubelet_config_unreadable", path=str(path), error=type(error).__name__)
+    return image_settings(
+        configuration.images, has_kubelet=has_kubelet, is_proxied=configuration.proxy.enabled, kubelet_disk=disk
+    )
 
 
 class _Shared:
@@ -147,12 +171,24 @@ class _Shared:
     def __init__(self, configuration: Configuration, outside: Outside) -> None:
         self.outside = outside
         self.node = configuration.node.name
+        self.follows_pods = configuration.proxy.enabled
+        self.hosts = RegistryHosts(outside.cri, clock=outside.clock)
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
-        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=_registry_address)
+        self.probe = RegistrySizes(
+            machine=platform.machine(), clock=outside.clock, base_url=self.hosts.address, trust=self.hosts.trust
+        )
+        self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
+        self.contents = ContentFetch(self._images, self.store, clock=outside.clock)
         self.metrics = ImageMetrics()
         self.events = ImageEvents(outside.tell)
         self.records = AccessRecords(self.files)
         self.history = ImageHistory(self.files, clock=outside.clock)
+
+    def _images(self) -> "RegistryImages":
+        # Its session is what takes long to import.
+        from agent.drivers.registry.images import RegistryImages
+
+        return RegistryImages(self.probe.visitors, machine=platform.machine())
 
 
 def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
@@ -166,6 +202,7 @@ def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
         metrics=shared.metrics,
         names=containerd,
         leases=containerd,
+        content=containerd,
         events=shared.events,
     )
     return ImageCollector(parts, settings, clock=shared.outside.clock)
@@ -177,7 +214,9 @@ def _puller(
     cri, containerd, clock = shared.outside.cri, shared.outside.containerd, shared.outside.clock
     intake = Intake(cri, shared.records, credentials, settings, clock=clock)
     watcher = ProgressWatcher(containerd, clock=clock)
-    attempts = Attempts(cri, watcher, containerd, containerd, clock=clock)
+    attempts = Attempts(
+        cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain
+    )
     desk = Desk(shared.metrics, shared.events, clock=clock)
     keeping = Keeping(
         records=shared.records, names=containerd, metrics=shared.metrics, watcher=watcher, history=shared.history
@@ -203,14 +242,17 @@ def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collec
         disk=collector,
         files=shared.files,
         names=shared.outside.containerd,
-        pods=_pod_source(shared, puller),
+        pods=lambda: _pod_source(shared, puller),
+        rollouts=lambda: _rollout_source(shared),
+        follows_pods=shared.follows_pods,
         events=shared.events,
+        contents=shared.contents,
     )
     return Prefetcher(parts, settings, clock=shared.outside.clock)
 
 
 def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
-    kube = shared.outside.kube
+    kube = shared.outside.kube()
     if kube is None:
         return None
     from agent.daemon.pod_source import KubePods
@@ -218,15 +260,13 @@ def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
     return KubePods(kube, shared.node, puller.pod_gone)
 
 
-def _registry_address(registry: str) -> str:
-    """Where a registry is asked: as the runtime would, by its hosts file if there is one."""
-    for name in folder_names(registry):
-        path = HOSTS_FOLDER / name / "hosts.toml"
-        if path.is_file():
-            for host in read_hosts(registry, path.read_bytes(), str(path)).hosts:
-                if "resolve" in host.capabilities:
-                    return host.url
-    return default_base_url(registry)
+def _rollout_source(shared: _Shared) -> RolloutSource | None:
+    kube = shared.outside.kube()
+    if kube is None:
+        return None
+    from agent.daemon.rollout_source import KubeRollouts
+
+    return KubeRollouts(kube, shared.node, clock=shared.outside.clock)
 
 
 def _credentials(configuration: Configuration, outside: Outside, metrics: ImageMetrics) -> CredentialSource:

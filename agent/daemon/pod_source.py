@@ -15,9 +15,9 @@ from agent.drivers.kube.resource import PODS, Change, Changed, Disconnected, Mal
 from agent.images.prefetch_plan import PodImage
 from agent.model.image_pull import PodIdentity, PullPolicy
 from agent.model.image_reference import default_policy
-from agent.model.kube_objects import Pod, PodContainer
+from agent.model.kube_objects import Pod, PodContainer, PodSpec
 
-__all__ = ["KubePods", "pod_images"]
+__all__ = ["KubePods", "pod_images", "spec_images"]
 
 log = structlog.get_logger(plane="images")
 
@@ -29,8 +29,12 @@ def pod_images(pod: Pod) -> Iterator[PodImage]:
     """What a pod that waits to be started will need, first things first; nothing of one that runs or goes."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase not in WAITING_PHASES:
         return
-    spec = pod.spec
     identity = PodIdentity(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+    yield from spec_images(pod.spec, identity)
+
+
+def spec_images(spec: PodSpec, pod: PodIdentity, *, is_rollout: bool = False) -> Iterator[PodImage]:
+    """The images of a pod, or of what a pod will be like, in the order of need (IMG-S21)."""
     volumes = [
         PodContainer(image=volume.image.reference, image_pull_policy=volume.image.pull_policy)
         for volume in spec.volumes or ()
@@ -40,11 +44,12 @@ def pod_images(pod: Pod) -> Iterator[PodImage]:
         if container.image:
             policy = container.image_pull_policy or default_policy(container.image)
             yield PodImage(
-                pod=identity,
+                pod=pod,
                 image=container.image,
                 policy=POLICIES.get(policy, PullPolicy.IF_NOT_PRESENT),
                 priority=spec.priority or 0,
                 is_private=bool(spec.image_pull_secrets),
+                is_rollout=is_rollout,
             )
 
 

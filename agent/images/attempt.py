@@ -18,7 +18,8 @@ import structlog
 
 from agent.images.deadline import Mark, next_check_s, overdue, recent_marks
 from agent.images.errors import Failure, classify
-from agent.images.ports import Clock, Content, Leases, Runtime
+from agent.images.mirrors import EVERYBODY, MirrorChain, auth_servers, default_chain
+from agent.images.ports import Clock, Content, ContentStore, Leases, Runtime
 from agent.images.redact import redacted
 from agent.images.settings import ImageSettings
 from agent.images.texts import without_id_or_size
@@ -54,16 +55,24 @@ class Job:
     target: ImageReference | None = None
     """Where a rule says to pull from."""
     is_target_only: bool = False
+    is_content_only: Callable[[], bool] = lambda: False
+    """Whether all who want it want what it is made of and no more, at this moment."""
     stage: PullStage = PullStage.RESOLVING
     attempts: int = 0
     overdue: str = ""
     marks: tuple[Mark, ...] = ()
     failures: list[Failure] = field(default_factory=list)
 
+    @property
+    def registry(self) -> str:
+        """Of what is asked for just now."""
+        is_elsewhere = self.target is not None and self.image == self.target.cri_image
+        return self.target.registry if self.target is not None and is_elsewhere else self.reference.registry
+
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A pull that worked. `used` is None for an anonymous one."""
+    """A pull that worked. `used` is None for an anonymous one; without an id only content was fetched."""
 
     image_id: str
     size_bytes: int
@@ -81,23 +90,42 @@ class Attempts:
         leases: Leases | None,
         *,
         clock: Clock,
+        contents: ContentStore | None = None,
+        chain_of: Callable[[str], MirrorChain] = default_chain,
     ) -> None:
         self._runtime = runtime
+        self._contents = contents
+        self._chain_of = chain_of
         self._watcher = watcher
         self._content = content
         self._leases = leases
         self._clock = clock
 
-    async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
-        """Try the credentials in turn. None: all failed, `job.failures` says how."""
+    async def fetch_content(self, job: Job) -> Pulled | None:
+        """What the image is made of, with the credentials in turn. None: all failed, `job.failures` says how."""
+        if self._contents is None:
+            job.failures.append(Failure("this runtime keeps no content without its image"))
+            return None
+        job.stage = PullStage.DOWNLOADING
         tries: Sequence[Credential | None] = job.credentials or (None,)
         for credential in tries:
             job.attempts += 1
-            result = await self._attempt(job, credential, settings)
+            try:
+                size_bytes = await self._contents.fetch(str(job.reference), credential)
+                return Pulled("", size_bytes, credential)
+            except RuntimeCallFailed as error:
+                job.failures.append(_failure(error))
+        return None
+
+    async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
+        """Try the credentials in turn. None: all failed, `job.failures` says how."""
+        for credential, server in await self._tries(job, settings()):
+            job.attempts += 1
+            result = await self._attempt(job, credential, server, settings)
             if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
                 await self._drop_partial(result)
                 job.attempts += 1
-                result = await self._attempt(job, credential, settings)
+                result = await self._attempt(job, credential, server, settings)
                 if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
                     await self._drop_partial(result)
             if isinstance(result, str):
@@ -107,11 +135,21 @@ class Attempts:
                 break
         return None
 
+    async def _tries(self, job: Job, settings: ImageSettings) -> list[tuple[Credential | None, str]]:
+        """Credentials with the hosts that may see them, in the order of trying."""
+        if not job.credentials:
+            return [(None, EVERYBODY)]
+        servers: tuple[str, ...] = (EVERYBODY,)
+        if settings.is_auth_for_host_only:
+            chain = await asyncio.to_thread(self._chain_of, job.registry)
+            servers = auth_servers(chain, settings.mirror_auth)
+        return [(credential, server) for credential in job.credentials for server in servers]
+
     async def _attempt(
-        self, job: Job, credential: Credential | None, settings: Callable[[], ImageSettings]
+        self, job: Job, credential: Credential | None, server: str, settings: Callable[[], ImageSettings]
     ) -> str | Failure:
         while True:
-            result = await self._one_call(job, credential, settings)
+            result = await self._one_call(job, _auth(credential, server), settings)
             if not isinstance(result, Unavailable):
                 return result if isinstance(result, str) else _failure(result)
             log.info("image_pull_interrupted", image=job.image, error=redacted(result.details))
@@ -119,11 +157,9 @@ class Attempts:
                 return _failure(result)
 
     async def _one_call(
-        self, job: Job, credential: Credential | None, settings: Callable[[], ImageSettings]
+        self, job: Job, auth: pb.AuthConfig | None, settings: Callable[[], ImageSettings]
     ) -> str | RuntimeCallFailed:
         """One PullImage under the deadlines."""
-        rules = settings()
-        auth = _auth(credential, job.reference.registry if rules.is_auth_for_host_only else "")
 
         async def call() -> str | RuntimeCallFailed:
             try:

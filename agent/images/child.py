@@ -7,6 +7,7 @@ Never: uses a shell, and never shows what went in or came out: standard error is
 
 import asyncio
 import os
+import re
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ __all__ = ["MAX_OUTPUT_BYTES", "PluginFailed", "run_plugin"]
 
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_COMPLAINT_BYTES = 4096
+PASSWORD = re.compile(rb'"(?:password|auth|identitytoken|token)"\s*:\s*"((?:[^"\\]|\\.)+)"', re.IGNORECASE)
 COMPLAINT_LENGTH = 200
 END_S = 5.0
 
@@ -46,7 +48,7 @@ async def run_plugin(
     finally:
         await _end(child)
     if code != 0:
-        said = _first_line(complaint, secrets)
+        said = _first_line(complaint, [*secrets, *_passwords(output)])
         raise PluginFailed(f"ended with exit code {code}" + (f": {said}" if said else ""))
     return output
 
@@ -86,6 +88,11 @@ async def _end(child: Process) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await child.wait()
+
+
+def _passwords(output: bytes) -> list[str]:
+    """What it printed as a password before it failed: it may say the same again in its complaint."""
+    return [found.decode("utf-8", "replace") for found in PASSWORD.findall(output)]
 
 
 def _first_line(complaint: bytes, secrets: Sequence[str]) -> str:

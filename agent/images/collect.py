@@ -7,7 +7,8 @@ phase is planned anew after each removal, with the file system measured again.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -23,6 +24,7 @@ __all__ = [
     "NodeImage",
     "Removal",
     "RemovalReason",
+    "Unname",
     "plan_collection",
     "rules_fault",
 ]
@@ -57,6 +59,8 @@ class CollectRules:
     max_age_s: float = 0.0
     keep: tuple[str, ...] = ()
     """Names (globs) that stay."""
+    keep_last: int = 0
+    """Tags of a repository that stay, the newest ones; 0 = all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,13 @@ class NodeImage:
     is_pinned: bool = False
     users: tuple[str, ...] = ()
     handler: str = ""
+    named_at: Mapping[str, float] = field(default_factory=dict)
+    """When each name was given, where the runtime tells."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Names with a tag."""
+        return tuple(name for name in self.names if "@" not in name and not name.startswith("sha256:"))
 
     @property
     def shown_name(self) -> str:
@@ -93,6 +104,16 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Unname:
+    """One name that goes; its image stays under others."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"take the name {self.name} away: newer ones of its repository are kept"
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """One image that stays."""
 
@@ -108,6 +129,7 @@ class CollectPlan:
     """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough."""
 
     removals: tuple[Removal, ...] = ()
+    unnames: tuple[Unname, ...] = ()
     kept: tuple[Kept, ...] = ()
     missing_bytes: int = 0
     missing_inodes: int = 0
@@ -116,7 +138,7 @@ class CollectPlan:
     expected_bytes: int = field(default=0)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.removals, *self.kept)))
+        return "\n".join(map(str, (*self.removals, *self.unnames, *self.kept)))
 
     @property
     def is_short(self) -> bool:
@@ -155,7 +177,9 @@ def plan_collection(
             used_percent=disk.used_percent,
             expected_bytes=sum(image.size_bytes for image in free),
         )
-    old = [image for image in free if _is_too_old(image, rules, now_s)] if rules.mode is not CollectMode.OFF else []
+    surplus = _surplus_tags(images, rules)
+    old = [image for image in free if _is_too_old(image, rules, now_s) or _is_superseded(image, surplus)]
+    old = old if rules.mode is not CollectMode.OFF else []
     rest = [image for image in free if image not in old]
     removals = list(_removals(old, RemovalReason.AGE, now_s))
     missing_bytes, missing_inodes, problem = _missing(disk, rules)
@@ -169,8 +193,12 @@ def plan_collection(
             freed += image.size_bytes
     removals += _removals(enough, RemovalReason.SPACE, now_s, sum(image.size_bytes for image in old))
     kept += [Kept(image, _why_not_now(image, rules, now_s)) for image in rest[len(enough) :]]
+    going = {removal.image.id for removal in removals}
     return CollectPlan(
         removals=tuple(removals),
+        unnames=tuple(
+            Unname(name) for image in free if image.id not in going for name in image.tags if name in surplus
+        ),
         kept=tuple(kept),
         missing_bytes=missing_bytes,
         missing_inodes=missing_inodes,
@@ -194,6 +222,23 @@ def _protection(image: NodeImage, rules: CollectRules, now_s: float) -> str:
 
 def _is_too_old(image: NodeImage, rules: CollectRules, now_s: float) -> bool:
     return rules.max_age_s > 0 and _age_s(image, now_s) > rules.max_age_s
+
+
+def _surplus_tags(images: Iterable[NodeImage], rules: CollectRules) -> frozenset[str]:
+    """Tags beyond the newest ones of their repositories."""
+    if not rules.keep_last or rules.mode is CollectMode.OFF:
+        return frozenset()
+    by_repository: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+    for image in images:
+        for name in image.tags:
+            by_repository[name.rpartition(":")[0]].append((image.named_at.get(name, image.first_seen_s), name))
+    return frozenset(
+        name for named in by_repository.values() for _at_s, name in sorted(named, reverse=True)[rules.keep_last :]
+    )
+
+
+def _is_superseded(image: NodeImage, surplus: frozenset[str]) -> bool:
+    return bool(image.tags) and surplus.issuperset(image.tags)
 
 
 def _age_s(image: NodeImage, now_s: float) -> float:

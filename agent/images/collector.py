@@ -17,7 +17,7 @@ import structlog
 from agent.images.collect import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
 from agent.images.history import ImageHistory
 from agent.images.metrics import ImageMetrics
-from agent.images.ports import Clock, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
+from agent.images.ports import Clock, Content, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
 from agent.images.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.images.texts import ImageEvent, Sentence
@@ -41,6 +41,7 @@ EXPIRE_LABEL = "containerd.io/gc.expire"
 OUR_LEASES = "kepd-"
 POD_NAME, POD_NAMESPACE = "io.kubernetes.pod.name", "io.kubernetes.pod.namespace"
 RETRY_S = 5.0
+OLD_INGEST_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class CollectorParts:
     metrics: ImageMetrics
     names: ImageNames | None = None
     leases: Leases | None = None
+    content: Content | None = None
     events: Events | None = None
 
 
@@ -77,6 +79,7 @@ class ImageCollector:
         self._lock = asyncio.Lock()
         self._wanted: list[Wanted] = []
         self._failures = 0
+        self._mounted: dict[str, tuple[str, ...]] = {}
         self._pinned_by_us: frozenset[str] = frozenset()
         self.images: Feed[ImageState] = Feed()
         self.disk = Filesystem()
@@ -160,6 +163,7 @@ class ImageCollector:
             remaining = tuple(image for image in look.images if image.id not in gone)
             look = replace(look, images=remaining, disk=self.disk)
             plan = self._plan(look, is_forced=is_forced)
+        await self._unname(plan)
         self._judge(plan, self.disk.available_bytes - before)
         self.collected_at_s = self._clock.wall_s()
         if done:
@@ -167,6 +171,17 @@ class ImageCollector:
             self._show(look, self._plan(look, is_forced=False))
         await self._tidy_up()
         return CollectionState(tuple(done), max(0, self.disk.available_bytes - before), self.disk.used_percent)
+
+    async def _unname(self, plan: CollectPlan) -> None:
+        names = self._parts.names
+        if names is None:
+            return
+        for unname in plan.unnames:
+            try:
+                await names.delete_image(unname.name)
+                log.info("image_name_removed", image=unname.name)
+            except NotFound:
+                log.debug("image_name_gone", image=unname.name)
 
     async def _remove(self, removal: Removal, reason: RemovalReason) -> CollectedImage:
         image = removal.image
@@ -224,6 +239,7 @@ class ImageCollector:
                     # Some versions of containerd keep the label of a pin but do not report it.
                     is_pinned=image.pinned or not self._pinned_by_us.isdisjoint(image.repo_tags),
                     users=tuple(sorted(users.get(image.id, ()))),
+                    named_at={name: created[name] for name in image.repo_tags if name in created},
                 )
                 for image in images
             ),
@@ -235,11 +251,15 @@ class ImageCollector:
         """Who uses which image: containers in any state, sandboxes, and pods that wait for it."""
         by_name = {name: image.id for image in images for name in (*image.repo_tags, *image.repo_digests, image.id)}
         users: dict[str, set[str]] = {}
-        for container in await self._parts.usage.list_containers():
+        containers = await self._parts.usage.list_containers()
+        present = {container.id for container in containers}
+        self._mounted = {known: images for known, images in self._mounted.items() if known in present}
+        for container in containers:
             labels = container.labels
             who = f"{labels.get(POD_NAMESPACE, '')}/{labels.get(POD_NAME, container.id[:12])}"
-            for name in (container.image_ref, container.image_id, container.image.image):
-                if image_id := by_name.get(name):
+            mounted = await self._mounted_images(container.id)
+            for name in (container.image_ref, container.image_id, container.image.image, *mounted):
+                if image_id := by_name.get(name) or by_name.get(_normalised(name)):
                     users.setdefault(image_id, set()).add(who)
         for wanted in self._wanted:
             for name in wanted.wanted_images():
@@ -249,6 +269,16 @@ class ImageCollector:
         if image_id := by_name.get(pause) or by_name.get(_normalised(pause)):
             users.setdefault(image_id, set()).add("sandboxes")
         return users
+
+    async def _mounted_images(self, container_id: str) -> tuple[str, ...]:
+        """Images that a container has as volumes (IMG-P09); asked once, for mounts never change."""
+        if container_id not in self._mounted:
+            try:
+                status = await self._parts.usage.container_status(container_id)
+            except NotFound:
+                return ()
+            self._mounted[container_id] = tuple(mount.image.image for mount in status.mounts if mount.image.image)
+        return self._mounted[container_id]
 
     async def _created(self) -> dict[str, float]:
         if self._parts.names is None:
@@ -277,7 +307,27 @@ class ImageCollector:
             return ""
 
     async def _tidy_up(self) -> None:
-        """Leases of ours past their time; the runtime drops them only when it collects (IMG-G16)."""
+        """What nobody needs any more and nobody else takes away (IMG-G16)."""
+        await self._drop_old_leases()
+        await self._drop_old_ingests()
+
+    async def _drop_old_ingests(self) -> None:
+        """Half-written blobs that had no byte for a day: no pull that runs is that slow."""
+        content, oldest_s = self._parts.content, self._clock.wall_s() - OLD_INGEST_S
+        if content is None:
+            return
+        try:
+            for ingest in await content.list_ingests():
+                if 0 < ingest.updated_at_s < oldest_s:
+                    await content.abort_ingest(ingest.ref)
+                    log.info("image_partial_dropped", ref=ingest.ref, size_bytes=ingest.offset_bytes)
+        except NotFound:
+            return
+        except RuntimeCallFailed as error:
+            log.debug("image_partials_not_tidied", error=error.details)
+
+    async def _drop_old_leases(self) -> None:
+        """Leases of ours past their time; the runtime ignores them and keeps them."""
         leases = self._parts.leases
         if leases is None:
             return

@@ -38,6 +38,8 @@ class Ask:
     ready: Ready
     member: Member
     future: asyncio.Future[PullOutcome]
+    go: asyncio.Event | None = None
+    """Set when its flight has a slot, for those who carry the pull out themselves."""
 
     @property
     def pull_class(self) -> PullClass:
@@ -62,20 +64,23 @@ class Desk:
     def __len__(self) -> int:
         return len(self._asks)
 
-    def open(self, request: PullRequest, ready: Ready) -> Ask:
-        """A request begins to wait."""
+    def open(
+        self, request: PullRequest, ready: Ready, *, arrived_s: float | None = None, is_carried: bool = False
+    ) -> Ask:
+        """A request begins to wait; `arrived_s` is for one that has waited before."""
         index = next(self._indexes)
         ask_id = f"r{index}"
         member = Member(
             ask_id,
             index,
-            self._clock.now_s(),
+            self._clock.now_s() if arrived_s is None else arrived_s,
             request.pod.uid or ask_id,
             request.priority,
             request.policy,
             request.is_prefetch,
         )
-        ask = Ask(ask_id, request, ready, member, asyncio.get_running_loop().create_future())
+        go = asyncio.Event() if is_carried else None
+        ask = Ask(ask_id, request, ready, member, asyncio.get_running_loop().create_future(), go)
         self._asks[ask_id] = ask
         return ask
 

@@ -85,6 +85,13 @@ class Endings:
 
     async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
         """The pull between its intent and its record. None: it failed, the job says how."""
+        if job.is_content_only():
+            content = await self._attempts.fetch_content(job)
+            if job.is_content_only():
+                return content
+            # Somebody needs the image itself by now; it finds what was fetched, and has tries of its own.
+            job.failures.clear()
+            job.stage = PullStage.RESOLVING
         records = self._keeping.records
         reference = str(job.reference)
         try:
@@ -130,11 +137,12 @@ class Endings:
         started_s = flight.started_s if flight.started_s is not None else now_s
         active_s = now_s - started_s
         sizes.learn(job.reference.repo, str(job.reference), result.size_bytes, self._clock.wall_s())
-        self._keeping.history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
+        if result.image_id:
+            self._keeping.history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
         fetched_bytes = self._count(flight, job, result, active_s)
         asks = self._desk.asks(flight.members)
         for position, ask in enumerate(asks):
-            was_there = ask.ready.present_id == result.image_id and not fetched_bytes
+            was_there = bool(result.image_id) and ask.ready.present_id == result.image_id and not fetched_bytes
             first = PullResult.REVALIDATED if was_there else PullResult.PULLED
             whole_s = now_s - ask.member.arrived_s
             outcome = PullOutcome(
@@ -156,9 +164,13 @@ class Endings:
         metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s)
         progress = self._keeping.watcher.progress(flight.number)
         fetched_bytes = 0
+        if progress is not None and progress.downloaded_s is not None:
+            metrics.unpacked(max(0.0, now_s - progress.downloaded_s))
         if progress is not None and progress.manifest is not None:
             cached = sum(layer.stage is LayerStage.CACHED for layer in progress.layers)
-            fetched_bytes = progress.total_bytes or 0
+            # Where no layer was missing, nothing but the manifest was asked for.
+            is_new = cached < len(progress.layers)
+            fetched_bytes = progress.total_bytes or 0 if is_new else 0
             metrics.fetched(flight.registry, fetched_bytes, len(progress.layers) - cached, cached)
         log.info(
             "image_pull_finished",

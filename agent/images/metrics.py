@@ -88,6 +88,7 @@ class ImageMetrics:
         self._pull_s = _Histogram(PULL_BUCKETS_S)
         self._active_s = _Histogram(PULL_BUCKETS_S)
         self._wait_s = _Histogram(SHORT_BUCKETS_S)
+        self._unpack_s = _Histogram(SHORT_BUCKETS_S)
         self._provider_s = _Histogram(SHORT_BUCKETS_S)
         self._pulls: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[tuple[str, str]] = Counter()
@@ -124,6 +125,10 @@ class ImageMetrics:
         self._layers["downloaded"] += downloaded
         self._layers["cached"] += cached
 
+    def unpacked(self, duration_s: float) -> None:
+        """What a flight needed after its last byte, as far as that was seen."""
+        self._unpack_s.observe((), duration_s)
+
     def provider_called(self, provider: str, duration_s: float, has_failed: bool) -> None:
         """A credential provider was run."""
         self._provider_s.observe((provider,), duration_s)
@@ -153,6 +158,7 @@ class ImageMetrics:
         yield _counter("kepd_image_bytes_downloaded", "Bytes fetched.", ["registry"], fetched.items())
         layers = {(state,): count for state, count in self._layers.items()}
         yield _counter("kepd_image_layers", "Layers of pulled images.", ["state"], layers.items())
+        yield self._unpack_s.family("kepd_image_unpack_seconds", "From the last byte of a pull to its end.", [])
         provider = ["provider"]
         yield self._provider_s.family("kepd_credential_provider_seconds", "Runs of credential providers.", provider)
         failures = {(name,): count for name, count in self._provider_errors.items()}

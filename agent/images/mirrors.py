@@ -3,18 +3,19 @@
 
 Owns: where the file of a registry may lie, reading it, and the chain in the order of asking.
 Never: writes such files or asks a host; fallbacks happen inside the runtime and count for the written registry.
-Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01.
+Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01, C09.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["MirrorChain", "MirrorHost", "default_chain", "folder_names", "read_hosts"]
+__all__ = ["EVERYBODY", "MirrorChain", "MirrorHost", "auth_servers", "default_chain", "folder_names", "read_hosts"]
 
 ALL_CAPABILITIES = ("pull", "resolve", "push")
 HUB_HOST = "registry-1.docker.io"
+EVERYBODY = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class MirrorHost:
     capabilities: tuple[str, ...] = ALL_CAPABILITIES
     is_path_overridden: bool = False
     skips_verification: bool = False
+    ca_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,39 @@ def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return MirrorChain(registry, default_chain(registry).hosts, source, f"cannot be read: {error}")
     listed = document.get("host")
-    hosts = [_host(url, fields) for url, fields in listed.items()] if isinstance(listed, dict) else []
+    folder = source.rpartition("/")[0]
+    hosts = [_host(url, fields, folder) for url, fields in listed.items()] if isinstance(listed, dict) else []
     server = document.get("server")
     own = _with_scheme(server) if isinstance(server, str) and server else _own_url(registry)
-    return MirrorChain(registry, (*hosts, _host(own, document)), source)
+    return MirrorChain(registry, (*hosts, _host(own, document, folder)), source)
 
 
-def _host(url: str, fields: object) -> MirrorHost:
+def auth_servers(chain: MirrorChain, listed: Collection[str]) -> tuple[str, ...]:
+    """To whom credentials of a registry go, one call to the runtime each: only one host fits into a call.
+
+    The mirrors that are listed come first, for the runtime asks them first; `EVERYBODY` where none would be left out.
+    Source: containerd `pkg/cri/server/image_pull.go` ParseAuth, which wants an address with a scheme.
+    """
+    *mirrors, own = (urlsplit(host.url).netloc for host in chain.hosts)
+    others = [host for host in dict.fromkeys(mirrors) if host != own]
+    allowed = [host for host in others if host in listed]
+    if others and len(allowed) == len(others):
+        return (EVERYBODY,)
+    return tuple(f"https://{host}" for host in (*allowed, own))
+
+
+def _host(url: str, fields: object, folder: str) -> MirrorHost:
     settings: Mapping[str, object] = fields if isinstance(fields, dict) else {}
     capabilities = settings.get("capabilities")
     words = tuple(map(str, capabilities)) if isinstance(capabilities, Sequence) else ALL_CAPABILITIES
+    listed = settings.get("ca")
+    files = [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else []
     return MirrorHost(
-        _with_scheme(url), words, settings.get("override_path") is True, settings.get("skip_verify") is True
+        _with_scheme(url),
+        words,
+        settings.get("override_path") is True,
+        settings.get("skip_verify") is True,
+        tuple(path if path.startswith("/") else f"{folder}/{path}" for path in map(str, files)),
     )
 
 

@@ -7,13 +7,14 @@ Source of behaviour: IMG-R01, G13; API-06.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.images.collector import ImageCollector
 from agent.images.mirrors import MirrorChain, default_chain, folder_names, read_hosts
 from agent.images.prefetcher import Prefetcher
 from agent.images.puller import Puller
+from agent.model.image_pull import PrefetchWish
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_report import CollectionState, MirrorState, PullExplanation
 from agent.model.image_state import ImageState, PullState
@@ -26,7 +27,9 @@ DEFAULT_FOLDER = "_default"
 class NodeImages:
     """The API's view of images."""
 
-    def __init__(self, puller: Puller, collector: ImageCollector, prefetcher: Prefetcher, hosts_folder: Path) -> None:
+    def __init__(
+        self, puller: Puller, collector: ImageCollector, prefetcher: Prefetcher, hosts_folder: Callable[[], Path]
+    ) -> None:
         self._puller = puller
         self._collector = collector
         self._prefetcher = prefetcher
@@ -40,8 +43,8 @@ class NodeImages:
         """Remove what nothing protects, or only say what would go."""
         return await self._collector.collect(dry_run=dry_run)
 
-    async def prefetch(self, images: Sequence[tuple[str, bool]]) -> tuple[int, int]:
-        """Fetch images (name, pinned) in place of the last list by hand."""
+    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+        """Fetch images in place of the last list by hand."""
         return await self._prefetcher.prefetch(images)
 
     async def mirrors(self) -> Sequence[MirrorState]:
@@ -71,13 +74,13 @@ class NodeImages:
         return PullExplanation(image, name, found is not None, pull, tuple(sentences))
 
     def _chains(self, names: set[str]) -> list[MirrorChain]:
-        listed = {path.parent.name for path in self._hosts_folder.glob("*/hosts.toml")}
+        listed = {path.parent.name for path in self._hosts_folder().glob("*/hosts.toml")}
         registries = names | {name.rstrip("_") for name in listed if name != DEFAULT_FOLDER and not name.endswith("_")}
         return [self._chain(registry) for registry in sorted(registries)]
 
     def _chain(self, registry: str) -> MirrorChain:
         for folder in folder_names(registry):
-            path = self._hosts_folder / folder / "hosts.toml"
+            path = self._hosts_folder() / folder / "hosts.toml"
             try:
                 return read_hosts(registry, path.read_bytes(), str(path))
             except OSError:

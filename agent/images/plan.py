@@ -22,6 +22,8 @@ from agent.images.rules import QueueRules
 __all__ = ["NODE", "Gates", "Hindrance", "PullPlan", "WaitReason", "Waiting", "plan_pulls"]
 
 NODE = ""
+# A pull that was called short and still runs after this many times what was allowed for it is none.
+LEND_PATIENCE = 10
 
 
 class WaitReason(StrEnum):
@@ -125,9 +127,10 @@ class PullPlan:
 class _Load:
     """What runs, counted; grows while a plan is made."""
 
-    def __init__(self, running: Iterable[Flight], rules: QueueRules) -> None:
+    def __init__(self, running: Iterable[Flight], rules: QueueRules, now_s: float) -> None:
         self.rules = rules
-        self.total = self.ordinary = self.large = self.prefetches = 0
+        self.now_s = now_s
+        self.total = self.ordinary = self.large = self.prefetches = self.lasting = 0
         self.registries: Counter[str] = Counter()
         self.pods: Counter[str] = Counter()
         self.images: set[tuple[str, str]] = set()
@@ -140,6 +143,7 @@ class _Load:
         self.ordinary += not flight.is_critical
         self.large += self._is_large(flight)
         self.prefetches += flight.is_prefetch
+        self.lasting += not self._is_short(flight)
         self.registries[self.rules.registry_group(flight.registry)] += 1
         self.pods.update({member.pod for member in flight.members})
         self.images.add(flight.key.image)
@@ -147,6 +151,18 @@ class _Load:
     def _is_large(self, flight: Flight) -> bool:
         large = self.rules.large_bytes
         return large is not None and flight.size_bytes is not None and flight.size_bytes >= large
+
+    def _is_short(self, flight: Flight) -> bool:
+        """Whether its slot is free again in a moment, as far as its size tells."""
+        rules = self.rules
+        if not (rules.lend_s and rules.size_rate) or flight.size_bytes is None:
+            return False
+        is_overdue = flight.started_s is not None and self.now_s - flight.started_s > LEND_PATIENCE * rules.lend_s
+        return flight.size_bytes / rules.size_rate <= rules.lend_s and not is_overdue
+
+    def _is_lent(self, flight: Flight) -> bool:
+        """Whether it may have a reserved slot: whoever critical comes then has one of those slots in a moment."""
+        return not self.lasting and not flight.is_prefetch and self._is_short(flight)
 
     def score(self, flight: Flight) -> tuple[float, int]:
         """When its turn is, and the arrival index that breaks ties (IMG-S08)."""
@@ -184,7 +200,7 @@ class _Load:
     def _ordinary_obstacle(self, flight: Flight) -> Hindrance | None:
         rules = self.rules
         ordinary_max = rules.max_parallel - rules.critical_reserve
-        if rules.max_parallel and self.ordinary >= ordinary_max:
+        if rules.max_parallel and self.ordinary >= ordinary_max and not self._is_lent(flight):
             return Hindrance(WaitReason.RESERVE, self.ordinary, ordinary_max)
         if rules.per_pod_max is not None:
             least = min(self.pods[member.pod] for member in flight.members)
@@ -246,7 +262,7 @@ def plan_pulls(flights: Iterable[Flight], rules: QueueRules, gates: Gates, now_s
         else:
             running.append(flight)
             wake_times += [expires_s] if expires_s is not None else []
-    load = _Load(running, rules)
+    load = _Load(running, rules, now_s)
     keeper = _Gatekeeper(gates, rules, now_s)
     walk = _Walk(load, keeper)
     walk.over(flight for flight in waiting if not flight.is_prefetch)
@@ -273,6 +289,8 @@ class _Walk:
         self._keeper = keeper
         self.starts: list[int] = []
         self.refusals: list[int] = []
+        self._busier: set[str] = set()
+        """Pods for which something was started in this plan: only their scores have grown."""
         self._held: list[tuple[Flight, Hindrance, int]] = []
 
     def over(self, flights: Iterable[Flight]) -> None:
@@ -284,6 +302,7 @@ class _Walk:
                 self._keeper.take(flight)
                 self._load.add(flight)
                 self.starts.append(flight.number)
+                self._busier.update(member.pod for member in flight.members)
             elif why.reason is WaitReason.RATE and self._load.rules.is_refused_by_rate:
                 self.refusals.append(flight.number)
             else:
@@ -304,11 +323,18 @@ class _Walk:
             else:
                 entry = line[at]
                 at += 1
-            score = self._load.score(entry[3]) if self.starts else entry[:2]
+            flight = entry[3]
+            score = self._load.score(flight) if self._is_busier(flight) else entry[:2]
             if score > entry[:2]:
                 heapq.heappush(late, (*score, *entry[2:]))
             else:
                 yield entry
+
+    def _is_busier(self, flight: Flight) -> bool:
+        members = flight.members
+        if len(members) == 1:
+            return members[0].pod in self._busier
+        return any(member.pod in self._busier for member in members)
 
     def _hindrance(self, flight: Flight) -> Hindrance | None:
         return self._keeper.held(flight) or self._load.obstacle(flight) or self._keeper.out_of_tokens(flight)

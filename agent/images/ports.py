@@ -5,7 +5,7 @@ Owns: the protocols. Everything but the runtime, state files and the clock may b
 left out and said so.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from agent.images.prefetch_plan import PodImage
@@ -19,11 +19,13 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 __all__ = [
     "Clock",
     "Content",
+    "ContentStore",
     "Events",
     "Files",
     "ImageNames",
     "Leases",
     "PodSource",
+    "RolloutSource",
     "Runtime",
     "ServiceAccounts",
     "SizeProbe",
@@ -59,6 +61,8 @@ class Usage(Protocol):
     """Who uses images, by CRI."""
 
     async def list_containers(self) -> list[pb.Container]: ...
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus: ...
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
 
@@ -131,6 +135,12 @@ class PodSource(Protocol):
     def snapshots(self) -> AsyncIterator[Sequence[PodImage]]: ...
 
 
+class RolloutSource(Protocol):
+    """Images of pods that may come here, told anew whenever they change; follows until cancelled."""
+
+    async def follow(self, tell: Callable[[Sequence[PodImage]], None]) -> None: ...
+
+
 class Wanted(Protocol):
     """Images that pods need which have no container yet: by manifest, by binding, or in the queue."""
 
@@ -149,6 +159,14 @@ class SizeProbe(Protocol):
     """Asks a registry how large an image is. None: it could not say."""
 
     async def size_bytes(self, reference: str, credential: Credential | None) -> int | None: ...
+
+
+class ContentStore(Protocol):
+    """Fetches images without unpacking them, and holds what it fetched for a day. Both raise RuntimeCallFailed."""
+
+    async def fetch(self, reference: str, credential: Credential | None) -> int: ...
+
+    async def drop(self, reference: str) -> None: ...
 
 
 class Clock(Protocol):

@@ -3,7 +3,7 @@
 
 Owns: the decision over a configured list and over pods that are bound to this node but not started.
 Never: pulls or pins. Fetching ahead yields: to pods, to the disk, and to whoever keeps deleting what it brings.
-Source of behaviour: IMG-F01 to F03, F06, V09.
+Source of behaviour: IMG-F01 to F04, F06, V09.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from agent.model.image_store import Filesystem
 __all__ = [
     "DAY_S",
     "MOST_FETCHES_A_DAY",
+    "Drop",
     "Fetch",
     "ListedImage",
     "Pin",
@@ -38,6 +39,7 @@ class PrefetchRules:
     """`high` and `low`: the collector's (or the kubelet's) thresholds in percent of use."""
 
     is_for_pods: bool = False
+    is_for_rollouts: bool = False
     is_private: bool = False
     is_always: bool = False
     hold_s: float = 3600.0
@@ -52,6 +54,8 @@ class ListedImage:
     image: str
     is_pinned: bool = False
     handler: str = ""
+    is_content_only: bool = False
+    """Fetched and not unpacked, until somebody needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,8 @@ class PodImage:
     priority: int = 0
     handler: str = ""
     is_private: bool = False
+    is_rollout: bool = False
+    """Of a pod that may come: its workload has one here already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,11 @@ class Fetch:
     pod: PodIdentity = NO_POD
     priority: int = 0
     hold_s: float = 0.0
+    is_content_only: bool = False
 
     def __str__(self) -> str:
-        return f"fetch {self.image}" + (f" for {self.pod}" if self.pod.uid else "")
+        what = "content of " if self.is_content_only else ""
+        return f"fetch {what}{self.image}" + (f" for {self.pod}" if self.pod.uid else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,16 @@ class Unpin:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """Hold the content of a name no longer."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"drop content of {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Skip:
     """Not fetched, and why."""
 
@@ -118,21 +136,22 @@ class PrefetchPlan:
 
     pins: tuple[Pin, ...] = ()
     unpins: tuple[Unpin, ...] = ()
+    drops: tuple[Drop, ...] = ()
     fetches: tuple[Fetch, ...] = ()
     skips: tuple[Skip, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.pins or self.unpins or self.fetches)
+        return not (self.pins or self.unpins or self.drops or self.fetches)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.pins, *self.unpins, *self.fetches, *self.skips)))
+        return "\n".join(map(str, (*self.pins, *self.unpins, *self.drops, *self.fetches, *self.skips)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """What is on the node. Names are normalised; `held_until`: pins by time, wall seconds."""
+    """What is on the node. Names are normalised; `held_until`: pins by time, `contents`: since when, wall seconds."""
 
     names: frozenset[str] = frozenset()
     our_pins: frozenset[str] = frozenset()
@@ -140,6 +159,7 @@ class Shelf:
     disk: Filesystem = field(default_factory=Filesystem)
     fetched_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    contents: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_prefetch(
@@ -147,6 +167,7 @@ def plan_prefetch(
 ) -> PrefetchPlan:
     """What to do now; applying it and planning again gives nothing more."""
     wanted_pins = {name for one in listed if one.is_pinned and (name := _normalised(one.image))}
+    wanted_contents = {_normalised(one.image) for one in listed if one.is_content_only} - shelf.names
     held = {name for name, until_s in shelf.held_until.items() if until_s > now_s}
     fetches: dict[tuple[str, str], Fetch] = {}
     skips: list[Skip] = []
@@ -155,7 +176,7 @@ def plan_prefetch(
         key = (name, fetch.handler)
         if not name:
             skips.append(Skip(fetch.image, "it is no image name"))
-        elif name not in shelf.names and key not in fetches:
+        elif name not in shelf.names and key not in fetches and not _is_held(fetch, name, shelf, now_s):
             why = _obstacle(name, shelf, rules, now_s)
             if why is None:
                 fetches[key] = fetch
@@ -164,19 +185,26 @@ def plan_prefetch(
     return PrefetchPlan(
         pins=tuple(Pin(name) for name in sorted((wanted_pins | held) & shelf.names - shelf.our_pins)),
         unpins=tuple(Unpin(name) for name in sorted(shelf.our_pins - wanted_pins - held)),
+        drops=tuple(Drop(name) for name in sorted(shelf.contents.keys() - wanted_contents)),
         fetches=tuple(fetches.values()),
         skips=tuple(skips),
     )
 
 
 def _of_list(listed: Iterable[ListedImage]) -> Iterable[Fetch]:
-    return [Fetch(one.image, one.handler) for one in listed]
+    return [Fetch(one.image, one.handler, is_content_only=one.is_content_only) for one in listed]
+
+
+def _is_held(fetch: Fetch, name: str, shelf: Shelf, now_s: float) -> bool:
+    """Whether its content is there and need not be looked after yet: it is held for a day at a time."""
+    return fetch.is_content_only and now_s - shelf.contents.get(name, now_s - DAY_S) < DAY_S / 2
 
 
 def _of_pods(pods: Iterable[PodImage], rules: PrefetchRules, skips: list[Skip]) -> Iterable[Fetch]:
     fetches = []
-    for one in pods if rules.is_for_pods else ():
-        if one.policy is PullPolicy.NEVER:
+    for one in pods:
+        is_wanted = rules.is_for_rollouts if one.is_rollout else rules.is_for_pods
+        if one.policy is PullPolicy.NEVER or not is_wanted:
             continue
         if one.policy is PullPolicy.ALWAYS and not rules.is_always:
             skips.append(Skip(one.image, "policy Always asks the registry anyway; see images.prefetch.always"))

@@ -4,11 +4,11 @@
 Owns: the loop (the list changed, pods changed, a pull ended, a pause is over), the requests to the puller with class
 prefetch, pins on image names, and how often each image was fetched. Its tasks live in the group that `run` opens.
 Never: decides what to fetch; never takes a pin away that it did not set.
-Source of behaviour: IMG-F01 to F03, F06.
+Source of behaviour: IMG-F01 to F04, F06, F07.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +16,13 @@ import msgspec
 import structlog
 
 from agent.images.collector import PINNED_BY, PINNED_BY_US
-from agent.images.ports import Clock, Events, Files, ImageNames, PodSource, Runtime
+from agent.images.ports import Clock, ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
 from agent.images.prefetch_plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
 from agent.images.settings import ImageSettings
 from agent.images.state import StateFile
 from agent.images.texts import ImageEvent, thrashing
 from agent.model.component import Report
-from agent.model.image_pull import NO_POD, PullOutcome, PullPolicy, PullRequest
+from agent.model.image_pull import NO_POD, PrefetchWish, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_store import Filesystem
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
@@ -43,6 +43,8 @@ class Pulls(Protocol):
 
     async def request(self, request: PullRequest) -> PullOutcome: ...
 
+    def size_guess(self, image: str) -> int | None: ...
+
 
 class Disk(Protocol):
     """The disk of the images, as last measured."""
@@ -52,10 +54,11 @@ class Disk(Protocol):
 
 
 class PrefetchState(msgspec.Struct, frozen=True):
-    """Fetches of the last day and pins by time, by normalised name."""
+    """Fetches of the last day, pins by time, and when content was fetched, by normalised name."""
 
     fetched_at: dict[str, tuple[float, ...]] = {}
     held_until: dict[str, float] = {}
+    contents: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,12 @@ class PrefetcherParts:
     disk: Disk
     files: Files
     names: ImageNames | None = None
-    pods: PodSource | None = None
+    pods: Callable[[], PodSource | None] = lambda: None
+    rollouts: Callable[[], RolloutSource | None] = lambda: None
+    follows_pods: bool = False
+    """Also while nothing is fetched for them: somebody has to learn which pods are gone (IMG-S17)."""
     events: Events | None = None
+    contents: ContentStore | None = None
 
 
 class Prefetcher:
@@ -81,22 +88,33 @@ class Prefetcher:
         self._state_file: StateFile[PrefetchState] = StateFile(parts.files, FILE, KIND, PrefetchState)
         self._asked: tuple[ListedImage, ...] = ()
         self._pods: Sequence[PodImage] = ()
+        self._priorities: Mapping[str, int] = {}
+        self._rollouts: Sequence[PodImage] = ()
+        self._applied = asyncio.Event()
         self._wake = asyncio.Event()
         self._fetching: set[str] = set()
         self._retry_at: dict[str, tuple[float, float]] = {}
         self._fetched_at: dict[str, tuple[float, ...]] = {}
         self._held_until: dict[str, float] = {}
+        self._contents: dict[str, float] = {}
         self._told: set[str] = set()
         self.plan = PrefetchPlan()
 
     def apply(self, settings: ImageSettings) -> None:
         """Another list or other rules."""
         self._settings = settings
+        self._applied.set()
         self._wake.set()
 
-    async def prefetch(self, images: Sequence[tuple[str, bool]]) -> tuple[int, int]:
-        """A list by hand (image, pinned) in place of the last one. Answers how many are missing and there."""
-        self._asked = tuple(ListedImage(image=image, is_pinned=is_pinned) for image, is_pinned in images)
+    def priority_of(self, uid: str) -> int:
+        """Of a pod of this node, as far as pods are followed (IMG-X07); 0 of one that is not known."""
+        return self._priorities.get(uid, 0)
+
+    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+        """A list by hand in place of the last one. Answers how many are missing and there."""
+        self._asked = tuple(
+            ListedImage(image=one.image, is_pinned=one.is_pinned, is_content_only=one.is_content_only) for one in images
+        )
         names = await self._present_names()
         present = sum(_normalised(one.image) in names for one in self._asked)
         self._wake.set()
@@ -107,9 +125,10 @@ class Prefetcher:
         state = await self._state_file.load()
         if state is not None:
             self._fetched_at, self._held_until = dict(state.fetched_at), dict(state.held_until)
+            self._contents = dict(state.contents)
         async with asyncio.TaskGroup() as group:
-            if self._parts.pods is not None:
-                group.create_task(self._follow_pods(self._parts.pods), name="prefetch-pods")
+            group.create_task(self._follow_pods(), name="prefetch-pods")
+            group.create_task(self._follow_rollouts(), name="prefetch-rollouts")
             while True:
                 try:
                     await self._reconcile(group)
@@ -125,21 +144,45 @@ class Prefetcher:
         await self._clock.sleep(LOOK_AGAIN_S)
         self._wake.set()
 
-    async def _follow_pods(self, source: PodSource) -> None:
+    async def _follow_pods(self) -> None:
+        while not (self._parts.follows_pods or self._settings.prefetch.is_for_pods):
+            await self._next_settings()
+        source = self._parts.pods()
+        if source is None:
+            return
         async for pods in source.snapshots():
             self._pods = tuple(pods)
+            self._priorities = {one.pod.uid: one.priority for one in pods}
             self._wake.set()
+
+    async def _follow_rollouts(self) -> None:
+        while not self._settings.prefetch.is_for_rollouts:
+            await self._next_settings()
+        source = self._parts.rollouts()
+        if source is not None:
+            await source.follow(self._take_rollouts)
+
+    def _take_rollouts(self, images: Sequence[PodImage]) -> None:
+        self._rollouts = tuple(images)
+        self._wake.set()
+
+    async def _next_settings(self) -> None:
+        self._applied.clear()
+        await self._applied.wait()
 
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
         now_s = self._clock.wall_s()
         self._forget_old(now_s)
         listed = (*self._settings.listed, *self._asked)
-        self.plan = plan_prefetch(listed, self._pods, await self._shelf(), self._settings.prefetch, now_s)
+        pods = (*self._pods, *self._rollouts)
+        wanted = [*(line.image for line in listed), *(one.image for one in pods)]
+        self.plan = plan_prefetch(listed, pods, await self._shelf(wanted), self._settings.prefetch, now_s)
         for skip in self.plan.skips:
             if skip.is_thrashing and skip.image not in self._told:
                 self._told.add(skip.image)
                 self._tell_thrashing(skip.image)
         await self._pin()
+        await self._drop()
         for fetch in self.plan.fetches:
             name = _normalised(fetch.image)
             due_s, _ = self._retry_at.get(name, (0.0, 0.0))
@@ -147,7 +190,7 @@ class Prefetcher:
                 self._fetching.add(name)
                 group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
 
-    async def _shelf(self) -> Shelf:
+    async def _shelf(self, wanted: Sequence[str]) -> Shelf:
         our_pins: frozenset[str] = frozenset()
         if self._parts.names is not None:
             records = await self._parts.names.image_records()
@@ -158,6 +201,8 @@ class Prefetcher:
             held_until=self._held_until,
             disk=self._parts.disk.disk,
             fetched_at=self._fetched_at,
+            contents=self._contents,
+            sizes={_normalised(image): size for image in wanted if (size := self._parts.pulls.size_guess(image))},
         )
 
     async def _present_names(self) -> frozenset[str]:
@@ -171,24 +216,44 @@ class Prefetcher:
             handler=fetch.handler,
             priority=fetch.priority,
             is_prefetch=True,
+            is_content_only=fetch.is_content_only,
         )
         try:
             outcome = await self._parts.pulls.request(request)
         finally:
             self._fetching.discard(name)
         now_s = self._clock.wall_s()
-        if outcome.is_ok:
+        if outcome.is_ok or outcome.result is PullResult.PULLED:
             self._retry_at.pop(name, None)
-            self._fetched_at[name] = (*self._fetched_at.get(name, ()), now_s)
-            if fetch.hold_s > 0:
-                self._held_until[name] = now_s + fetch.hold_s
-            await self._state_file.save(PrefetchState(dict(self._fetched_at), dict(self._held_until)))
+            self._note(fetch, name, now_s)
+            await self._save()
         else:
             _, pause_s = self._retry_at.get(name, (0.0, FIRST_RETRY_S / 2))
             pause_s = min(2 * pause_s, LONGEST_RETRY_S)
             self._retry_at[name] = (self._clock.now_s() + pause_s, pause_s)
             log.warning("image_prefetch_failed", image=name, error=outcome.message, retry_in_s=pause_s)
         self._wake.set()
+
+    def _note(self, fetch: Fetch, name: str, now_s: float) -> None:
+        if fetch.is_content_only:
+            # Without an image it is content that is held; with one, somebody unpacked it meanwhile.
+            self._contents[name] = now_s
+            return
+        self._fetched_at[name] = (*self._fetched_at.get(name, ()), now_s)
+        if fetch.hold_s > 0:
+            self._held_until[name] = now_s + fetch.hold_s
+
+    async def _save(self) -> None:
+        await self._state_file.save(PrefetchState(dict(self._fetched_at), dict(self._held_until), dict(self._contents)))
+
+    async def _drop(self) -> None:
+        contents = self._parts.contents
+        if contents is None or not self.plan.drops:
+            return
+        for drop in self.plan.drops:
+            await contents.drop(drop.name)
+            self._contents.pop(drop.name, None)
+        await self._save()
 
     async def _pin(self) -> None:
         names = self._parts.names

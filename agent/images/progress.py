@@ -50,6 +50,8 @@ class Progress:
     percent: int | None = None
     rate_bytes_s: float = 0.0
     unpacked_layers: int = 0
+    downloaded_s: float | None = None
+    """When all bytes were seen to be here."""
 
     @property
     def share(self) -> float:
@@ -113,9 +115,11 @@ def advance(progress: Progress, seen: Seen, now_s: float) -> Progress:
     unpacked = sum(chain in seen.unpacked for chain in progress.chains)
     has_moved = done > progress.done_bytes or unpacked > progress.unpacked_layers or layers != progress.layers
     has_moved = has_moved or seen.is_alive
+    is_whole = progress.total_bytes is not None and done >= progress.total_bytes
     return replace(
         progress,
         at_s=now_s,
+        downloaded_s=progress.downloaded_s or now_s if is_whole else None,
         moved_s=now_s if has_moved else progress.moved_s,
         layers=layers,
         done_bytes=done,

@@ -151,7 +151,7 @@ class Providers:
                 encode_request(provider, asked.repo, token, annotations),
                 {**self._environment, **dict(provider.env)},
                 LIMIT_S,
-                [token.reveal()] if token is not None else [],
+                [*(value for _name, value in provider.env), *([token.reveal()] if token is not None else [])],
             )
             answer = decode_answer(provider, output, token, asked.account)
             has_failed = False

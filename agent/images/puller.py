@@ -10,7 +10,7 @@ Never: decides which pull is next (plan.py) or talks to the runtime itself (atte
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,7 @@ import structlog
 
 from agent.images.announce import Announcer
 from agent.images.attempt import Attempts, Job, Pulled
+from agent.images.credentials import Lookup
 from agent.images.desk import Ask, Desk
 from agent.images.ending import Endings
 from agent.images.errors import ERR_PULL, Failure
@@ -28,15 +29,28 @@ from agent.images.plan import NODE, PullPlan, WaitReason
 from agent.images.ports import Clock, SizeProbe
 from agent.images.queue import PullQueue
 from agent.images.records import AccessRecords
+from agent.images.relay import Relays
 from agent.images.settings import ImageSettings, with_limit
-from agent.images.size_memory import SizeMemory, SizeRecord
+from agent.images.size_memory import SizeRecord
+from agent.images.sizes import Sizes
 from agent.images.state import StateFile
 from agent.images.texts import pulling
 from agent.images.view import limit_states, pull_id
 from agent.images.watcher import ProgressWatcher
 from agent.model.component import Report
 from agent.model.feed import Feed
-from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.image_pull import (
+    Carrier,
+    ErrorClass,
+    PullClass,
+    PullGivenUp,
+    PullOutcome,
+    PullPolicy,
+    PullRequest,
+    PullResult,
+    PullsAway,
+)
+from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import LimitState, PullState
 from agent.model.runtime_error import RuntimeCallFailed
 
@@ -45,11 +59,11 @@ __all__ = ["Parts", "Puller", "Room"]
 log = structlog.get_logger(plane="images")
 
 TICK_S = 1.0
-PROBE_S = 10.0
 MOST_PROBES = 3
-SAVE_SIZES_S = 10.0
 GONE_PODS_KEPT_S = 3600.0
 DISK_HOLD_S = 600.0
+SHUTTING_DOWN = "kepd is shutting down"
+SLOT_REASONS = frozenset({WaitReason.SLOT, WaitReason.RESERVE, WaitReason.POD})
 
 
 class Room(Protocol):
@@ -82,9 +96,9 @@ class Puller:
         self._clock = clock
         self._settings = settings
         self._queue = PullQueue(settings.queue)
+        self._relays = Relays(self._queue, parts.desk, parts.watcher, clock)
         self._announcer = Announcer()
-        self._sizes = SizeMemory()
-        self._saved_sizes: dict[str, SizeRecord] = {}
+        self._sizes = Sizes(parts.sizes, parts.probe, lambda: self._settings, clock)
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -95,6 +109,8 @@ class Puller:
         self._gone: dict[str, float] = {}
         self._plan = PullPlan()
         self._alarm_s: float | None = None
+        self._is_ending = False
+        self.priority_of: Callable[[str], int] = lambda _uid: 0  # of pods whose pulls come without one
 
     # what others use
 
@@ -129,9 +145,26 @@ class Puller:
         self._queue.set_rules(settings.queue, self._clock.now_s())
         self._wake.set()
 
+    def tune(self, limit: int) -> None:
+        """Another limit of the node, found by measuring (IMG-N02)."""
+        self.apply(with_limit(self._settings, limit, is_tuned=True))
+
+    @property
+    def is_short_of_slots(self) -> bool:
+        """Whether anything waits that one more slot would help."""
+        return any(waiting.why.reason in SLOT_REASONS for waiting in self._plan.waiting)
+
+    @property
+    def rate_bytes_s(self) -> float:
+        """What all pulls together bring per second, as far as the runtime tells."""
+        seen = [self._parts.watcher.progress(number) for number in self._jobs]
+        return sum(progress.rate_bytes_s for progress in seen if progress is not None)
+
     async def request(self, request: PullRequest) -> PullOutcome:
         """Have an image. Whoever is cancelled while waiting gives the wish up."""
         await self._loaded.wait()
+        if self._is_ending:
+            return _cancelled(request, SHUTTING_DOWN, "Unavailable")
         if request.pod.uid in self._gone:
             return _cancelled(request, "its pod is gone")
         examined = await self._parts.intake.examine(request)
@@ -139,7 +172,7 @@ class Puller:
             self._desk.tell(request, examined.sentences)
             self._parts.endings.settled(request, examined.outcome)
             return examined.outcome
-        size_bytes = await self._known_size(examined)
+        size_bytes = await self._sizes.known(examined)
         ask = self._desk.open(request, examined)
         self._desk.tell(request, (*examined.sentences, pulling(request.image)))
         self._queue.arrive(ask.member, examined.key, examined.reference.registry, size_bytes)
@@ -150,6 +183,32 @@ class Puller:
             self._leave(ask)
             self._desk.forget(ask)
             raise
+
+    async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None:
+        """A slot for a pull that the caller makes itself, as the same requests of others may at the same time.
+
+        Raises PullGivenUp if the queue gives the request up, PullsAway where there is no queue for it.
+        """
+        if self._group is None:
+            raise PullsAway
+        if request.pod.uid in self._gone:
+            raise PullGivenUp("its pod is gone")
+        try:
+            reference = parse_reference(request.image)
+        except ReferenceInvalid as error:
+            raise PullsAway from error  # the runtime has the right words for it
+        ready = Ready(reference, FlightKey(str(reference), request.handler, f"carried {fingerprint}"), Lookup(()))
+        size_bytes = self._sizes.memory.guess(reference.repo, str(reference))
+        ask = self._relays.open(request, ready, size_bytes, self.priority_of(request.pod.uid))
+        self._wake.set()
+        try:
+            await self._relays.ride(ask, carry)
+        except PullGivenUp:
+            if self._group is None:
+                raise PullsAway from None
+            raise
+        finally:
+            self._wake.set()
 
     def order(self, request: PullRequest) -> None:
         """Have an image, and nobody waits for it: the plane itself sees it through."""
@@ -193,6 +252,14 @@ class Puller:
         entry = self._parts.intake.backoff.waiting(own_key(request), self._clock.now_s())
         return entry.until_s - self._clock.now_s() if entry else None
 
+    def size_guess(self, image: str) -> int | None:
+        """What earlier pulls or probes told of an image's size."""
+        try:
+            reference = parse_reference(image)
+        except ReferenceInvalid:
+            return None
+        return self._sizes.memory.guess(reference.repo, str(reference))
+
     def gauges(self) -> Gauges:
         """For a scrape."""
         flights = self._queue.flights.values()
@@ -211,17 +278,18 @@ class Puller:
     # the loop
 
     async def run(self, report: Report) -> None:
-        """Until cancelled. What is in the queue then is answered as cancelled."""
+        """Until cancelled. What waits then is told so; what runs has `images.drain` to come to its end."""
+        self._is_ending = False
         await self._load()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._parts.watcher.run(), name="images-progress")
-                group.create_task(self._keep_sizes(), name="images-sizes")
+                group.create_task(self._sizes.keep(), name="images-sizes")
                 await self._follow_plans(group, report)
         finally:
             self._alarm_s = None
             self._abandon()
-            await asyncio.shield(self._save_sizes())
+            await asyncio.shield(self._sizes.save())
 
     async def _follow_plans(self, group: asyncio.TaskGroup, report: Report) -> None:
         self._group = group
@@ -232,13 +300,36 @@ class Puller:
                 self._set_alarm(group)
                 await self._wake.wait()
                 self._wake.clear()
+        except asyncio.CancelledError:
+            await self._drain()
+            raise
         finally:
             self._group = None
 
+    async def _drain(self) -> None:
+        """Start nothing more, and let what runs come to its end; whoever stops the daemon twice does not wait."""
+        self._is_ending = True
+        for flight in list(self._queue.flights.values()):
+            if not flight.is_running:
+                self._dismiss(self._desk.asks(flight.members))
+        running = list(self._tasks.values())
+        if not running or self._settings.drain_s <= 0:
+            return
+        log.info("image_pulls_drained", running=len(running), allowed_s=self._settings.drain_s)
+        async with asyncio.TaskGroup() as group:
+            patience = group.create_task(self._clock.sleep(self._settings.drain_s), name="images-drain")
+            while not patience.done() and (left := [task for task in running if not task.done()]):
+                await asyncio.wait([*left, patience], return_when=asyncio.FIRST_COMPLETED)
+            patience.cancel()
+
+    def _dismiss(self, asks: Iterable[Ask]) -> None:
+        for ask in asks:
+            self._queue.leave(ask.id, self._clock.now_s())
+            self._desk.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
+
     async def _load(self) -> None:
         await self._parts.records.load()
-        self._sizes = SizeMemory(await self._parts.sizes.load() or {})
-        self._saved_sizes = dict(self._sizes.records)
+        await self._sizes.load()
         self._loaded.set()
 
     def _summary(self) -> str:
@@ -247,6 +338,7 @@ class Puller:
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         now_s = self._clock.now_s()
+        self._see_sizes()
         waiting = {number: flight for number, flight in self._queue.flights.items() if not flight.is_running}
         plan = self._queue.dispatch(now_s)
         if not plan.is_empty:
@@ -266,6 +358,10 @@ class Puller:
     def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
         asks = self._desk.asks(flight.members)
         ready = asks[0].ready
+        if asks[0].go is not None:
+            self._parts.endings.started(flight, now_s)
+            self._relays.start(flight, asks)
+            return
         target = ready.target
         job = Job(
             flight.number,
@@ -275,12 +371,18 @@ class Puller:
             ready.lookup.credentials,
             target=target.reference if target else None,
             is_target_only=target is not None and target.rule.is_only,
+            is_content_only=lambda: self._is_content_only(flight.number),
         )
         self._jobs[flight.number] = job
         self._parts.watcher.follow(flight.number, target.reference if target else ready.reference)
         self._parts.endings.started(flight, now_s)
         task = group.create_task(self._fly(flight.number, job), name=f"pull:{ready.reference}")
         self._tasks[flight.number] = task
+
+    def _is_content_only(self, number: int) -> bool:
+        flight = self._queue.flights.get(number)
+        asks = self._desk.asks(flight.members) if flight is not None else []
+        return bool(asks) and all(ask.request.is_content_only for ask in asks)
 
     async def _fly(self, number: int, job: Job) -> None:
         """One flight, from its slot to the answers."""
@@ -292,8 +394,9 @@ class Puller:
             result = await endings.pull(job, lambda: self._settings)
             flight = self._queue.end(number) or flight
             if result is not None:
-                self._serve_others(flight, result)
-                endings.succeeded(flight, job, result, self._sizes)
+                if result.image_id:
+                    self._serve_others(flight, result)
+                endings.succeeded(flight, job, result, self._sizes.memory)
             else:
                 failure = await endings.failed(flight, job)
                 self._hold(flight, failure.error_class, failure.hold_s)
@@ -395,37 +498,23 @@ class Puller:
         task.cancel()
 
     def _abandon(self) -> None:
-        for ask in self._desk.all_asks():
-            self._queue.leave(ask.id, self._clock.now_s())
-            self._desk.close(ask, _cancelled(ask.request, "kepd is shutting down"))
+        self._dismiss(self._desk.all_asks())
         for number in list(self._queue.flights):
             self._queue.end(number)
 
     # sizes
 
-    async def _keep_sizes(self) -> None:
-        """Write what was learnt, not more often than now and then; what is lost is learnt again."""
-        while True:
-            await self._clock.sleep(SAVE_SIZES_S)
-            await self._save_sizes()
-
-    async def _save_sizes(self) -> None:
-        records = dict(self._sizes.records)
-        if records != self._saved_sizes:
-            await self._parts.sizes.save(records)
-            self._saved_sizes = records
-
-    async def _known_size(self, ready: Ready) -> int | None:
-        reference = ready.reference
-        known = self._sizes.guess(reference.repo, str(reference))
-        if known is None and self._settings.size_probe == "always":
-            await self._probe(ready)
-            known = self._sizes.guess(reference.repo, str(reference))
-        return known
+    def _see_sizes(self) -> None:
+        """What a pull of unknown size has to fetch is seen once its manifest is there; limits by size count it then."""
+        for number in self._jobs:
+            flight = self._queue.flights.get(number)
+            progress = self._parts.watcher.progress(number)
+            if flight is not None and flight.size_bytes is None and progress is not None and progress.total_bytes:
+                self._queue.set_size(number, progress.total_bytes)
 
     def _probe_sizes(self, group: asyncio.TaskGroup, plan: PullPlan) -> None:
         """Ask for sizes of pulls that wait anyway (IMG-S10)."""
-        if self._parts.probe is None or self._settings.size_probe == "off" or self._queue.rules.size_rate is None:
+        if not self._sizes.can_ask or self._queue.rules.size_rate is None:
             return
         for waiting in plan.waiting:
             flight = self._queue.flights.get(waiting.flight)
@@ -438,7 +527,7 @@ class Puller:
             group.create_task(self._probe_flight(flight.number, asks[0].ready), name=f"size-probe:{flight.number}")
 
     async def _probe_flight(self, number: int, ready: Ready) -> None:
-        size_bytes = await self._probe(ready)
+        size_bytes = await self._sizes.ask(ready)
         flight = self._queue.flights.get(number)
         if size_bytes is None:
             return  # stays among the probed ones, so that it is asked once only
@@ -447,30 +536,16 @@ class Puller:
             self._queue.set_size(number, size_bytes)
         self._wake.set()
 
-    async def _probe(self, ready: Ready) -> int | None:
-        probe, reference = self._parts.probe, ready.reference
-        if probe is None or reference.registry in self._settings.size_probe_except:
-            return None
-        credentials = ready.lookup.credentials
-        try:
-            async with asyncio.timeout(PROBE_S):
-                size_bytes = await probe.size_bytes(str(reference), credentials[0] if credentials else None)
-        except TimeoutError:
-            return None
-        if size_bytes is not None:
-            self._sizes.learn(reference.repo, str(reference), size_bytes, self._clock.wall_s())
-        return size_bytes
-
     # showing
 
     def _show(self, plan: PullPlan, now_s: float) -> None:
         flights = dict(self._queue.flights)
-        rates = [one.rate_bytes_s for number in flights if (one := self._parts.watcher.progress(number)) is not None]
-        self._desk.show_waiting(flights, plan, self._queue.rules, sum(rates))
+        self._desk.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s)
         for number, job in self._jobs.items():
             flight = flights.get(number)
             if flight is not None:
                 self._desk.show_running(flight, job.stage, self._parts.watcher.progress(number), job.attempts)
+        self._relays.show(flights)
         self._desk.tidy(flights)
         self._probing &= flights.keys()
         if self._settings.has_progress_events and not self._settings.is_like_kubelet:
@@ -515,11 +590,11 @@ def _cause(error: Exception) -> str:
     return type(error).__name__
 
 
-def _cancelled(request: PullRequest, why: str) -> PullOutcome:
+def _cancelled(request: PullRequest, why: str, code: str = "Canceled") -> PullOutcome:
     return PullOutcome(
         result=PullResult.CANCELLED,
         image=request.image,
         reason=ERR_PULL,
-        message=f"rpc error: code = Canceled desc = {why}",
+        message=f"rpc error: code = {code} desc = {why}",
         error_class=ErrorClass.CANCELLED,
     )

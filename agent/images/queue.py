@@ -110,7 +110,7 @@ class PullQueue:
         return self._drop(number) if number in self._flights else None
 
     def set_size(self, number: int, size_bytes: int) -> None:
-        """The size became known while it waits."""
+        """The size became known."""
         self._flights[number] = msgspec.structs.replace(self._flights[number], size_bytes=size_bytes)
 
     def drop_present(

@@ -36,6 +36,8 @@ class QueueRules:
     """Host: name of the group whose limit it shares with others."""
     per_pod_max: int | None = None
     critical_reserve: int = 0
+    lend_s: float = 0
+    """Reserved slots may be lent to pulls whose size term is at most this, as long as all that run are such."""
     large_bytes: int | None = None
     large_max: int | None = None
     prefetch_max: int = 1

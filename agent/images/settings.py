@@ -6,12 +6,13 @@ Never: reads the document or keeps state; a reload makes new settings.
 Source of behaviour: IMG-S23, section 14 of the images rules.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.config.document import ImageBackoff, Images
 from agent.images.access import AccessRules, VerifyPolicy
 from agent.images.allowlist import allowlist_fault
+from agent.images.auto_limit import AutoLimit
 from agent.images.backoff import CURVES, BackoffRules, Curve
 from agent.images.collect import CollectMode, CollectRules, rules_fault
 from agent.images.deadline import DeadlineRules
@@ -22,9 +23,11 @@ from agent.images.rules import DEFAULT_HEAD_START, QueueRules, Rate
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.image_pull import ErrorClass
 
-__all__ = ["AUTO_LIMIT", "ImageSettings", "image_faults", "image_settings", "with_limit"]
+__all__ = ["ImageSettings", "KubeletDisk", "image_faults", "image_settings", "read_kubelet_disk", "with_limit"]
 
-AUTO_LIMIT = 3
+LEND_S = 2.0
+GAP_TO_KUBELET = 3
+LIMIT_KEY = "images.maxParallelPulls"
 KUBELET = "kubelet"
 
 
@@ -51,11 +54,35 @@ class ImageSettings:
     size_probe: str = "auto"
     size_probe_except: tuple[str, ...] = ("docker.io",)
     is_auth_for_host_only: bool = False
+    mirror_auth: tuple[str, ...] = ()
     drain_s: float = 30.0
+    is_limit_auto: bool = False
 
 
-def image_settings(images: Images, *, has_kubelet: bool = False) -> ImageSettings:
-    """The settings of a checked configuration. `has_kubelet`: somebody else sees to the disk."""
+@dataclass(frozen=True, slots=True)
+class KubeletDisk:
+    """At which use of the disk, in percent, a kubelet of this node removes images, and down to which."""
+
+    high: int = 85
+    low: int = 80
+
+
+def read_kubelet_disk(document: object) -> KubeletDisk:
+    """From a kubelet's configuration; what it does not say has its default."""
+    fields: Mapping[object, object] = document if isinstance(document, Mapping) else {}
+    high, low = fields.get("imageGCHighThresholdPercent"), fields.get("imageGCLowThresholdPercent")
+    default = KubeletDisk()
+    return KubeletDisk(high if isinstance(high, int) else default.high, low if isinstance(low, int) else default.low)
+
+
+def image_settings(
+    images: Images, *, has_kubelet: bool = False, is_proxied: bool = False, kubelet_disk: KubeletDisk | None = None
+) -> ImageSettings:
+    """The settings of a checked configuration.
+
+    `has_kubelet`: somebody else sees to the disk, and pulls for pods; `is_proxied`: but through us.
+    """
+    theirs = kubelet_disk or KubeletDisk() if has_kubelet else None
     is_like_kubelet = images.profile == KUBELET
     queue = _queue(images)
     mode = images.gc.mode if images.gc.mode != "auto" else ("age" if has_kubelet else "full")
@@ -72,15 +99,16 @@ def image_settings(images: Images, *, has_kubelet: bool = False) -> ImageSetting
             max_age_s=images.verify.max_age,
             is_normalised=not is_like_kubelet,
         ),
-        collect=_collect(images, mode),
+        collect=_collect(images, mode, theirs),
         collect_period_s=images.gc.period,
         prefetch=PrefetchRules(
-            is_for_pods=images.prefetch.pods,
+            is_for_pods=has_kubelet and not is_proxied if images.prefetch.pods == "auto" else images.prefetch.pods,
+            is_for_rollouts=images.prefetch.rollouts,
             is_private=images.prefetch.private,
             is_always=images.prefetch.always,
             hold_s=images.prefetch.hold,
-            high=images.gc.high,
-            low=images.gc.low,
+            high=theirs.high if theirs else images.gc.high,
+            low=theirs.low if theirs else images.gc.low,
         ),
         listed=tuple(_listed(dict(line)) for line in images.prefetch.list),
         rewrite=_rewrite(images),
@@ -95,20 +123,26 @@ def image_settings(images: Images, *, has_kubelet: bool = False) -> ImageSetting
         size_probe=images.size_probe,
         size_probe_except=images.size_probe_except,
         is_auth_for_host_only=images.auth_scope == "host",
+        mirror_auth=images.mirror_auth,
         drain_s=images.drain,
+        is_limit_auto=images.max_parallel_pulls == "auto" and not images.serialize_pulls,
     )
 
 
-def with_limit(settings: ImageSettings, limit: int, registry: str = "") -> ImageSettings:
-    """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit."""
+def with_limit(settings: ImageSettings, limit: int, registry: str = "", *, is_tuned: bool = False) -> ImageSettings:
+    """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit.
+
+    A number that somebody says ends the search for one, unless it is the search that says it (`is_tuned`).
+    """
     queue = settings.queue
     if registry:
         limits = {**queue.per_registry, registry: limit}
         if not limit:
             del limits[registry]
         return replace(settings, queue=replace(queue, per_registry=limits))
+    is_auto = settings.is_limit_auto and is_tuned
     if settings.is_like_kubelet:
-        return replace(settings, queue=replace(queue, max_parallel=limit))
+        return replace(settings, queue=replace(queue, max_parallel=limit), is_limit_auto=is_auto)
     shares = _shares(settings.source, limit)
     changed = replace(
         queue,
@@ -116,12 +150,13 @@ def with_limit(settings: ImageSettings, limit: int, registry: str = "") -> Image
         per_pod_max=shares.per_pod_max,
         large_max=shares.large_max,
         critical_reserve=shares.critical_reserve,
+        lend_s=shares.lend_s,
     )
-    return replace(settings, queue=changed)
+    return replace(settings, queue=changed, is_limit_auto=is_auto)
 
 
 def _queue(images: Images) -> QueueRules:
-    wanted = AUTO_LIMIT if images.max_parallel_pulls == "auto" else images.max_parallel_pulls
+    wanted = AutoLimit().limit if images.max_parallel_pulls == "auto" else images.max_parallel_pulls
     limit = 1 if images.serialize_pulls else wanted
     shares = _shares(images, limit)
     table = tuple((_int(dict(one)["priority"]), _float(dict(one)["start"])) for one in images.head_start)
@@ -150,6 +185,7 @@ def _queue(images: Images) -> QueueRules:
         per_pod_max=shares.per_pod_max,
         large_max=shares.large_max,
         critical_reserve=shares.critical_reserve,
+        lend_s=shares.lend_s,
     )
 
 
@@ -158,6 +194,7 @@ class _Shares:
     per_pod_max: int | None
     large_max: int | None
     critical_reserve: int
+    lend_s: float
 
 
 def _shares(images: Images, limit: int) -> _Shares:
@@ -168,6 +205,8 @@ def _shares(images: Images, limit: int) -> _Shares:
         most if images.per_pod_max == "auto" else images.per_pod_max or None,
         most if images.large_max == "auto" else images.large_max or None,
         min(reserve, max(0, limit - 1)),
+        # Who writes a number means it; the default must not cost a batch of small images a slot.
+        LEND_S if images.critical_reserve == "auto" else 0.0,
     )
 
 
@@ -183,22 +222,30 @@ def _curve(fields: Mapping[str, object]) -> Curve:
     return Curve(_float(fields["start"]), _float(fields["factor"]), _float(fields["cap"]))
 
 
-def _collect(images: Images, mode: str) -> CollectRules:
+def _collect(images: Images, mode: str, kubelet: KubeletDisk | None = None) -> CollectRules:
+    """Beside a kubelet space is made before that would begin to: two collectors at one threshold would fight."""
     gc = images.gc
+    high = min(gc.high, kubelet.high - GAP_TO_KUBELET) if kubelet else gc.high
     return CollectRules(
         mode=CollectMode(mode),
-        high=gc.high,
-        low=gc.low,
+        high=high,
+        low=min(gc.low, high - 1) if kubelet else gc.low,
         inode_high=gc.inode_high,
         inode_low=gc.inode_low,
         min_age_s=gc.min_age,
         max_age_s=gc.max_age,
         keep=gc.keep,
+        keep_last=gc.keep_last,
     )
 
 
 def _listed(fields: Mapping[str, object]) -> ListedImage:
-    return ListedImage(image=str(fields["image"]), is_pinned=fields["pin"] is True, handler=str(fields["handler"]))
+    return ListedImage(
+        image=str(fields["image"]),
+        is_pinned=fields["pin"] is True,
+        handler=str(fields["handler"]),
+        is_content_only=fields["unpack"] is False,
+    )
 
 
 def _rewrite(images: Images) -> tuple[RewriteRule, ...]:
@@ -221,11 +268,15 @@ def _float(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def image_faults(images: Images) -> Sequence[Finding]:
-    """What the document's own checks cannot see: values that only fail together, patterns, expressions."""
+def image_faults(images: Images, given: Collection[str] = ()) -> Sequence[Finding]:
+    """What the document's own checks cannot see: values that only fail together, patterns, expressions.
+
+    `given` names the keys that somebody set, be it to their default.
+    """
     found: list[Finding] = []
-    if images.serialize_pulls and images.max_parallel_pulls not in (1, Images().max_parallel_pulls):
-        found.append(Finding("", "images.maxParallelPulls", "must be 1 when images.serializePulls is true"))
+    is_said = LIMIT_KEY in given or images.max_parallel_pulls != Images().max_parallel_pulls
+    if images.serialize_pulls and is_said and images.max_parallel_pulls != 1:
+        found.append(Finding("", LIMIT_KEY, "must be 1 when images.serializePulls is true"))
     if fault := rules_fault(_collect(images, "full")):
         found.append(Finding("", "images.gc", fault))
     faults = filter(None, map(allowlist_fault, images.verify.allowlist))

@@ -5,6 +5,7 @@ Owns: the request, the outcome, pull policies, classes of errors.
 Never: holds a secret outside its wrapper; an outcome never holds any.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -13,13 +14,18 @@ from agent.model.image_credential import PullSecret, SecretId
 __all__ = [
     "CRITICAL_PRIORITY",
     "NO_POD",
+    "Carried",
+    "Carrier",
     "ErrorClass",
     "PodIdentity",
+    "PrefetchWish",
     "PullClass",
+    "PullGivenUp",
     "PullOutcome",
     "PullPolicy",
     "PullRequest",
     "PullResult",
+    "PullsAway",
 ]
 
 CRITICAL_PRIORITY = 2_000_000_000
@@ -105,8 +111,19 @@ class PullRequest:
     missing_secrets: tuple[str, ...] = ()
     service_account: SecretId | None = None
     annotations: tuple[tuple[str, str], ...] = ()
+    is_content_only: bool = False
+    """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
     may_fall_back: bool = False
     """An Always pull that fails because nobody answers may use what is present (IMG-P11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchWish:
+    """One line of a list by hand."""
+
+    image: str
+    is_pinned: bool = False
+    is_content_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +147,22 @@ class PullOutcome:
     def is_ok(self) -> bool:
         """Whether a container can be made from it."""
         return bool(self.image_id)
+
+
+class PullGivenUp(Exception):
+    """The queue does not want this pull any more; the text says why."""
+
+
+class PullsAway(Exception):
+    """There is no queue now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How a pull ended that somebody else made: the image it gave, or the runtime's words."""
+
+    image_id: str = ""
+    error: str = ""
+
+
+Carrier = Callable[[], Awaitable[Carried]]

@@ -76,6 +76,7 @@ def build_plane(
     node_config: tuple[Path, ...] = (),
     probe=None,
     pods=None,
+    contents=None,
     wanted=(),
 ) -> Plane:
     settings = settings or image_settings(Images())
@@ -88,14 +89,14 @@ def build_plane(
         cri, records, CredentialSource(NodeConfig(node_config, clock=clock), plugins), settings, clock=clock
     )
     watcher = ProgressWatcher(containerd, clock=clock)
-    attempts = Attempts(cri, watcher, containerd, containerd, clock=clock)
+    attempts = Attempts(cri, watcher, containerd, containerd, clock=clock, contents=contents)
     desk = Desk(metrics, told, clock=clock)
     history = ImageHistory(files, clock=clock)
     keeping = Keeping(records=records, names=containerd, metrics=metrics, watcher=watcher, history=history)
     endings = Endings(intake, attempts, desk, keeping, lambda: 0.0, clock=clock)
     collector_parts = CollectorParts(
         runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
-        names=containerd, leases=containerd, events=told,
+        names=containerd, leases=containerd, content=containerd, events=told,
     )  # fmt: skip
     collector = ImageCollector(collector_parts, settings, clock=clock)
     parts = Parts(
@@ -107,12 +108,19 @@ def build_plane(
         collector.protect(one)
     prefetcher = Prefetcher(
         PrefetcherParts(
-            runtime=cri, pulls=puller, disk=collector, files=files, names=containerd, pods=pods, events=told
+            runtime=cri,
+            pulls=puller,
+            disk=collector,
+            files=files,
+            names=containerd,
+            pods=lambda: pods,
+            events=told,
+            contents=contents,
         ),
         settings,
         clock=clock,
     )
-    node = NodeImages(puller, collector, prefetcher, Path("/nonexistent"))
+    node = NodeImages(puller, collector, prefetcher, lambda: Path("/nonexistent"))
     board = Board(clock.wall_s)
     reports = [board.add(name, State.STARTING) for name in ("images", "collector", "prefetcher")]
     return Plane(puller, collector, prefetcher, node, metrics, records, intake, watcher, told, board, *reports)

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.images.collect import CollectMode, CollectRules, NodeImage, plan_collection, rules_fault
-from agent.images.prefetch_plan import Fetch, ListedImage, Pin, PodImage, PrefetchRules, Shelf, Unpin, plan_prefetch
+from agent.images.prefetch_plan import (
+    Drop,
+    Fetch,
+    ListedImage,
+    Pin,
+    PodImage,
+    PrefetchRules,
+    Shelf,
+    Unpin,
+    plan_prefetch,
+)
 from agent.model.image_pull import PodIdentity, PullPolicy
 from agent.model.image_store import Filesystem
 
@@ -167,6 +177,23 @@ def test_after_any_prefix_of_a_plan_the_rest_is_planned_and_then_nothing(images,
         ).removals
 
 
+def test_of_each_repository_the_newest_tags_stay() -> None:
+    """IMG-G11: keepLast; an image whose other names stay loses single names, what is used or pinned loses none."""
+    images = [
+        image("r.io/a:1", first_seen=1), image("r.io/a:2", first_seen=2), image("r.io/a:3", first_seen=3),
+        image("r.io/b:1", first_seen=1), image("r.io/a:0", first_seen=0, users=("ns/p",)),
+        NodeImage(id="two", names=("r.io/c:1", "r.io/d:1", "r.io/c@sha256:1"), named_at={"r.io/c:1": 1, "r.io/d:1": 1}),
+        image("r.io/c:2", first_seen=2),
+    ]  # fmt: skip
+    plan = plan_collection(images, ROOMY, replace(RULES, keep_last=1), NOW)
+
+    assert removed(plan) == ["r.io/a:1", "r.io/a:2"]
+    assert [str(one) for one in plan.unnames] == ["take the name r.io/c:1 away: newer ones of its repository are kept"]
+    assert removed(plan_collection(images, ROOMY, RULES, NOW)) == []
+    off = replace(RULES, keep_last=1, mode=CollectMode.OFF)
+    assert not plan_collection(images, ROOMY, off, NOW).unnames
+
+
 # prefetch
 
 POD = PodIdentity("u", "ns", "p")
@@ -251,3 +278,29 @@ def test_a_line_that_is_no_name_is_skipped_and_the_others_go_on() -> None:
 
     assert [fetch.image for fetch in plan.fetches] == ["a"]
     assert str(plan.skips[0]) == "skip Not A Name: it is no image name"
+
+
+def test_content_is_held_anew_after_half_a_day_and_dropped_when_nobody_wants_it() -> None:
+    """IMG-F04: while the image itself is not there."""
+    listed = [ListedImage(image="r.io/a:1", is_content_only=True)]
+    fresh = Shelf(contents={"r.io/a:1": NOW - 3600})
+    old = Shelf(contents={"r.io/a:1": NOW - 12 * 3600})
+    assert plan_prefetch(listed, [], Shelf(), PrefetchRules(), NOW).fetches == (
+        Fetch("r.io/a:1", is_content_only=True),
+    )
+    assert plan_prefetch(listed, [], fresh, PrefetchRules(), NOW).is_empty
+    assert len(plan_prefetch(listed, [], old, PrefetchRules(), NOW).fetches) == 1
+    assert plan_prefetch([], [], fresh, PrefetchRules(), NOW).drops == (Drop("r.io/a:1"),)
+    there = replace(fresh, names=frozenset({"r.io/a:1"}))
+    assert str(plan_prefetch(listed, [], there, PrefetchRules(), NOW)) == "drop content of r.io/a:1"
+
+
+def test_images_of_pods_and_of_rollouts_are_switched_on_apart() -> None:
+    """IMG-F01, F07."""
+    pods = [pod_image("now"), pod_image("later", is_rollout=True)]
+    for rules, names in (
+        (PrefetchRules(), []),
+        (PrefetchRules(is_for_pods=True), ["now"]),
+        (PrefetchRules(is_for_rollouts=True), ["later"]),
+    ):
+        assert [one.image for one in plan_prefetch([], pods, Shelf(), rules, NOW).fetches] == names

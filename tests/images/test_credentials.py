@@ -126,6 +126,38 @@ def test_one_unreadable_secret_does_not_void_the_others() -> None:
         secret_ring([broken, good], is_strict=True)
 
 
+def test_secrets_of_other_types_and_empty_ones_are_passed_over() -> None:
+    """IMG-C01: in silence, also in the kubelet's way."""
+    others = [
+        PullSecret(SecretId("ns", "tls"), "kubernetes.io/tls", {"tls.key": SecretText("x")}),
+        PullSecret(SecretId("ns", "none"), "kubernetes.io/dockerconfigjson", {}),
+        PullSecret(
+            SecretId("ns", "old"),
+            "kubernetes.io/dockercfg",
+            {".dockercfg": SecretText(json.dumps({"a.io": {"username": "old", "password": SECRET}}))},
+        ),
+    ]
+    ring = secret_ring(others, is_strict=True)
+
+    assert [one.username for one in entries_for("a.io/x", ring.entries)] == ["old"]
+    assert list(ring.bad) == []
+
+
+def test_on_the_hub_one_key_counts_and_another_only_if_nothing_else_does() -> None:
+    """IMG-C05."""
+    auths = {
+        "https://index.docker.io/v1/": {"username": "index"},
+        "registry-1.docker.io": {"username": "never"},
+    }
+    hub = {**auths, "docker.io": {"username": "hub"}}
+
+    def users(entries: dict) -> list[str]:
+        return [one.username for one in entries_for("docker.io/library/x", secret_ring([secret("s", entries)]).entries)]
+
+    assert users(hub) == ["hub"]
+    assert users(auths) == ["index"]
+
+
 def test_two_spellings_of_one_key_are_tried_in_the_order_of_their_spelling() -> None:
     """IMG-C13."""
     auths = {"https://a.io": {"username": "second"}, "a.io": {"username": "first"}}

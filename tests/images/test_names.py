@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.images.allowlist import allowlist_fault, is_allowed
-from agent.images.mirrors import default_chain, folder_names, read_hosts
+from agent.images.mirrors import EVERYBODY, auth_servers, default_chain, folder_names, read_hosts
 from agent.images.rewrite import BUILT_IN, RewriteRule, rewritten, rule_fault
 from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key
 from agent.model.image_text import duration_text, quoted
@@ -119,8 +119,9 @@ server = "https://upstream.example.com"
   override_path = true
 [host."mirror.example.com"]
   skip_verify = true
+  ca = ["own.crt", "/etc/ssl/other.crt"]
 """
-    chain = read_hosts("r.example.com", content, "hosts.toml")
+    chain = read_hosts("r.example.com", content, "/certs.d/r.example.com/hosts.toml")
 
     assert [host.url for host in chain.hosts] == [
         "http://127.0.0.1:5000", "https://mirror.example.com", "https://upstream.example.com",
@@ -128,6 +129,7 @@ server = "https://upstream.example.com"
     assert chain.hosts[0].capabilities == ("pull", "resolve")
     assert chain.hosts[0].is_path_overridden
     assert chain.hosts[1].skips_verification
+    assert chain.hosts[1].ca_files == ("/certs.d/r.example.com/own.crt", "/etc/ssl/other.crt")
     assert folder_names("r.example.com:5000") == ("r.example.com_5000_", "r.example.com:5000", "_default")
     assert default_chain("docker.io").hosts[0].url == "https://registry-1.docker.io"
 
@@ -138,3 +140,31 @@ def test_a_mirror_file_that_cannot_be_read_is_told_and_the_registry_stays() -> N
 
     assert chain.problem.startswith("cannot be read")
     assert [host.url for host in chain.hosts] == ["https://r.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "hosts", "listed", "servers"),
+    [
+        ("r.io", "", [], ["https://r.io"]),
+        ("docker.io", "", [], ["https://registry-1.docker.io"]),
+        ("r.io:5000", '[host."http://m.io:80"]', [], ["https://r.io:5000"]),
+        ("r.io", '[host."https://m.io"]', ["m.io"], [EVERYBODY]),
+        ("r.io", '[host."https://m.io"]\n[host."https://n.io"]', ["n.io"], ["https://n.io", "https://r.io"]),
+    ],
+)
+def test_credentials_go_to_their_registry_and_to_mirrors_that_are_listed(registry, hosts, listed, servers) -> None:
+    """IMG-C09: as addresses, for a runtime takes a bare host for a path."""
+    assert list(auth_servers(read_hosts(registry, hosts.encode(), "hosts.toml"), listed)) == servers
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("x", "Always"), ("x:latest", "Always"), ("x:LATEST", "IfNotPresent"), ("x:1", "IfNotPresent"),
+        (f"x@{DIGEST}", "IfNotPresent"), (f"x:latest@{DIGEST}", "Always"), ("Not A Name", "IfNotPresent"),
+        ("host:5000/x", "Always"),
+    ],
+)  # fmt: skip
+def test_the_policy_of_a_pod_that_says_none_follows_from_the_tag(image, policy) -> None:
+    """IMG-P01."""
+    assert default_policy(image) == policy

@@ -18,7 +18,7 @@ from agent.images.collect import CollectMode
 from agent.images.prefetch_plan import ListedImage, PodImage
 from agent.images.settings import image_settings
 from agent.images.watcher import ProgressWatcher
-from agent.model.image_pull import PodIdentity
+from agent.model.image_pull import PodIdentity, PrefetchWish, PullPolicy, PullRequest
 from agent.model.image_reference import parse_reference
 from agent.model.image_state import LayerStage
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent, StoreEventKind
@@ -39,8 +39,9 @@ class Host:
         self.cri = FakeCri()
         self.containerd = FakeContainerd()
         self.files = FakeStateFiles()
-        self.settings = replace(image_settings(Images()), **changes)
+        self.settings = replace(image_settings(Images(drain=0.0)), **changes)
         self.pods = None
+        self.contents = None
         for name in (A, B, C):
             self.cri.registry.add(name)
             self.cri.sizes[name] = 5 * GIB
@@ -48,8 +49,9 @@ class Host:
 
     def build(self) -> None:
         self.plane = build_plane(
-            self.cri, self.containerd, self.files, self.clock, settings=self.settings, pods=self.pods
-        )
+            self.cri, self.containerd, self.files, self.clock, settings=self.settings, pods=self.pods,
+            contents=self.contents,
+        )  # fmt: skip
 
     async def put(self, *names) -> None:
         for name in names:
@@ -166,6 +168,43 @@ async def test_containers_in_any_state_sandboxes_and_the_queue_protect_their_ima
     assert states[B].kept_because == "used by sandboxes"
 
 
+async def test_an_image_volume_protects_its_image_as_long_as_its_container_is_there() -> None:
+    """IMG-P09, G04."""
+    host = Host()
+    await host.put(A, B)
+    config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
+    sandbox = await host.cri.run_sandbox(config)
+    container = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name="main"),
+        image=pb.ImageSpec(image=A),
+        mounts=[pb.Mount(container_path="/data", image=pb.ImageSpec(image=B))],
+    )
+    container_id = await host.cri.create_container(sandbox, container, config)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    await host.plane.collector.collect()
+
+    assert host.names() == {A, B}
+    assert host.cri.calls.count("ContainerStatus") == 1
+
+    await host.cri.remove_container(container_id)
+    await host.plane.collector.collect()
+
+    assert host.names() == set()
+
+
+async def test_half_written_blobs_without_a_byte_for_a_day_are_dropped() -> None:
+    """IMG-G16."""
+    host = Host()
+    now_s = host.clock.wall_s()
+    ages = {"layer-old": 86401.0, "layer-young": 86000.0}
+    host.containerd.ingests = [Ingest(ref, 5, 10, now_s - age_s) for ref, age_s in ages.items()]
+    host.containerd.ingests.append(Ingest("layer-untold", 5, 10))
+    await host.plane.collector.collect(is_forced=False)
+
+    assert [one.ref for one in host.containerd.ingests] == ["layer-young", "layer-untold"]
+
+
 async def test_ages_count_over_a_restart() -> None:
     """IMG-G08, K7: the kubelet would wait its maximum age anew."""
     host = Host()
@@ -260,9 +299,29 @@ async def test_a_list_by_hand_is_fetched_too_and_replaces_the_last_one() -> None
     host = Host()
     await host.put(B)
     async with host.up():
-        assert await host.plane.node.prefetch([(A, False), (B, False)]) == (1, 1)
+        assert await host.plane.node.prefetch([PrefetchWish(A), PrefetchWish(B)]) == (1, 1)
         await host.until(lambda: A in host.names())
         assert await host.plane.node.prefetch([]) == (0, 0)
+
+
+async def test_what_would_fill_the_disk_is_not_fetched_ahead() -> None:
+    """IMG-F06: by the size that an earlier pull told."""
+    host = Host(listed=(ListedImage(image=A),))
+    strict = replace(host.settings, prefetch=replace(host.settings.prefetch, low=78))
+    async with host.up():
+        prefetcher = host.plane.prefetcher
+        await host.until(lambda: [one.stage for one in host.plane.puller.pulls.items.values()] == ["done"])
+        await host.cri.remove_image(A)
+        host.fill(24)
+        await host.plane.collector.refresh()
+        prefetcher.apply(host.settings)
+        await host.until(lambda: str(prefetcher.plan) == f"skip {A}: 76% of the disk used, more than 75%")
+        host.fill(25)
+        await host.plane.collector.refresh()
+        prefetcher.apply(strict)
+        await host.until(lambda: str(prefetcher.plan) == f"skip {A}: it would bring the disk above 78%")
+
+        assert host.names() == set()
 
 
 class Pods:
@@ -278,12 +337,18 @@ class Pods:
 
 
 async def test_images_of_bound_pods_are_fetched_and_held() -> None:
-    """IMG-F01, F06."""
-    host = Host(prefetch=replace(image_settings(Images()).prefetch, is_for_pods=True))
+    """IMG-F01, F06; the switch works without a restart."""
+    host = Host()
+    wanted = replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True))
     host.pods = Pods([PodImage(pod=PodIdentity("u", "ns", "p"), image=A)])
     host.containerd.records[A] = ImageRecord(A, "sha256:a", "m", 1, 0.0)
     host.build()
     async with host.up():
+        await host.clock.advance(100)
+
+        assert host.names() == set()
+
+        host.plane.prefetcher.apply(wanted)
         await host.until(lambda: A in host.names())
         await host.until(lambda: host.containerd.records[A].labels)
         await host.clock.advance(3700)
@@ -493,7 +558,7 @@ async def test_mirrors_are_shown_for_what_is_here_and_what_is_configured(tmp_pat
     (tmp_path / "r.io").mkdir()
     (tmp_path / "r.io" / "hosts.toml").write_text('[host."http://mirror:5000"]\n')
     await host.plane.collector.refresh()
-    node = NodeImages(host.plane.puller, host.plane.collector, host.plane.prefetcher, tmp_path)
+    node = NodeImages(host.plane.puller, host.plane.collector, host.plane.prefetcher, lambda: tmp_path)
     rows = [(one.registry, one.url) for one in await node.mirrors()]
 
     assert rows == [("r.io", "http://mirror:5000"), ("r.io", "https://r.io")]
@@ -509,3 +574,88 @@ async def test_gauges_are_there_for_a_scrape(is_present) -> None:
 
     assert host.plane.collector.counts() == {"used": 0, "unused": int(is_present), "pinned": 0}
     assert host.plane.puller.gauges().limits[0].limit == 3
+
+
+# content that is fetched and not unpacked
+
+
+class Contents:
+    """A place for content; a fetch ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.held: list[str] = []
+        self.gate = asyncio.Event()
+        self.failures: list[RuntimeCallFailed] = []
+
+    async def fetch(self, reference, credential) -> int:
+        del credential
+        self.asked.append(reference)
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop()
+        self.held.append(reference)
+        return 100
+
+    async def drop(self, reference) -> None:
+        self.held = [one for one in self.held if one != reference]
+
+
+def content_host() -> tuple[Host, Contents]:
+    contents = Contents()
+    host = Host(listed=(ListedImage(image=A, is_content_only=True),))
+    host.contents = contents
+    host.build()
+    return host, contents
+
+
+async def test_content_is_fetched_under_the_limit_without_an_image_and_dropped_with_its_line() -> None:
+    """IMG-F04, F05: nothing in the runtime's list of images; held anew before a day is over."""
+    host, contents = content_host()
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        contents.gate.set()
+        await host.until(lambda: contents.held == [A])
+        await host.until(lambda: [one.stage for one in host.plane.puller.pulls.items.values()] == ["done"])
+
+        assert host.names() == set()
+        assert host.cri.calls.count("PullImage") == 0
+
+        for _ in range(13):
+            await host.clock.advance(3600)
+        await host.until(lambda: contents.held == [A, A])
+        contents.held.pop()
+        host.plane.prefetcher.apply(replace(host.settings, listed=()))
+        await host.until(lambda: contents.held == [])
+
+
+async def test_a_pod_that_wants_the_image_meanwhile_gets_it_from_the_same_pull() -> None:
+    """IMG-F04, S16: the pull becomes the pod's; it ends when the image can be used."""
+    host, contents = content_host()
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        wish = asyncio.create_task(host.plane.puller.request(pod_request(A)))
+        await host.until(lambda: [len(one.requesters) for one in host.plane.puller.pulls.items.values()] == [2])
+        contents.gate.set()
+        outcome = await wish
+
+    assert outcome.image_id
+    assert host.names() == {A}
+    assert host.cri.calls.count("PullImage") == 1
+
+
+async def test_content_that_cannot_be_fetched_leaves_the_pods_pull_its_own_try() -> None:
+    """IMG-F04."""
+    host, contents = content_host()
+    contents.failures.append(RuntimeCallFailed("Fetch", "content of it: the registry answered with status 500"))
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        wish = asyncio.create_task(host.plane.puller.request(pod_request(A)))
+        await host.until(lambda: [len(one.requesters) for one in host.plane.puller.pulls.items.values()] == [2])
+        contents.gate.set()
+
+        assert (await wish).image_id
+
+
+def pod_request(image: str) -> PullRequest:
+    return PullRequest(image=image, policy=PullPolicy.IF_NOT_PRESENT, pod=PodIdentity("u", "ns", "p"))

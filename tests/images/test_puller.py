@@ -41,7 +41,8 @@ class Node:
         self.cri.while_pulling = self._pulling
         for name in (A, B, C):
             self.offer(name)
-        self.settings = image_settings(Images(**images))
+        # Most tests end like a crash: without a last word.
+        self.settings = image_settings(Images(**{"drain": 0.0, **images}))
         self.extra: dict = {}
         self.start()
 
@@ -588,6 +589,51 @@ async def test_a_rewritten_pull_leaves_the_written_name() -> None:
     assert [name for name, _, _ in node.cri.pulls][1:] == ["mirror.io/b:1", B]
 
 
+async def test_a_rewritten_pull_uses_the_credentials_of_its_target_and_on_request_those_of_the_written_name() -> None:
+    """IMG-R05."""
+    rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("keepName", False), ("only", True))
+    secrets = (registry_secret("target", "mirror.io", "theirs"), registry_secret("written", "r.io", "ours"))
+    users = []
+    for auth in ("target", "original"):
+        node = Node(rewrite=replace(Images().rewrite, rules=(rule,), auth=auth))
+        async with node.up():
+            await node.ask(A, secrets=secrets)
+        users.append([user for _, user, _ in node.cri.pulls])
+
+    assert users == [["theirs"], ["theirs", "ours"]]
+
+
+def registry_secret(name: str, registry: str, user: str) -> PullSecret:
+    document = json.dumps({"auths": {registry: {"username": user, "password": SECRET}}})
+    return PullSecret(
+        SecretId("ns", name), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": SecretText(document)}
+    )
+
+
+async def test_the_handler_of_a_pod_goes_to_the_runtime_and_the_runtimes_id_comes_back() -> None:
+    """IMG-P08, P10."""
+    async with Node().up() as node:
+        outcome = await node.ask(A, handler="kata")
+        image = await node.cri.image_status(A)
+
+    assert node.cri.pulls == [(A, "", "kata")]
+    assert outcome.image_id == image.id
+
+
+async def test_an_image_without_id_or_size_is_an_error_and_not_there() -> None:
+    """IMG-P05."""
+    node = Node()
+    node.offer(A, 0)
+    await node.cri.pull_image(A)
+    node.cri.pulls.clear()
+    async with node.up():
+        outcome = await node.ask(A)
+
+    assert outcome.reason == "ImageInspectError"
+    assert outcome.message == f'Failed to inspect image "{A}": Id or size of image "{A}" is not set'
+    assert node.cri.pulls == []
+
+
 async def test_the_kubelet_profile_shares_nothing_and_cancels_nothing() -> None:
     """IMG-S02."""
     async with Node(profile="kubelet", max_parallel_pulls=2).up() as node:
@@ -634,7 +680,7 @@ async def test_who_still_waits_at_the_end_is_told_so() -> None:
         ask = node.ask(A)
         await node.until(lambda: A in node.running)
 
-    assert (await ask).message == "rpc error: code = Canceled desc = kepd is shutting down"
+    assert (await ask).message == "rpc error: code = Unavailable desc = kepd is shutting down"
     assert not node.running
 
 
@@ -810,3 +856,41 @@ async def test_a_crash_at_any_time_loses_nothing_and_repeats_nothing_that_was_wh
 
     assert [node.pulls_of(image) for image in (A, B, C)][:number] == [1] * number
     assert not [name for name in node.files.files if name.startswith("pulling/")]
+
+
+async def test_what_runs_when_kepd_ends_has_its_time_and_what_waits_is_told() -> None:
+    """IMG-X10, X04: `images.drain`; nothing new is taken on."""
+    node = Node(drain=30.0, max_parallel_pulls=1)
+    async with asyncio.TaskGroup() as node.group:
+        task = node.group.create_task(node.puller.run(node.plane.report))
+        gate = node.hold(A)
+        running = node.ask(A)
+        waiting = node.ask(B, "p2")
+        await node.until(lambda: A in node.running and len(node.states()) == 2)
+        task.cancel()
+        refused = await waiting
+        late = await node.ask(C, "p3")
+        gate.set()
+
+        assert (await running).is_ok
+        assert refused.message == late.message == "rpc error: code = Unavailable desc = kepd is shutting down"
+
+
+async def test_what_takes_longer_than_the_drain_is_given_up() -> None:
+    """IMG-X10."""
+    node = Node(drain=30.0)
+    async with asyncio.TaskGroup() as node.group:
+        task = node.group.create_task(node.puller.run(node.plane.report))
+        node.hold(A)
+        running = node.ask(A)
+        await node.until(lambda: A in node.running)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        await node.clock.advance(29)
+
+        assert not running.done()
+
+        await node.clock.advance(2)
+
+        assert (await running).result is PullResult.CANCELLED
+        assert node.running == set()

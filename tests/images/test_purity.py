@@ -10,8 +10,9 @@ import agent.images
 
 FOLDER = Path(agent.images.__file__).parent
 SHELL = {
-    "__init__", "attempt", "child", "collector", "credentials", "desk", "ending", "history", "intake", "metrics",
-    "naming", "node_images", "ports", "prefetcher", "providers", "puller", "records", "state", "watcher",
+    "__init__", "attempt", "child", "collector", "credentials", "desk", "ending", "history", "intake", "limiter",
+    "metrics", "naming", "node_images", "ports", "prefetcher", "providers", "puller", "records", "relay", "sizes",
+    "state", "watcher",
 }  # fmt: skip
 TREES = {path: ast.parse(path.read_text()) for path in sorted(FOLDER.glob("*.py"))}
 PURE = [path for path in TREES if path.stem not in SHELL]

@@ -8,7 +8,7 @@ import pytest
 from agent.config.document import ImageCollection, ImagePrefetch, Images, ImageVerify
 from agent.images.metrics import Gauges, ImageMetrics, size_class
 from agent.images.rules import DEFAULT_HEAD_START
-from agent.images.settings import image_faults, image_settings, with_limit
+from agent.images.settings import image_faults, image_settings, read_kubelet_disk, with_limit
 from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState
 
@@ -40,12 +40,25 @@ def test_a_reserve_never_takes_the_last_slot() -> None:
     assert image_settings(Images(max_parallel_pulls=2, critical_reserve=4)).queue.critical_reserve == 1
 
 
+def test_only_the_reserve_of_the_default_is_lent() -> None:
+    """IMG-S07: who writes a number of reserved slots has them kept, whatever waits."""
+    assert image_settings(Images()).queue.lend_s > 0
+    assert image_settings(Images(critical_reserve=1)).queue.lend_s == 0
+    assert with_limit(image_settings(Images()), 5).queue.lend_s > 0
+
+
 def test_serial_means_one_and_contradicts_more() -> None:
     """IMG-S23."""
     assert image_settings(Images(serialize_pulls=True)).queue.max_parallel == 1
-    faults = image_faults(Images(serialize_pulls=True, max_parallel_pulls=5))
+    said = frozenset({"images.maxParallelPulls"})
+    wrong = [(Images(serialize_pulls=True, max_parallel_pulls=5), ()), (Images(serialize_pulls=True), said)]
 
-    assert [str(fault) for fault in faults] == ["images.maxParallelPulls: must be 1 when images.serializePulls is true"]
+    for images, given in wrong:
+        assert [str(fault) for fault in image_faults(images, given)] == [
+            "images.maxParallelPulls: must be 1 when images.serializePulls is true"
+        ]
+    assert image_faults(Images(serialize_pulls=True)) == []
+    assert image_faults(Images(serialize_pulls=True, max_parallel_pulls=1), said) == []
 
 
 def test_a_limit_of_a_registry_comes_and_goes_at_run_time() -> None:
@@ -76,13 +89,49 @@ def test_beside_a_kubelet_space_is_its_own_business() -> None:
     assert str(image_settings(forced, has_kubelet=True).collect.mode) == "full"
 
 
+@pytest.mark.parametrize(
+    ("document", "ours", "theirs"),
+    [
+        ({}, (82, 80), (85, 80)),
+        ({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 60}, (67, 66), (70, 60)),
+        ({"imageGCHighThresholdPercent": 95}, (85, 80), (95, 80)),
+        ("no document", (82, 80), (85, 80)),
+    ],
+)
+def test_space_is_made_before_a_kubelet_would_and_prefetch_keeps_off_its_thresholds(document, ours, theirs) -> None:
+    """IMG-G14, F06."""
+    disk = read_kubelet_disk(document)
+    settings = image_settings(Images(gc=ImageCollection(mode="full")), has_kubelet=True, kubelet_disk=disk)
+
+    assert (settings.collect.high, settings.collect.low) == ours
+    assert (settings.prefetch.high, settings.prefetch.low) == theirs
+
+
+@pytest.mark.parametrize(
+    ("said", "has_kubelet", "is_proxied", "is_wanted"),
+    [
+        ("auto", False, False, False), ("auto", True, False, True), ("auto", True, True, False),
+        (True, False, True, True), (False, True, False, False),
+    ],
+)  # fmt: skip
+def test_images_of_pods_are_fetched_ahead_beside_a_kubelet_that_pulls_by_itself(
+    said, has_kubelet, is_proxied, is_wanted
+) -> None:
+    """IMG-F01: the default of mode PF."""
+    images = Images(prefetch=ImagePrefetch(pods=said))
+    settings = image_settings(images, has_kubelet=has_kubelet, is_proxied=is_proxied)
+
+    assert settings.prefetch.is_for_pods is is_wanted
+
+
 def test_lists_and_maps_become_values() -> None:
+    """IMG-B07 and others."""
     images = Images(
         head_start=((("priority", 5), ("start", 7.0)), (("priority", 50), ("start", 9.0))),
         per_registry_rate={"r.io": (("qps", 2.0), ("burst", 3))},
         registry_groups={"eu": ("a.io", "b.io")},
         backoff=replace(Images().backoff, classes={"net": (("start", 1.0), ("factor", 3.0), ("cap", 9.0))}),
-        prefetch=ImagePrefetch(list=((("image", "a"), ("pin", True), ("handler", "")),)),
+        prefetch=ImagePrefetch(list=((("image", "a"), ("pin", True), ("handler", ""), ("unpack", False)),)),
     )
     settings = image_settings(images)
 
@@ -90,7 +139,7 @@ def test_lists_and_maps_become_values() -> None:
     assert settings.queue.registry_rates["r.io"].burst == 3
     assert settings.queue.registry_group("b.io") == "eu"
     assert settings.backoff.curve(ErrorClass.NET).cap_s == 9
-    assert settings.listed[0].is_pinned
+    assert (settings.listed[0].is_pinned, settings.listed[0].is_content_only) == (True, True)
 
 
 BROKEN_RULE = (("match", "("), ("replace", ""), ("keepName", True), ("only", False))

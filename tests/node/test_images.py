@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images plane with a real containerd and a real registry, behind a proxy that counts, slows down and fails."""
 
+import base64
 import json
 import os
 import random
@@ -13,64 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.cri import runtime_v1_pb2 as cri_pb
 from agent.wire.kepd.v1 import image_pb2
 from tests.daemon.process import Kepd
 from tests.lab import Fault, Image, Lab, Throttle
 from tests.node.image_client import ImageClient
+from tests.node.image_node import CONFIG, LIMIT, Node, image_node
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
-
-LIMIT = 2
-CONFIG = f"""images:
-  maxParallelPulls: {LIMIT}
-  criticalReserve: 0
-  perPodMax: 0
-  progressTimeout: 2s
-  sizeProbe: "off"
-  backoff: {{start: 500ms}}
-"""
-
-
-class Node:
-    """kepd, its client, and the registry's two doors."""
-
-    def __init__(self, kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
-        self.kepd, self.lab, self.throttle = kepd, lab, throttle
-        self.client = ImageClient(kepd.socket)
-
-    def restart(self, number: int = signal.SIGKILL) -> None:
-        self.client.close()
-        self.kepd.end(number)
-        self.start()
-
-    def start(self) -> None:
-        self.kepd.start("--planes", "images").wait_ready()
-        self.client = ImageClient(self.kepd.socket)
-
-    def image(self, name: str, *sizes_bytes: int) -> str:
-        """An image in the registry, named so that its pull goes through the throttle."""
-        image = Image.sized(f"node/{name}", *(sizes_bytes or (200_000,)))
-        self.lab.push(image)
-        return self.lab.throttled(image)
-
-    def blob_gets(self, name: str) -> list[str]:
-        return [one.path for one in self.throttle.requests(f"GET /v2/node/{name}/blobs/") if (one.status or 200) < 400]
 
 
 @pytest.fixture
 def node(lab: Lab, throttle: Throttle, short_path: Path, free_port: int) -> Iterator[Node]:
-    config = CONFIG + f"  nodeConfig: {short_path}/config.json\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=config) as kepd:
-        kepd.start("--planes", "images").wait_ready()
-        running = Node(kepd, lab, throttle)
+    with image_node(lab, throttle, short_path, free_port) as running:
         yield running
-        throttle.reset()
-        running.client.close()
-        present = lab.cri.call("ListImages", cri_pb.ListImagesRequest()).images
-        for name in [tag for image in present for tag in image.repo_tags if "/node/" in tag]:
-            lab.cri.remove_image(name)
-        assert "Traceback" not in kepd.log.read_text(), kepd.log.read_text()
 
 
 def peak_of_images(throttle: Throttle, prefix: str) -> int:
@@ -217,20 +173,8 @@ def test_names_that_are_none_are_told_as_a_kubelet_would(node: Node) -> None:
     assert (outcome.result, outcome.reason) == ("refused", "InvalidImageName")
 
 
-SECRET = "hunter2-very-secret"
-
-
-def test_secrets_appear_nowhere(node: Node) -> None:
-    """IMG-B08, IMG-C: a pull that uses credentials, fails with them, and is looked at from all sides."""
-    (node.kepd.folder / "config.json").write_text(
-        json.dumps({"auths": {node.lab.throttle.address: {"username": "user", "password": SECRET}}})
-    )
-    image = node.image("private")
-    with node.throttle.fault(Fault(kind="status", pattern="/v2/node/private", status=401)):
-        failed = node.client.pull(image).result()[image]
-    assert failed.error_class == "auth"
-    time.sleep(0.6)
-    assert node.client.pull(image).result()[image].result == "pulled"
+def secret_places(node: Node, image: str) -> dict[str, str]:
+    """All texts that kepd gives away or writes."""
     texts = {
         "log": node.kepd.log.read_text(),
         "metrics": node.kepd.get("/metrics")[1],
@@ -238,15 +182,85 @@ def test_secrets_appear_nowhere(node: Node) -> None:
         "images": node.kepd.ctl("get", "images", "-o", "json").stdout,
         "explain": node.kepd.ctl("explain", "pull", image).stdout,
         "events": node.kepd.ctl("get", "events", "-o", "json").stdout,
-        "outcome": str(failed),
+        "config": node.kepd.ctl("config", "show").stdout,
     }
     for path in (node.kepd.folder / "state").rglob("*"):
         if path.is_file():
             texts[str(path)] = path.read_bytes().decode("utf-8", "replace")
             assert path.stat().st_mode & 0o077 == 0, path
-    found = [where for where, text in texts.items() if SECRET in text or "aHVudGVyMi12ZXJ5LXNlY3JldA" in text]
+    return texts
 
-    assert found == []
+
+def forms(secret: str) -> list[str]:
+    """A secret as it is, and encoded with and without its user, at any place of a base64 text."""
+    pairs = [f"{'x' * shift}{secret}" for shift in range(3)] + [f"user:{secret}"]
+    return [secret, *(base64.b64encode(pair.encode()).decode().rstrip("=")[4:-4] for pair in pairs)]
+
+
+NODE_SECRET, PLUGIN_SECRET = "hunter2-of-the-node-file", "correct-horse-of-the-plugin"
+PLUGIN = """#!/bin/sh
+cat >/dev/null
+echo 'said on the side: PASSWORD' >&2
+echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",
+"cacheKeyType":"Registry","cacheDuration":"0s","auth":{"HOST":{"username":"plugin","password":"PASSWORD"}}}'
+exit CODE
+"""
+PROVIDERS = """apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+- {name: giver, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ["HOST"], defaultCacheDuration: 0s}
+- {name: failer, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ["HOST"], defaultCacheDuration: 0s}
+"""
+
+
+def test_secrets_appear_nowhere(lab: Lab, throttle: Throttle, short_path: Path, free_port: int) -> None:
+    """IMG-B08, IMG-C10: credentials of a file, of a plugin and of one that fails are used, refused, and looked for."""
+    host = lab.throttle.address
+    auths = {"auths": {host: {"username": "user", "password": NODE_SECRET}}}
+    (short_path / "config.json").write_text(json.dumps(auths))
+    (short_path / "providers.yaml").write_text(PROVIDERS.replace("HOST", host))
+    for name, code in (("giver", "0"), ("failer", "1")):
+        plugin = short_path / name
+        plugin.write_text(PLUGIN.replace("HOST", host).replace("PASSWORD", PLUGIN_SECRET).replace("CODE", code))
+        plugin.chmod(0o755)
+    extra = (
+        f"  providerConfig: {short_path}/providers.yaml\n  providerBinDir: {short_path}\ntelemetry: {{verbosity: 9}}\n"
+    )
+    with image_node(lab, throttle, short_path, free_port, extra) as node:
+        image = node.image("private")
+        with node.throttle.fault(Fault(kind="status", pattern="/v2/node/private", status=401)):
+            failed = node.client.pull(image).result()[image]
+        assert failed.error_class == "auth"
+        time.sleep(0.6)
+        assert node.client.pull(image).result()[image].result == "pulled"
+        texts = {**secret_places(node, image), "outcome": str(failed)}
+
+    wanted = [*forms(NODE_SECRET), *forms(PLUGIN_SECRET)]
+    assert [(where, one) for where, text in texts.items() for one in wanted if one in text] == []
+    assert "kepd_credential_provider_seconds_count" in texts["metrics"]
+    assert 'kepd_credential_provider_errors_total{provider="failer"}' in texts["metrics"]
+
+
+def test_state_that_is_cut_off_or_foreign_is_kept_aside_and_learnt_again(node: Node) -> None:
+    """DELIVER 3: nothing that is on the node is lost, or fetched again, for a file that cannot be read."""
+    image = node.image("state", 300_000)
+    node.client.pull(image).result()
+    node.kepd.end()
+    folder = node.kepd.folder / "state" / "images"
+    files = [path for path in folder.rglob("*.json") if path.is_file()]
+    for number, path in enumerate(files):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if number % 2 else b'{"kind": "Foreign"}')
+    node.client.close()
+    node.start()
+    node.kepd.wait(lambda: node.client.images(), "the images")
+    fetched = len(node.blob_gets("state"))
+    again = node.client.pull(image).result()[image]
+
+    assert {"images.json", "sizes.json"} <= {path.name for path in files}
+    assert any(path.name.endswith(".aside") for path in folder.rglob("*"))
+    assert again.result in ("present", "revalidated")
+    assert len(node.blob_gets("state")) == fetched
+    assert "image_state_set_aside" in node.kepd.log.read_text()
 
 
 def test_pulls_survive_a_restart_of_containerd(node: Node) -> None:

@@ -173,7 +173,7 @@ def gc(session: Session, mode: str | None, output: str) -> None:
 @click.option("-f", "--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.pass_obj
 def prefetch(session: Session, source: Path) -> None:
-    """Ask for images ahead of need: a YAML list of names, or of {image, pin}."""
+    """Ask for images ahead of need: a YAML list of names, or of {image, pin, unpack}."""
     request = image_pb2.PrefetchRequest(images=[prefetch_image(item) for item in prefetch_items(source)])
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
@@ -197,7 +197,9 @@ def prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
     """One item."""
     if isinstance(tree.scalar, str):
         return image_pb2.PrefetchImage(image=tree.scalar)
-    image, pin = (tree.entries.get(name, Tree("scalar", tree.where)).scalar for name in ("image", "pin"))
-    if tree.entries.keys() - {"image", "pin"} or not isinstance(image, str) or pin not in (None, True, False):
-        raise CommandFailed(f"{tree.where}: {plain(tree)} is no image name and no map of image and pin", USAGE)
-    return image_pb2.PrefetchImage(image=image, pin=bool(pin))
+    fields = {name: value.scalar for name, value in tree.entries.items()}
+    image, pin, unpack = fields.get("image"), fields.get("pin"), fields.get("unpack")
+    is_known = not fields.keys() - {"image", "pin", "unpack"}
+    if not (is_known and isinstance(image, str) and pin in (None, True, False) and unpack in (None, True, False)):
+        raise CommandFailed(f"{tree.where}: {plain(tree)} is no image name and no map of image, pin and unpack", USAGE)
+    return image_pb2.PrefetchImage(image=image, pin=bool(pin), content_only=unpack is False)

@@ -7,7 +7,7 @@ pods: that is CRI's.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import grpc
@@ -19,7 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from agent.drivers.grpc_channel import open_channel, translated
 from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
 from agent.model.ingest import Ingest
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import (
     content_v1_pb2,
@@ -32,13 +32,17 @@ from agent.wire.containerd import (
     version_v1_pb2,
 )
 
-__all__ = ["Containerd", "store_event", "task_event"]
+__all__ = ["Containerd", "Source", "Take", "store_event", "task_event"]
 
 SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
+BLOB_REF = "kepd-"
+LEASE_HEADER = "containerd-lease"
+Take = Callable[[bytes], Awaitable[None]]
+Source = Callable[[int, Take], Awaitable[None]]
 Observer = Callable[[str, str, float], None]
 Answer = TypeVar("Answer", bound=Message)
 
@@ -81,7 +85,9 @@ class Containerd:
             content_v1_pb2.ListStatusesRequest(),
             content_v1_pb2.ListStatusesResponse,
         )
-        return [Ingest(status.ref, status.offset, status.total) for status in answer.statuses]
+        return [
+            Ingest(status.ref, status.offset, status.total, _seconds(status.updated_at)) for status in answer.statuses
+        ]
 
     async def image_labels(self) -> dict[str, dict[str, str]]:
         """Labels of all image records by image name."""
@@ -163,6 +169,54 @@ class Containerd:
         await self._call(
             "leases.v1.Leases/AddResource", leases_v1_pb2.AddResourceRequest(id=lease_id, resource=resource), Empty
         )
+
+    async def write_blob(self, digest: str, size_bytes: int, source: Source, lease_id: str) -> int:
+        """Have a blob under a lease; answers how many bytes had to come from `source`, from which offset it says.
+
+        Half of it from an earlier try is gone on with, and what another namespace has is taken over.
+        """
+        if await self.blob_info(digest) is None:
+            try:
+                return await self._write(digest, size_bytes, source, lease_id)
+            except AlreadyExists:
+                pass
+        await self.add_to_lease(lease_id, "content", digest)
+        return 0
+
+    async def _write(self, digest: str, size_bytes: int, source: Source, lease_id: str) -> int:
+        invoke = self._channel.stream_stream(
+            f"{SERVICES}content.v1.Content/Write",
+            request_serializer=content_v1_pb2.WriteContentRequest.SerializeToString,
+            response_deserializer=content_v1_pb2.WriteContentResponse.FromString,
+        )
+        call = invoke(metadata=[*self._metadata(), (LEASE_HEADER, lease_id)])
+        ref = f"{BLOB_REF}{digest}"
+
+        async def ask(action: content_v1_pb2.WriteAction, offset: int = 0, data: bytes = b"") -> int:
+            request = content_v1_pb2.WriteContentRequest(
+                action=action, ref=ref, total=size_bytes, expected=digest, offset=offset, data=data
+            )
+            await call.write(request)
+            answer = await call.read()
+            if not isinstance(answer, content_v1_pb2.WriteContentResponse):
+                raise RuntimeCallFailed("Write", "the runtime ended the call early")
+            return answer.offset
+
+        try:
+            began = at = await ask(content_v1_pb2.STAT)
+
+            async def take(data: bytes) -> None:
+                nonlocal at
+                at = await ask(content_v1_pb2.WRITE, at, data)
+
+            if at < size_bytes:
+                await source(at, take)
+            await ask(content_v1_pb2.COMMIT, at)
+            return at - began
+        except grpc.aio.AioRpcError as error:
+            raise translated("Write", error) from error
+        finally:
+            call.cancel()
 
     async def abort_ingest(self, ref: str) -> None:
         """Throw a half-written blob away. Raises NotFound."""

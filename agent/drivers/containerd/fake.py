@@ -6,7 +6,8 @@ against this and against containerd.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent
@@ -133,6 +134,29 @@ class FakeContainerd:
         if lease_id not in self._leases:
             raise NotFound("AddResource", f'lease "{lease_id}": not found')
         self.lease_resources.setdefault(lease_id, []).append((kind, resource_id))
+
+    async def write_blob(
+        self,
+        digest: str,
+        size_bytes: int,
+        source: Callable[[int, Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        lease_id: str,
+    ) -> int:
+        self._enter("Write")
+        if digest in self.blobs:
+            await self.add_to_lease(lease_id, "content", digest)
+            return 0
+        content = bytearray()
+
+        async def take(data: bytes) -> None:
+            content.extend(data)
+
+        await source(0, take)
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest or len(content) != size_bytes:
+            raise RuntimeCallFailed("Write", f"unexpected commit digest, expected {digest}", "FAILED_PRECONDITION")
+        await self.add_to_lease(lease_id, "content", digest)
+        self.put_blob(BlobInfo(digest, size_bytes, 0.0), bytes(content))
+        return size_bytes
 
     async def abort_ingest(self, ref: str) -> None:
         self._enter("Abort")

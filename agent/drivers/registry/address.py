@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from agent.drivers.registry.errors import ProbeFailed
 
-__all__ = ["Origin", "Place", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
+__all__ = ["Origin", "Place", "Trust", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
 
 HUB = "docker.io"
 HUB_HOST = "registry-1.docker.io"
@@ -52,6 +52,14 @@ class Place:
     root: str
     origin: Origin
     takes_credentials: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose certificates count beside the machine's own; with `is_unverified` everybody's do."""
+
+    ca_files: tuple[str, ...] = ()
+    is_unverified: bool = False
 
 
 def default_base_url(registry: str) -> str:

@@ -7,22 +7,19 @@ Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The own
 """
 
 import asyncio
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import structlog
 
-from agent.drivers.registry.address import default_base_url, find_place
+from agent.drivers.registry.address import Trust, default_base_url
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
 from agent.drivers.registry.resting import Resting
+from agent.drivers.registry.visiting import Visitors, default_trust
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
-
-if TYPE_CHECKING:
-    from agent.drivers.registry.session import Session
 
 __all__ = ["Clock", "RegistrySizes", "Timing"]
 
@@ -54,23 +51,21 @@ class RegistrySizes:
         machine: str,
         clock: Clock,
         base_url: Callable[[str], str] = default_base_url,
+        trust: Callable[[str], Trust] = default_trust,
         user_agent: str = "kepd",
         timing: Timing | None = None,
     ) -> None:
         self._platform = node_platform(machine)
         self._clock = clock
-        self._base_url = base_url
-        self._user_agent = user_agent
         self._timing = timing or Timing()
         self._resting = Resting()
-        self._session: Session | None = None
-        self._is_closed = False
+        self.visitors = Visitors(
+            base_url=base_url, trust=trust, user_agent=user_agent, connect_s=self._timing.connect_s
+        )
 
     async def close(self) -> None:
         """End all connections; who asks afterwards hears None."""
-        self._is_closed = True
-        if self._session is not None:
-            await self._session.close()
+        await self.visitors.close()
 
     async def size_bytes(self, reference: str, credential: Credential | None) -> int | None:
         """Compressed bytes of config and layers for this machine; None if the registry did not say."""
@@ -78,7 +73,7 @@ class RegistrySizes:
             parsed = parse_reference(reference)
         except ReferenceInvalid:
             return self._failed("", "the name of the image cannot be read")
-        if self._is_closed or self._resting.holds(parsed.registry, self._clock.now_s()):
+        if self.visitors.is_closed or self._resting.holds(parsed.registry, self._clock.now_s()):
             return None
         try:
             async with asyncio.timeout(self._timing.probe_s):
@@ -92,11 +87,7 @@ class RegistrySizes:
             return self._failed(parsed.registry, str(error))
 
     async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:
-        place = find_place(reference.registry, self._configured_url(reference.registry))
-        session = await self._ready_session()
-        from agent.drivers.registry.visit import Visit
-
-        visit = Visit(session, place, reference.path, credential)
+        visit = await self.visitors.visit(reference, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))
@@ -105,24 +96,6 @@ class RegistrySizes:
                 return size_bytes
             wanted = choose_entry(document, self._platform)
         raise ProbeFailed("the index points to indexes only")
-
-    def _configured_url(self, registry: str) -> str:
-        try:
-            return self._base_url(registry)
-        except (OSError, ValueError):
-            raise ProbeFailed("where the registry is to be asked cannot be read") from None
-
-    async def _ready_session(self) -> "Session":
-        if self._session is None:
-            # The first import takes longer than the event loop may stand still.
-            await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
-            from agent.drivers.registry.session import Session
-
-            if self._is_closed:
-                raise ProbeFailed("the probe is being stopped")
-            if self._session is None:
-                self._session = Session(connect_s=self._timing.connect_s, user_agent=self._user_agent)
-        return self._session
 
     @staticmethod
     def _failed(registry: str, reason: str) -> None:

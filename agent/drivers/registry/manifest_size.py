@@ -15,7 +15,16 @@ import msgspec
 
 from agent.drivers.registry.errors import ProbeFailed
 
-__all__ = ["ACCEPT", "Platform", "choose_entry", "node_platform", "read_document", "total_bytes"]
+__all__ = [
+    "ACCEPT",
+    "Platform",
+    "blobs_of",
+    "choose_entry",
+    "is_digest",
+    "node_platform",
+    "read_document",
+    "total_bytes",
+]
 
 KINDS = (
     "application/vnd.oci.image.index.v1+json",
@@ -87,12 +96,17 @@ def read_document(content: bytes) -> Document:
     return document
 
 
-def total_bytes(document: Document) -> int | None:
-    """Config and layers, a blob that is in it twice once; None for an index."""
+def blobs_of(document: Document) -> dict[str, int] | None:
+    """Config and layers with their sizes, a blob that is in it twice once; None for an index."""
     if document.config is None or document.layers is None:
         return None
-    blobs = {blob.digest: blob.size for blob in (document.config, *document.layers)}
-    return sum(blobs.values())
+    return {blob.digest: blob.size for blob in (document.config, *document.layers)}
+
+
+def total_bytes(document: Document) -> int | None:
+    """Config and layers together; None for an index."""
+    blobs = blobs_of(document)
+    return sum(blobs.values()) if blobs is not None else None
 
 
 def choose_entry(document: Document, platform: Platform) -> str:
@@ -108,7 +122,12 @@ def choose_entry(document: Document, platform: Platform) -> str:
     raise ProbeFailed(f"the index has no manifest for {platform.os}/{platform.architecture}")
 
 
+def is_digest(text: str) -> bool:
+    """Whether it may be asked for."""
+    return DIGEST.fullmatch(text) is not None
+
+
 def _checked(digest: str) -> str:
-    if DIGEST.fullmatch(digest) is None:
+    if not is_digest(digest):
         raise ProbeFailed("the index names a digest that is malformed")
     return digest

@@ -8,6 +8,7 @@ Never: outlives the probe; a token is not kept.
 
 import base64
 import re
+import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -17,7 +18,7 @@ from agent.drivers.registry.address import Place, followed, origin_of, with_quer
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_status
 from agent.drivers.registry.manifest_size import ACCEPT
-from agent.drivers.registry.session import Answer, Session
+from agent.drivers.registry.session import Answer, Session, Take, Taking
 from agent.model.image_credential import Credential, SecretText
 
 __all__ = ["Visit"]
@@ -38,8 +39,16 @@ class TokenAnswer(msgspec.Struct, frozen=True):
 class Visit:
     """One probe at one registry."""
 
-    def __init__(self, session: Session, place: Place, path: str, credential: Credential | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        place: Place,
+        path: str,
+        credential: Credential | None,
+        trust: ssl.SSLContext | bool = True,
+    ) -> None:
         self._session = session
+        self._trust = trust
         self._place = place
         self._path = path
         self._credential = credential if place.takes_credentials else None
@@ -47,21 +56,29 @@ class Visit:
 
     async def manifest(self, wanted: str) -> bytes:
         """What the repository has under a tag or digest. Raises ProbeFailed and RegistryFailed."""
-        url = f"{self._place.root}/{self._path}/manifests/{wanted}"
-        answer = await self._follow(url)
+        return (await self._get(f"{self._place.root}/{self._path}/manifests/{wanted}")).body
+
+    async def blob(self, digest: str, offset: int, take: Take) -> None:
+        """A blob's bytes from an offset on, in pieces. Raises ProbeFailed and RegistryFailed."""
+        await self._get(f"{self._place.root}/{self._path}/blobs/{digest}", Taking(take, offset))
+
+    async def _get(self, url: str, taking: Taking | None = None) -> Answer:
+        answer = await self._follow(url, taking)
         is_own = origin_of(answer.url) == self._place.origin
         if answer.status == HTTPStatus.UNAUTHORIZED and is_own and self._authorization is None:
             self._authorization = await self._authorize(answer)
-            answer = await self._follow(url)
+            answer = await self._follow(url, taking)
         check_status(answer.status, "the registry")
-        return answer.body
+        return answer
 
-    async def _follow(self, url: str) -> Answer:
+    async def _follow(self, url: str, taking: Taking | None) -> Answer:
         for _ in range(MOST_REDIRECTS + 1):
-            headers = {"Accept": ACCEPT}
-            if self._authorization is not None and origin_of(url) == self._place.origin:
+            headers = {"Accept": ACCEPT if taking is None else "*/*"}
+            is_own = origin_of(url) == self._place.origin
+            if self._authorization is not None and is_own:
                 headers["Authorization"] = self._authorization.reveal()
-            answer = await self._session.ask(url, headers)
+            # Whose certificates count is said for the registry, not for wherever it sends us.
+            answer = await self._session.ask(url, headers, trust=self._trust if is_own else True, taking=taking)
             if answer.status not in REDIRECTS:
                 return answer
             url = followed(url, answer.location)
