@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench import services_iptables
+from bench import services_connects, services_iptables
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
@@ -22,7 +22,7 @@ def inside(*arguments: str) -> list[Row]:
     root = Path(__file__).resolve().parent.parent
     with Namespace() as space:
         os.chdir(root)
-        printed = space.run(sys.executable, "-m", "bench.services_inside", *arguments, within_s=600.0)
+        printed = space.run(sys.executable, "-m", "bench.services_inside", *arguments, within_s=900.0)
     return [tuple(row) for row in json.loads(printed.splitlines()[-1])]
 
 
@@ -33,17 +33,23 @@ def measure() -> list[Row]:
     for size in (STATED,):
         rows += inside("daemon", str(size))
     for size in (10, STATED):
-        rows += inside("connects", str(size))
+        rows += services_connects.measure(size)
     return rows
 
 
 def main() -> None:
-    """`python -m bench.services --backend iptables [N]`: minutes at N = 5000, so not a part of `make bench`."""
+    """`python -m bench.services --backend iptables [N]` or `… --outage [N]`: minutes, so not a part of `make bench`."""
+    if sys.argv[1:2] == ["--outage"]:
+        show(inside("outage", sys.argv[2] if sys.argv[2:] else str(STATED)))
+        return
     if sys.argv[1:2] != ["--backend"] or sys.argv[2:3] not in (["iptables"], ["nftables"]):
         raise SystemExit(main.__doc__)
     size = int(sys.argv[3]) if sys.argv[3:] else services_iptables.SIZE
-    for row in services_iptables.measure(size) if sys.argv[2] == "iptables" else measure():
-        what, value, unit, stated = row
+    show(services_iptables.measure(size) if sys.argv[2] == "iptables" else measure())
+
+
+def show(rows: list[Row]) -> None:
+    for what, value, unit, stated in rows:
         print(f"{what:80} {value:10.3f} {unit:8} {stated}", flush=True)
 
 

@@ -4,7 +4,6 @@
 import asyncio
 import gc
 import json
-import os
 import re
 import signal
 import socket
@@ -15,13 +14,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from agent.daemon.memory import resting_collector, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kube.fake_objects import FakeObjects
 from agent.drivers.nft.driver import NftTable
@@ -40,8 +39,7 @@ ENDPOINTS = 10
 VIP, HERE = "10.96.0.1", ("10.200.0.1", "10.200.0.2")
 CHANGES = 200
 READY = {"ready": True, "serving": True, "terminating": False}
-CONNECT_S = 1.5
-ROUNDS = 3
+OUTAGE_S = 600
 FINISHED = re.compile(r"event=service_sync_finished family=IPv4 .*elements=(\d+) full=true duration_s=([0-9.]+)")
 
 
@@ -65,6 +63,8 @@ async def plan_rows(size: int) -> list[Row]:
         make_slice(endpoints(number), service=f"s{number}", name=f"s{number}-x") for number in range(1, size + 1)
     )
     gc.collect()
+    resting = ExitStack()
+    resting.enter_context(resting_collector())
     report = Board(time.time).add("services", State.STARTING)
     began_s = time.perf_counter()
     done = plane.measures.transactions
@@ -73,6 +73,8 @@ async def plan_rows(size: int) -> list[Row]:
         while not plane.families["IPv4"].is_synced:
             await asyncio.sleep(0.001)
         first_s = time.perf_counter() - began_s
+        resting.close()
+        settle_memory()
         times = []
         for change in range(CHANGES):
             number = change * 7919 % size + 1
@@ -265,80 +267,41 @@ async def traffic_delays(server: ApiServer):
         yield (time.perf_counter() - began_s) * 1000
 
 
-def chains_text(size: int) -> Iterator[str]:
-    """The same Services in the shape of a chain and an anonymous map for each."""
-    yield "table ip shape {\n"
-    yield "  map service_ips { type ipv4_addr . inet_proto . inet_service : verdict; }\n"
-    yield "  set cluster_ips { type ipv4_addr; }\n"
-    for number in range(1, size + 1):
-        chosen = list(HERE) if number == 1 else endpoints(number)
-        choices = ", ".join(f"{place} : {address} . 8080" for place, address in enumerate(chosen))
-        yield f"  chain service-{number} {{\n    ip daddr {vip(number)} meta mark set meta mark and 0xffffbfff\n"
-        yield f"    meta l4proto tcp dnat ip to numgen random mod {len(chosen)} map {{ {choices} }}\n  }}\n"
-    yield "  chain services {\n    ip daddr . meta l4proto . th dport vmap @service_ips\n  }\n"
-    yield "  chain checks {\n    ip daddr @cluster_ips drop\n  }\n"
-    for name, hook in (("out", "output"), ("pre", "prerouting")):
-        yield f"  chain {name} {{\n    type nat hook {hook} priority -100; jump services\n  }}\n"
-    yield "  chain check {\n    type filter hook output priority 0; ct state new jump checks\n  }\n"
-    yield "  chain post {\n    type nat hook postrouting priority 100; meta mark and 0x4000 != 0 masquerade\n  }\n}\n"
-    items = ",\n".join(f"{vip(number)} . tcp . 80 : goto service-{number}" for number in range(1, size + 1))
-    yield f"add element ip shape service_ips {{ {items} }}\n"
-
-
-def connects_per_s() -> float:
-    count, until_s = 0, time.perf_counter() + CONNECT_S
-    began_s = time.perf_counter()
-    while time.perf_counter() < until_s:
-        connect(word=False)
-        count += 1
-    return count / (time.perf_counter() - began_s)
-
-
-async def load_ours(size: int) -> None:
-    intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
-    table = NftTable("IPv4")
-    plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=print)
-    for number in range(1, size + 1):
-        chosen = list(HERE) if number == 1 else endpoints(number)
-        intake.put_service(make_service(f"s{number}", ip=vip(number)))
-        intake.put_slice(make_slice(chosen, service=f"s{number}", name=f"s{number}-x"))
-    await plane.families["IPv4"].sync()
-    assert plane.families["IPv4"].is_synced
-    await table.close()
-
-
-def run_nft(text: str) -> None:
-    subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
-
-
-def connect_rows(size: int) -> list[Row]:
-    """Alternately with both shapes, so that a busy machine is busy for both."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    answering = os.fork()
-    if not answering:
-        Answering()
-        signal.pause()
-    try:
-        return asyncio.run(alternated(size))
-    finally:
-        os.kill(answering, signal.SIGKILL)
-        os.waitpid(answering, 0)
-
-
-async def alternated(size: int) -> list[Row]:
-    await asyncio.sleep(0.3)
-    await load_ours(size)
-    ours = [connects_per_s() for _ in range(ROUNDS)]
-    run_nft("delete table ip kepd\n")
-    run_nft("".join(chains_text(size)))
-    theirs = [connects_per_s() for _ in range(ROUNDS)]
-    run_nft("delete table ip shape\n")
-    await load_ours(size)
-    ours += [connects_per_s() for _ in range(ROUNDS)]
+async def outage_rows(size: int) -> list[Row]:
+    """Ten minutes without an API server: rules stay, nothing grows, and what was missed is made up for."""
+    Answering()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        certificates = make_certificates(folder)
+        server = ApiServer(certificates, objects(size), second_s=1.0)
+        await server.start()
+        (folder / "kubeconfig").write_text(json.dumps(kubeconfig(server.url, str(certificates.ca))))
+        daemon = Daemon(folder, str(folder / "kubeconfig"))
+        await asyncio.to_thread(daemon.start)
+        server.objects.put("endpointslices", slice_object(1, [HERE[0]]))
+        while await asyncio.to_thread(reached) != b"1":
+            await asyncio.sleep(0.05)
+        before = resident_mib(daemon.process.pid)
+        await server.refuse()
+        failed, made, until_s = 0, 0, time.perf_counter() + OUTAGE_S
+        while time.perf_counter() < until_s:
+            failed += await asyncio.to_thread(reached) != b"1"
+            made += 1
+            await asyncio.sleep(0.1)
+        server.objects.put("endpointslices", slice_object(1, [HERE[1]]))
+        grown = resident_mib(daemon.process.pid) - before
+        await server.accept()
+        began_s = time.perf_counter()
+        while await asyncio.to_thread(reached) != b"2":
+            await asyncio.sleep(0.01)
+        back_s = time.perf_counter() - began_s
+        await asyncio.to_thread(daemon.end)
+        await server.stop()
+    what = f"{OUTAGE_S} s without API server, {size} Services"
     return [
-        (f"{size} Services: connects through the VIP", max(ours), "1/s", ""),
-        (f"{size} Services: the same, a chain per Service", max(theirs), "1/s", ""),
-        (f"{size} Services: ours against theirs", max(ours) / max(theirs), "×", "≥ 0.95"),
+        (f"{what}: failed connects of {made}", failed, "", "0"),
+        (f"{what}: memory grew by", grown, "MiB", ""),
+        (f"{what}: server back to traffic moved", back_s, "s", "≤ 30 + its list"),
     ]
 
 
@@ -352,7 +315,7 @@ def prepare() -> None:
 
 def main() -> None:
     prepare()
-    work = {"plan": plan_rows, "daemon": daemon_rows, "connects": connect_rows}[sys.argv[1]]
+    work = {"plan": plan_rows, "daemon": daemon_rows, "outage": outage_rows}[sys.argv[1]]
     made = work(int(sys.argv[2]))
     print(json.dumps(made if isinstance(made, list) else asyncio.run(made)))
 

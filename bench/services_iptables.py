@@ -14,15 +14,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
 
+from agent.daemon.memory import resting_collector, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
-from agent.model.iptables_rules import Change, Variant
+from agent.model.iptables_rules import Chains, Change, Variant
 from agent.model.nft_error import NftFailed
 from agent.services.intake import Intake
 from agent.services.iptables_frame import rule_settings
@@ -59,10 +60,10 @@ class Told:
         self._apply = tables.apply
         tables.apply = self.apply  # type: ignore[method-assign]
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
         self.change = change
         began_s = time.perf_counter()
-        await self._apply(change)
+        await self._apply(change, ahead)
         self.took_s = time.perf_counter() - began_s
 
 
@@ -103,8 +104,10 @@ async def sync(variant: Variant, size: int) -> dict[str, float]:
     intake, plane, told = filled(size, variant)
     family = plane.families["IPv4"]
     began_s = time.perf_counter()
-    await family.sync()
+    with resting_collector():
+        await family.sync()
     first_s = time.perf_counter() - began_s
+    settle_memory()
     if not family.is_synced:
         raise NftFailed("the first sync failed")
     changes, alone = [], []

@@ -15,30 +15,27 @@ from dataclasses import dataclass
 import structlog
 
 from agent.config.document import Configuration
+from agent.daemon.service_leftovers import legacy_rivals, remove_chains, remove_legacy, remove_table
+from agent.daemon.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.watch import Listening
-from agent.model.iptables_rules import OWNER, Content, Variant
 from agent.model.nft_error import NftFailed, NftMissing
-from agent.model.nft_table import Family, TableSettings
+from agent.model.nft_table import Family
 from agent.services.family_sync import SyncReport
-from agent.services.iptables_instalments import instalments
-from agent.services.iptables_mirror import removal
 from agent.services.iptables_ruleset import IptablesRuleset
 from agent.services.iptables_view import IptablesRulesView
 from agent.services.nft_ruleset import NftRuleset
 from agent.services.nft_view import NftRulesView
 from agent.services.ports import Clock
 from agent.services.ruleset import Ruleset, RulesView
-from agent.services.structure import removal_text
 
-__all__ = ["Backend", "FormerRules", "make_backend", "remove_chains", "remove_table"]
+__all__ = ["Backend", "FormerRules", "make_backend"]
 
 log = structlog.get_logger(plane="services")
 
 RETRY_S = 30.0
-VARIANTS: tuple[Variant, ...] = ("nft", "legacy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,11 @@ class Backend:
 
 
 def make_backend(
-    configuration: Configuration, families: tuple[Family, ...], clock: SystemClock, period_s: Callable[[], float]
+    configuration: Configuration,
+    families: tuple[Family, ...],
+    clock: SystemClock,
+    period_s: Callable[[], float],
+    takeover: Takeover,
 ) -> Backend:
     """As `services.backend` says."""
     listening = Listening()
@@ -69,15 +70,24 @@ def make_backend(
         views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
 
         async def remove(family: Family) -> str:
-            others = [IptablesTables(family, variant=one) for one in VARIANTS if one != chains[family].variant]
-            return " and ".join(filter(None, [await remove_table(tables[family], family), await remove_chains(others)]))
+            others = (
+                await remove_chains(IptablesTables(family, variant="nft"))
+                if chains[family].variant == "legacy"
+                else await remove_legacy(family)
+            )
+            removed = (await remove_table(tables[family], family), others)
+            return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
 
         former = FormerRules(remove, clock)
         return Backend(chosen, views, tables, former)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}
     nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
-    former = FormerRules(lambda family: remove_chains([IptablesTables(family, variant=v) for v in VARIANTS]), clock)
-    return Backend(rulesets, nft_views, tables, former)
+
+    async def remove_both(family: Family) -> str:
+        removed = (await remove_chains(IptablesTables(family, variant="nft")), await remove_legacy(family))
+        return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
+
+    return Backend(rulesets, nft_views, tables, FormerRules(remove_both, clock))
 
 
 class WatchfulTable(NftTable):
@@ -85,12 +95,7 @@ class WatchfulTable(NftTable):
 
     async def rivals(self) -> Sequence[str]:
         """Where the kernel says that legacy tables are in use; nothing is asked of them elsewhere (IP-11)."""
-        found = list(await super().rivals())
-        legacy = IptablesTables(self.family, variant="legacy")
-        if await legacy.is_in_use():
-            with suppress(NftMissing):
-                found += await legacy.rivals_here()
-        return found
+        return [*await super().rivals(), *await legacy_rivals(self.family)]
 
 
 class WatchfulChains(IptablesTables):
@@ -101,36 +106,13 @@ class WatchfulChains(IptablesTables):
         self._table = table
 
     async def rivals(self) -> Sequence[str]:
-        """Chains are found by iptables itself."""
+        """Chains of its own variant are found by iptables itself."""
         found = list(await super().rivals())
+        if self.variant != "legacy":
+            found += await legacy_rivals(self.family)
         with suppress(NftMissing):
             found += [one for one in await NftTable.rivals(self._table) if one.startswith("table ")]
         return found
-
-
-async def remove_table(table: NftTable, family: Family) -> str:
-    """Our nftables table, where there is one. What was removed."""
-    if await table.read() is None:
-        return ""
-    await table.load(removal_text(TableSettings(family=family)))
-    return "the table of nftables"
-
-
-async def remove_chains(variants: list[IptablesTables]) -> str:
-    """Our iptables rules of any variant that has them. What was removed."""
-    removed = []
-    for one in variants:
-        try:
-            found = await one.read() if await one.is_in_use() else {}
-        except NftFailed as error:
-            log.debug("iptables_not_searched", variant=one.variant, error=str(error))
-            continue
-        own: Content = {table: chains for table, chains in found.items() if OWNER in chains}
-        if own:
-            for part in instalments(removal(own), one.most_chains):
-                await one.apply(part)
-            removed.append(f"the rules of iptables-{one.variant}")
-    return " and ".join(removed)
 
 
 class FormerRules:

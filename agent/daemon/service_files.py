@@ -63,13 +63,21 @@ class ManifestServices:
         self._intake = intake
         self._here = here
         self._made: dict[str, EndpointSlice] = {}
+        self._files: Mapping[str, bytes] | None = None
+        self._reloaded = asyncio.Event()
+        self._taking = asyncio.Lock()
         self.objects = ServiceObjects()
+
+    def reloaded(self) -> None:
+        """The configuration is another one; what the files mean may be too."""
+        self._reloaded.set()
 
     async def run(self) -> None:
         """For ever."""
         await self._pods_known()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_files(), name="service-files")
+            group.create_task(self._follow_settings(), name="service-settings")
             group.create_task(self._follow_pods(), name="service-pods")
 
     async def _pods_known(self) -> None:
@@ -92,6 +100,13 @@ class ManifestServices:
                 continue
             await self.take(snapshot.files)
 
+    async def _follow_settings(self) -> None:
+        while True:
+            await self._reloaded.wait()
+            self._reloaded.clear()
+            if self._files is not None:
+                await self.take(self._files)
+
     async def _follow_pods(self) -> None:
         """Changes that come close together cost one look."""
         changed = asyncio.Event()
@@ -110,6 +125,11 @@ class ManifestServices:
 
     async def take(self, files: Mapping[str, bytes]) -> None:
         """These files and no others."""
+        async with self._taking:
+            await self._take(files)
+
+    async def _take(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
         options = hint_options(self._configuration())
         self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
         self._intake.complain(self.objects.findings)

@@ -8,6 +8,7 @@ Never: decides anything at run time. wiring.py calls this once.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +18,13 @@ from prometheus_client.core import Metric
 
 from agent.api.http import Handler
 from agent.config.document import Configuration
-from agent.daemon.memory import settle_memory
+from agent.daemon.memory import resting_collector, settle_memory
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.service_backend import make_backend
 from agent.daemon.service_files import ManifestServices, NoPods, PodsHere
 from agent.daemon.service_health import ServiceHealth
 from agent.daemon.service_source import KubeServices
+from agent.daemon.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
@@ -48,6 +50,8 @@ __all__ = ["ServiceParts", "ServiceUnit", "wire_services"]
 
 log = structlog.get_logger(plane="services")
 
+# A first sync that takes longer than this has met an obstacle.
+LONGEST_REST_S = 10.0
 KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
 
 
@@ -88,7 +92,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     if parts.kube is not None:
         waits_for.add("node")
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
-    backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s)
+    takeover = Takeover(Path(configuration.node.state_directory))
+    backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
     plane = ServicesPlane(
         intake,
         backend.rulesets,
@@ -96,29 +101,33 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         tell=parts.tell,
         periods=lambda: periods(current[0]),
         repairs=lambda: current[0].services.tamper_repair,
-        may_share=bool(configuration.services.proxy_name),
+        may_share=lambda: bool(configuration.services.proxy_name) or takeover.is_asked(),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
-    plane.followers += [health.follow, cleaner.follow, backend.former.follow, _settled_once(plane)]
+    programmed = asyncio.Event()
+    plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
     source = _source(current, parts, intake)
 
     async def run(report: Report) -> None:
-        with held_plane_lock("services", f"network namespace {os.stat('/proc/self/ns/net').st_ino}"):  # noqa: PTH116
+        with held_plane_lock("services", services_scope()):
             await conntrack.apply_limits(tracking_limits(current[0]))
             work = (
                 source.run,
                 lambda: _follow_interfaces(intake),
                 health.listeners.run,
                 cleaner.run,
+                lambda: _undisturbed(intake.arrived, programmed),
             )
             together = _together(*work, backend.former.run, lambda: plane.run(report))
             await _drained(together, lambda: health.drain(parts.clock))
 
     def apply(changed: Configuration) -> None:
-        current[0] = changed
+        before, current[0] = current[0], changed
         intake.apply(node_settings(changed))
+        if isinstance(source, ManifestServices) and before.services.hints != changed.services.hints:
+            source.reloaded()
 
     async def close() -> None:
         await backend.close()
@@ -150,17 +159,27 @@ def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -
     )
 
 
-def _settled_once(plane: ServicesPlane) -> Follower:
-    """The first sync of all families is the largest piece of work that a process like this has."""
+def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:
+    """The event is set by the first sync of the last family."""
     todo = set(plane.families)
 
     def follow(family: Family, _report: SyncReport) -> None:
         if family in todo:
             todo.discard(family)
             if not todo:
-                settle_memory()
+                programmed.set()
 
     return follow
+
+
+async def _undisturbed(arrived: asyncio.Event, programmed: asyncio.Event) -> None:
+    """The first sync of all families is the largest piece of work that a process like this has."""
+    await arrived.wait()
+    with resting_collector(), suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_REST_S):
+            await programmed.wait()
+    await programmed.wait()
+    settle_memory()
 
 
 async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -180,6 +199,11 @@ async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:
     async with asyncio.TaskGroup() as group:
         for work in works:
             group.create_task(work())
+
+
+def services_scope() -> str:
+    """What there may be one services plane of."""
+    return f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
 
 
 def families() -> tuple[Family, ...]:

@@ -13,3 +13,5 @@ class Ingest:
     ref: str
     offset_bytes: int
     total_bytes: int
+    updated_at_s: float = 0.0
+    """When its last byte came, wall time; 0 = not told."""

@@ -17,6 +17,7 @@ __all__ = [
     "GUARD",
     "HINT",
     "OWNER",
+    "RIVALS",
     "TABLES",
     "Chains",
     "Change",
@@ -42,6 +43,8 @@ GUARD = "KUBE-FIREWALL"
 """Shared with the kubelet: never emptied, never removed."""
 HINT = "KUBE-IPTABLES-HINT"
 """Tells other programs which variant this node uses (IP-12)."""
+RIVALS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
+"""Chains that tell of another program for Services, unless our mark stands beside them."""
 
 _FIXED = frozenset({
     "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API objects that planes read, with the fields they read and no others.
 
-Owns: the shape of Service, EndpointSlice, Node, Pod and ServiceCIDR as they come over the wire. A field that is not
-declared here is skipped by the decoder without being built: managedFields and last-applied annotations cost nothing.
+Owns: the shape of Service, EndpointSlice, Node, Pod, Deployment, DaemonSet and ServiceCIDR as they come over the wire.
+A field that is not declared here is skipped by the decoder without being built: managedFields and last-applied
+annotations cost nothing.
 Never: applies defaults or judges values. A list that is absent and one that is `null` are both None or empty, as the
 API server sends either. Labels and annotations are named one by one where only some matter.
 Source of the choice of fields: services.md IN rules, images.md IMG-F01, IMG-S21, IMG-X07.
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["Endpoint", "EndpointSlice", "Node", "Pod", "Service", "ServiceCidr"]
+__all__ = ["Endpoint", "EndpointSlice", "Node", "Pod", "PodSpec", "Service", "ServiceCidr", "Workload"]
 
 Words = tuple[str, ...] | None
 
@@ -246,15 +247,31 @@ class PodAnnotations(msgspec.Struct, frozen=True, gc=False):
     config_hash: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
 
 
+class PodLabels(msgspec.Struct, frozen=True, gc=False):
+    """What a ReplicaSet adds to the name of its Deployment."""
+
+    template_hash: str = msgspec.field(default="", name="pod-template-hash")
+
+
+class Owner(Struct, frozen=True, gc=False):
+    """What made a pod."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
 class PodMeta(Struct, frozen=True, gc=False):
-    """Identity, and whether it is on its way out (IMG-S17)."""
+    """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
 
     name: str
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
+    labels: PodLabels | None = None
     annotations: PodAnnotations | None = None
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class PodContainer(Struct, frozen=True, gc=False):
@@ -338,6 +355,33 @@ class Pod(Struct, frozen=True, gc=False):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class WorkloadMeta(Struct, frozen=True, gc=False):
+    """Identity."""
+
+    name: str
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class PodTemplate(Struct, frozen=True, gc=False):
+    """What its pods will be like."""
+
+    spec: PodSpec = PodSpec()
+
+
+class WorkloadSpec(Struct, frozen=True, gc=False):
+    """IMG-F07."""
+
+    template: PodTemplate = PodTemplate()
+
+
+class Workload(Struct, frozen=True, gc=False):
+    """apps/v1 Deployment or DaemonSet."""
+
+    metadata: WorkloadMeta
+    spec: WorkloadSpec = WorkloadSpec()
 
 
 class CidrMeta(Struct, frozen=True, gc=False):

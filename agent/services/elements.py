@@ -23,6 +23,7 @@ from agent.services.frontends import Frontend, PortPlan, ServicePlan, port_name
 
 __all__ = [
     "Element",
+    "Rows",
     "Slots",
     "affinity_number",
     "chains_of",
@@ -31,12 +32,15 @@ __all__ = [
     "elements_of",
     "frontend_key",
     "reslot",
+    "rows_of",
     "shared_elements_of",
     "slots_of",
 ]
 
 Element = tuple[str, bytes, Data]
 """Map, key, data."""
+Rows = tuple[str, Sequence[tuple[bytes, Data]]]
+"""Elements of one map: a Service has a few of these, and may have thousands of elements."""
 
 PROTOCOLS = {"TCP": b"\x06\x00\x00\x00", "UDP": b"\x11\x00\x00\x00", "SCTP": b"\x84\x00\x00\x00"}
 PORT = Struct(">HH")
@@ -134,12 +138,19 @@ def affinity_number(key: ServiceKey, plan: PortPlan, is_taken: Callable[[bytes],
 
 def elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
     """Those that no other Service has."""
+    for name, pairs in rows_of(plan, slots):
+        for key, data in pairs:
+            yield name, key, data
+
+
+def rows_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Rows]:
+    """The same, map by map."""
     for port, own in zip(plan.ports, slots, strict=True):
         for frontend in port.frontends:
             yield from _frontend(frontend, own, port.affinity_s)
 
 
-def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Element]:
+def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Rows]:
     if one.verdict == "pass":
         return
     key = frontend_key(one)
@@ -148,51 +159,52 @@ def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Element]
     if one.kind == "clusterIP":
         yield from _cluster_ip(one, key, slots, affinity_s)
     elif not slots.cluster:
-        yield first, key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)
+        yield first, ((key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)),)
     else:
         policy = "local" if one.is_local_policy else "cluster"
-        yield first, key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"
+        yield first, ((key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"),)
         yield from _outside(one, key, slots, affinity_s)
     if slots.number and (slots.cluster or slots.local):
-        yield "np_aff_port" if is_node_port else "aff_port", key, slots.number
-    for item in collapse(one.ranges) if not is_node_port else ():
-        yield "fw_allow", _allowed(key, item), None
+        yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
+    if one.ranges and not is_node_port:
+        yield "fw_allow", [(_allowed(key, item), None) for item in collapse(one.ranges)]
 
 
 def _end(one: Frontend) -> str:
     return REJECT if one.verdict == "reject" else DROP
 
 
-def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Element]:
+def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
     name, chosen = ("eps_local", slots.local) if one.is_local_policy else ("eps", slots.cluster)
     if not chosen:
-        yield "services", key, _end(one)
+        yield "services", ((key, _end(one)),)
         return
-    yield "services", key, choice_chain(name, len(chosen), affinity_s).name
-    yield from _endpoints(name, key, chosen)
+    yield "services", ((key, choice_chain(name, len(chosen), affinity_s).name),)
+    yield name, _endpoints(key, chosen)
 
 
-def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Element]:
+def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
     """The second level, which traffic from elsewhere reaches once it is marked or not (TY-11, TY-12)."""
     cluster_map, local_map, eps, eps_local = (
         ("np_cluster", "np_local", "np_eps", "np_eps_local")
         if one.kind == "nodePort"
         else ("svc_cluster", "svc_local", "eps", "eps_local")
     )
-    yield cluster_map, key, choice_chain(eps, len(slots.cluster), affinity_s).name
-    yield from _endpoints(eps, key, slots.cluster)
+    yield cluster_map, ((key, choice_chain(eps, len(slots.cluster), affinity_s).name),)
+    yield eps, _endpoints(key, slots.cluster)
     if not one.is_local_policy:
         return
     if slots.local:
-        yield local_map, key, choice_chain(eps_local, len(slots.local), affinity_s).name
-        yield from _endpoints(eps_local, key, slots.local)
+        yield local_map, ((key, choice_chain(eps_local, len(slots.local), affinity_s).name),)
+        yield eps_local, _endpoints(key, slots.local)
     elif one.verdict == "reject":
-        yield local_map, key, REJECT
+        yield local_map, ((key, REJECT),)
 
 
-def _endpoints(name: str, key: bytes, slots: Sequence[bytes]) -> Iterator[Element]:
-    for number, data in enumerate(slots):
-        yield name, key + (SLOTS[number] if number < MOST_SLOTS else NUMBER.pack(number)), data
+def _endpoints(key: bytes, slots: Sequence[bytes]) -> list[tuple[bytes, Data]]:
+    if len(slots) > MOST_SLOTS:
+        return [(key + NUMBER.pack(number), data) for number, data in enumerate(slots)]
+    return [(key + number, data) for number, data in zip(SLOTS, slots, strict=False)]
 
 
 def _allowed(key: bytes, item: Range) -> bytes:

@@ -78,9 +78,9 @@ class FamilySync:
         clock: Clock,
         periods: Callable[[], Periods] = Periods,
         repairs: Callable[[], bool] = lambda: True,
-        may_share: bool = False,
+        may_share: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`may_share`: others program Services here too, and a label tells whose they are."""
+        """`may_share`: whether the rules of others may stand beside ours, asked before the first sync."""
         self.desired = desired
         self.rules = rules
         self.quarantine: dict[ServiceKey, str] = {}
@@ -258,7 +258,7 @@ class FamilySync:
         if self._is_checked:
             return
         await self.rules.check()
-        rivals = [] if self._may_share else await self.rules.rivals()
+        rivals = [] if self._may_share() else await self.rules.rivals()
         if rivals:
             raise RivalFound(
                 f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "

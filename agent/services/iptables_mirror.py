@@ -93,6 +93,14 @@ class IptablesMirror:
         change = _between(gone, come, earlier, fixed)
         return StagedChange(change, _between(come, gone, fixed, earlier), services, settings)
 
+    def fill(
+        self, plans: Plans, service_of: ServiceOf, settings: RuleSettings
+    ) -> tuple[dict[ServiceKey, Written | None], Content]:
+        """Onto tables without any of ours: the shared chains. Those of each Service can be made later."""
+        services = self._render(plans, service_of, settings)
+        names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
+        return services, self._fixed(names, services, settings)
+
     def _render(self, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
         counts = {key: endpoint_count(plan) if plan is not None else 0 for key, plan in plans.items()}
         had = sum(self._services[key].endpoints for key in counts if key in self._services)

@@ -8,17 +8,18 @@ Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 import structlog
 
-from agent.model.iptables_rules import TABLES, Content, is_ours
+from agent.model.iptables_rules import TABLES, Chains, Change, Content, is_ours
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables_frame import rule_settings
 from agent.services.iptables_instalments import instalments
 from agent.services.iptables_mirror import IptablesMirror, StagedChange, difference
 from agent.services.node_state import FamilyFacts
 from agent.services.ports import ChainTables, Clock
+from agent.services.render_iptables import RuleSettings
 from agent.services.ruleset import Plans, ServiceOf
 
 __all__ = ["IptablesRuleset"]
@@ -70,19 +71,43 @@ class IptablesRuleset:
         if found is None:
             raise NftFailed("the rules were not read before they were to be changed; they are read again")
         settings = rule_settings(facts)
+        is_first = not self.tables.most_chains and not len(self.mirror) and not any(_is_standing(found))
         async with self._lock:
-            staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
-            change = await asyncio.to_thread(self.mirror.repair, found, staged)
             try:
-                for part in instalments(change, self.tables.most_chains):
-                    await self.tables.apply(part)
+                bring = self._fill if is_first else self._repair
+                written = await bring(found, plans, service_of, settings)
             finally:
                 self._found = None
-            self.mirror.commit(staged)
             self._warn_of_size()
             if settings.has_loopback_node_ports:
                 await self.tables.allow_loopback()
+        return written
+
+    async def _repair(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+        staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+        change = await asyncio.to_thread(self.mirror.repair, found, staged)
+        for part in instalments(change, self.tables.most_chains):
+            await self.tables.apply(part)
+        self.mirror.commit(staged)
         return change.size
+
+    async def _fill(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+        """Everything at once, and while the program reads the chains of one Service those of the next are made."""
+        services, shared = await asyncio.to_thread(self.mirror.fill, plans, service_of, settings)
+        change = difference(found, shared, settings)
+        written = change.size
+
+        def ahead() -> Iterator[Chains]:
+            nonlocal written
+            for one in services.values():
+                if one is not None:
+                    chains = one.chains(settings)
+                    written += sum(1 + len(rules) for rules in chains.values())
+                    yield chains
+
+        await self.tables.apply(change, ahead())
+        self.mirror.commit(StagedChange(Change(), Change(), services, settings))
+        return written
 
     def _warn_of_size(self) -> None:
         """IP-14, once."""

@@ -16,11 +16,12 @@ from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.elements import (
     NO_SLOTS,
     NUMBER,
+    Rows,
     Slots,
     affinity_number,
     chains_of,
-    elements_of,
     frontend_key,
+    rows_of,
     shared_elements_of,
     slots_of,
 )
@@ -71,7 +72,10 @@ class Changes:
                 deletes[name] = keys
         for name, come in self.come.items():
             gone = self.gone.get(name, {})
-            items = [(key, data) for key, data in come.items() if key not in gone or gone[key] != data]
+            if gone:
+                items = [(key, data) for key, data in come.items() if key not in gone or gone[key] != data]
+            else:
+                items = list(come.items())
             if items:
                 adds[name] = items
         return Batch([one for name, one in sorted(self.chains.items()) if name not in known], deletes, adds)
@@ -116,9 +120,9 @@ class Mirror:
         for key, after in prepared.services.items():
             before = self._services.get(key)
             if before is not None:
-                _collect(changes.gone, elements_of(before.plan, before.slots))
+                _collect(changes.gone, rows_of(before.plan, before.slots))
             if after is not None:
-                _collect(changes.come, elements_of(after.plan, after.slots))
+                _collect(changes.come, rows_of(after.plan, after.slots))
                 changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
         self._count(prepared.shared, changes)
         for name in {*self._node, *prepared.node} if prepared.node is not self._node else ():
@@ -212,13 +216,17 @@ class Mirror:
         self._node = staged.node
         self.chains = self.chains.union(one.name for one in staged.batch.chains).difference(staged.batch.gone_chains)
 
+    def withdraw(self, staged: Staged, options: ServiceOptionsOf) -> None:
+        """The kernel did not take what was committed ahead of it: what was new then is unknown again."""
+        self.commit(self.prepare(dict.fromkeys(staged.services), options, {}))
+
     def content(self, staged: Staged | None = None) -> Content:
         """Everything that should be in the kernel: what was committed, and on top what is staged."""
         if staged is None:
             staged = Staged(Batch(), {}, {}, self._node)
         found: Content = {name: dict(items) for name, items in staged.node.items()}
         for one in self._all(staged):
-            _collect(found, elements_of(one.plan, one.slots))
+            _collect(found, rows_of(one.plan, one.slots))
         for item in {*self._shared, *staged.shared}:
             if self._shared.get(item, 0) + staged.shared.get(item, 0) > 0:
                 found.setdefault(item[0], {})[item[1]] = None
@@ -256,13 +264,13 @@ def _identity(port: PortPlan) -> tuple[str, str]:
     return (port.port.name, port.port.protocol)
 
 
-def _collect(into: dict[str, dict[bytes, Data]], elements: Iterable[tuple[str, bytes, Data]]) -> None:
-    for name, key, data in elements:
+def _collect(into: dict[str, dict[bytes, Data]], rows: Iterable[Rows]) -> None:
+    for name, pairs in rows:
         found = into.get(name)
         if found is None:
-            into[name] = {key: data}
+            into[name] = dict(pairs)
         else:
-            found[key] = data
+            found.update(pairs)
 
 
 def _nothing_found(_name: str, _key: bytes) -> tuple[bytes, ...]:

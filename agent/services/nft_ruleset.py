@@ -15,7 +15,7 @@ from agent.model.nft_error import NftFailed
 from agent.model.nft_table import TableState
 from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.instalments import instalments
-from agent.services.mirror import Mirror
+from agent.services.mirror import Mirror, Staged
 from agent.services.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
 from agent.services.ruleset import Plans, ServiceOf
@@ -91,12 +91,31 @@ class NftRuleset:
         return batch.size
 
     async def _fill(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
-        """Onto an empty table, some Services at a time: each transaction is whole, and none takes much memory."""
-        written = 0
+        """Onto an empty table, some Services at a time: each transaction is whole, and none takes much memory.
+
+        While the kernel takes one, the next is made, as if this one were in already."""
+        options = _options(service_of)
         keys = list(plans)
-        for start in range(0, max(len(keys), 1), FILL_AT_ONCE):
-            some = {key: plans[key] for key in keys[start : start + FILL_AT_ONCE]}
-            written += await self.write(some, service_of, facts if not start else None)
+        portions = [
+            {key: plans[key] for key in keys[start : start + FILL_AT_ONCE]}
+            for start in range(0, max(len(keys), 1), FILL_AT_ONCE)
+        ]
+
+        async def staged(number: int) -> Staged | None:
+            return self.mirror.stage(portions[number], options) if number < len(portions) else None
+
+        written = 0
+        made: Staged | None = self.mirror.stage(portions[0], options, node_content(facts.node))
+        following = 1
+        while made is not None:
+            self.mirror.commit(made)
+            try:
+                _, after = await asyncio.gather(self.table.apply(made.batch), staged(following))
+            except BaseException:
+                self.mirror.withdraw(made, options)
+                raise
+            written += made.batch.size
+            made, following = after, following + 1
         return written
 
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:

@@ -55,7 +55,7 @@ class ServicesPlane:
         tell: Callable[[Event], None],
         periods: Callable[[], Periods] = Periods,
         repairs: Callable[[], bool] = lambda: True,
-        may_share: bool = False,
+        may_share: Callable[[], bool] = lambda: False,
     ) -> None:
         self.intake = intake
         self.measures = Measures()

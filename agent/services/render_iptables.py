@@ -9,6 +9,7 @@ Source of behaviour: IP-1 to IP-6; TY-8 to TY-15; kubernetes/kubernetes: pkg/pro
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -65,6 +66,16 @@ def shared_rules_of(plan: ServicePlan, service: ServiceFacts | None, settings: R
     if service is not None and service.health_port:
         told = comment(f"{plan.key} health check node port")
         yield "filter", "KUBE-NODEPORTS", f"-p tcp {told} -m tcp --dport {service.health_port} -j ACCEPT"
+
+
+@lru_cache(maxsize=1024)
+def _chances(shares: tuple[int, ...]) -> tuple[str, ...]:
+    """Of each in turn, if none before it was chosen; most Services have as many endpoints as some other."""
+    rest, chances = sum(shares), []
+    for share in shares:
+        chances.append("" if share == rest else f"-m statistic --mode random --probability {share / rest:.10f} ")
+        rest -= share
+    return tuple(chances)
 
 
 class _Port:
@@ -125,11 +136,9 @@ class _Port:
             for one, _ in chosen:
                 recent = f"-m recent --rcheck --seconds {self._port.affinity_s} --reap {self._recent(one)}"
                 rules.append(f"{self._to(one)}{recent} -j {self._chain_of(one)}")
-        rest = sum(share for _, share in chosen)
-        for one, share in chosen:
-            chance = "" if share == rest else f"-m statistic --mode random --probability {share / rest:.10f} "
+        chances = _chances(tuple([share for _, share in chosen]))
+        for (one, _), chance in zip(chosen, chances, strict=True):
             rules.append(f"{self._to(one)}{chance}-j {self._chain_of(one)}")
-            rest -= share
         return chain, tuple(rules)
 
     def _shares(self, backends: Sequence[Backend], *, is_local: bool) -> list[tuple[Backend, int]]:

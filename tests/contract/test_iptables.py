@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.daemon.service_backend import remove_chains
+from agent.daemon.service_leftovers import remove_chains
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
@@ -72,7 +72,7 @@ def subject(request: pytest.FixtureRequest, family: Family) -> Iterator[Subject]
         yield Subject(family, FakeIptables(family, kernel), lambda table: kernel.flush_by_others(family, table))
         return
     if request.param == "legacy" and not NAMES_PATH[family].exists():
-        pytest.skip("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+        pytest.fail("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
     with Namespace() as node:
         yield real(family, request.param, node)
 
@@ -116,6 +116,26 @@ async def test_jumps_stand_before_the_rules_of_others_in_their_order(subject: Su
 
     inputs = [rule for rule in found["filter"]["INPUT"] if "KUBE-FIREWALL" not in rule]
     assert inputs == [*expected, "-p tcp -m tcp --dport 7 -j ACCEPT"]
+
+
+async def test_chains_may_be_made_while_they_are_written(subject: Subject) -> None:
+    """IP-5: what leads to them is written after them, and if making one fails nothing of it stays."""
+
+    def broken() -> Iterator[dict[str, tuple[str, ...]]]:
+        yield {"KUBE-SVC-A": ()}
+        raise ValueError("no chain")
+
+    frame = Change({"nat": {"KUBE-SERVICES": ("-j KUBE-SVC-A", "-j KUBE-SVC-B")}})
+    with pytest.raises(ValueError, match="no chain"):
+        await subject.tables.apply(frame, broken())
+    assert "KUBE-SVC-A" not in (await subject.tables.read()).get("nat", {})
+
+    await subject.tables.apply(
+        frame, iter([{"KUBE-SVC-B": ("-j KUBE-MARK-MASQ",)} | {"KUBE-MARK-MASQ": ()}, {"KUBE-SVC-A": ()}])
+    )
+    found = (await subject.tables.read())["nat"]
+    assert found["KUBE-SERVICES"] == ("-j KUBE-SVC-A", "-j KUBE-SVC-B")
+    assert (found["KUBE-SVC-A"], found["KUBE-SVC-B"]) == ((), ("-j KUBE-MARK-MASQ",))
 
 
 async def test_a_refused_table_is_left_as_it_was(subject: Subject) -> None:
@@ -198,7 +218,7 @@ async def test_kube_proxys_chains_are_told_from_ours(subject: Subject) -> None:
 
 def needs_legacy() -> None:
     if not all(path.exists() for path in NAMES_PATH.values()):
-        pytest.skip("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+        pytest.fail("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
 
 
 @pytest.mark.node
@@ -225,10 +245,10 @@ async def test_programs_of_the_other_variant_are_seen(family: Family) -> None:
     needs_legacy()
     with Namespace() as node:
         legacy, nft = real(family, "legacy", node).tables, real(family, "nft", node).tables
-        await legacy.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
+        await nft.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
 
-        assert len(await nft.rivals()) == 1
-        assert "legacy" in (await nft.rivals())[0]
+        assert len(await legacy.rivals()) == 1
+        assert "nft" in (await legacy.rivals())[0]
 
 
 @pytest.mark.node
@@ -302,14 +322,14 @@ async def test_our_rules_of_a_variant_that_is_no_longer_used_are_taken_away(fami
     needs_legacy()
     with Namespace() as node:
         legacy, nft = real(family, "legacy", node).tables, real(family, "nft", node).tables
-        assert await remove_chains([nft, legacy]) == ""
+        assert [await remove_chains(one) for one in (nft, legacy)] == ["", ""]
         assert legacy_names(node, family) == ""
 
         await legacy.apply(Change(last={"nat": [("OUTPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
         mirror, first = staged(family)
         await legacy.apply(mirror.repair(await legacy.read(), first))
-        assert await remove_chains([nft, legacy]) == "the rules of iptables-legacy"
-        assert await remove_chains([nft, legacy]) == ""
+        assert [await remove_chains(one) for one in (nft, legacy)] == ["", "the rules of iptables-legacy"]
+        assert [await remove_chains(one) for one in (nft, legacy)] == ["", ""]
         found = await legacy.read()
 
     assert found["nat"]["OUTPUT"] == ("-p tcp -m tcp --dport 7 -j ACCEPT",)

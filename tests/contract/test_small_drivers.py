@@ -12,6 +12,8 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.clock.fake import FakeClock
+from agent.drivers.pressure.driver import KernelPressure
+from agent.drivers.pressure.fake import FakePressure
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.drivers.systemd.fake import FakeServiceManager
 
@@ -109,3 +111,12 @@ def test_without_a_manager_or_for_another_process_there_is_nothing_to_do() -> No
     assert alone.watchdog_s is None
     assert other.watchdog_s is None
     assert activated_socket({"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "api"}, "api") is None
+
+
+def test_pressure_is_told_in_the_kernels_words(tmp_path: Path) -> None:
+    """IMG-N02: the same words by the fake, by this kernel, and none by a kernel that has no such files."""
+    told = KernelPressure().texts()
+    words = [line.split("=")[0] for line in "".join(FakePressure().texts()).splitlines()]
+
+    assert KernelPressure(tmp_path).texts() == ("", "")
+    assert told == ("", "") or [line.split("=")[0] for line in "".join(told).splitlines()] == words

@@ -7,7 +7,7 @@ import pytest
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.nft_error import NftFailed, NotPermitted, Refused
+from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, Refused
 from agent.model.service import ServiceKey
 from agent.services.desired import Desired
 from agent.services.family_sync import FamilySync, SyncReport
@@ -15,6 +15,10 @@ from agent.services.fold import Fold
 from agent.services.nft_ruleset import NftRuleset
 from agent.services.node_state import NodeSettings, NodeSight, family_facts
 from tests.services.making import make_service, make_slice
+
+
+class Killed(BaseException):
+    """The daemon dies between two of its actions."""
 
 
 class Watcher:
@@ -71,6 +75,40 @@ async def test_the_first_sync_makes_the_table_and_the_second_writes_nothing() ->
     assert len(bench.services()) == 3
     assert [report.elements for report in bench.watcher.reports] == [3 + 6 + 3 + 1, 0]
     assert bench.sync.is_synced
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_a_fill_that_breaks_off_goes_on_from_what_the_kernel_has(
+    failing: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NF-9, SY-5: the portion after it was already being made; what the kernel has is not believed but read."""
+    monkeypatch.setattr("agent.services.nft_ruleset.FILL_AT_ONCE", 1)
+    bench = Bench()
+    applied = 0
+
+    class Failing(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            nonlocal applied
+            applied += 1
+            if applied != failing:
+                await super().apply(batch)
+                return
+            if is_taken:
+                await super().apply(batch)
+            raise OutcomeUnknown("no answer in time")
+
+    bench.rules.table = Failing("IPv4", bench.kernel)
+    bench.put(5)
+    await bench.sync.sync()
+    known = len(bench.rules.mirror)
+    await bench.clock.advance(1.0)
+    await bench.sync.sync()
+
+    assert known == failing - 1
+    assert len(bench.services()) == 5
+    had = failing - 1 + is_taken
+    assert [report.elements for report in bench.watcher.reports] == [5 * 4 + 1 - had * 4 - (had > 0)]
 
 
 async def test_a_node_without_services_gets_no_table() -> None:
@@ -219,14 +257,14 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> N
             await super().apply(batch)
             done += 1
             if done == failing:
-                raise KeyboardInterrupt
+                raise Killed
 
         async def load(self, text: str) -> None:
             nonlocal done
             await super().load(text)
             done += 1
             if done == failing:
-                raise KeyboardInterrupt
+                raise Killed
 
     bench.rules.table = Dying("IPv4", bench.kernel)
     bench.put()
@@ -235,7 +273,7 @@ async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> N
         for number in range(4):
             bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))
             await bench.sync.sync()
-    except KeyboardInterrupt:
+    except Killed:
         pass
     for number in range(4):
         bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))

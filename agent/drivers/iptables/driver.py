@@ -8,17 +8,18 @@ Source of behaviour: IP-5, IP-7, IP-8, IP-10, IP-11.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
 
 import structlog
 
+from agent.drivers.iptables.in_use import legacy_names
 from agent.drivers.iptables.program import Program
-from agent.drivers.iptables.text import parse_save, restore_text
+from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, look
-from agent.model.iptables_rules import CANARY, OWNER, TABLES, Change, Content, Table, Variant
+from agent.model.iptables_rules import CANARY, OWNER, RIVALS, TABLES, Chains, Change, Content, Table, Variant
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
@@ -30,15 +31,10 @@ _WAIT_S = 5
 _DEADLINE_S = 30.0
 # The slowest seen, with the nft variant and every rule in a chain of its own, twice over.
 _S_PER_LINE = 0.02
+_LONGEST_FILL_S = 300.0
 _MOST_CHAINS = 1000
 _NAMES = {"IPv4": "iptables", "IPv6": "ip6tables"}
-_IN_USE = {"IPv4": Path("/proc/net/ip_tables_names"), "IPv6": Path("/proc/net/ip6_tables_names")}
 _LOOPBACK = Path("/proc/sys/net/ipv4/conf/all/route_localnet")
-_RIVALS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
-
-
-def _legacy_tables(family: Family) -> str:
-    return _IN_USE[family].read_text() if _IN_USE[family].exists() else ""
 
 
 def _set_loopback(text: str) -> None:
@@ -55,7 +51,7 @@ class IptablesTables:
         *,
         prefix: Sequence[str] = (),
         variant: Variant | None = None,
-        legacy_tables: Callable[[Family], str] = _legacy_tables,
+        legacy_tables: Callable[[Family], str] = legacy_names,
         set_loopback: Callable[[str], None] = _set_loopback,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
@@ -87,20 +83,21 @@ class IptablesTables:
     async def rivals(self) -> Sequence[str]:
         """Chains of other programs for Services (DS-14). Ours have the same names, and a mark beside them."""
         found = await self.rivals_here()
-        other = copy(self)
-        other.variant = "nft" if self.variant == "legacy" else "legacy"
-        # Rules of both variants apply to every packet, so the one that is not ours is looked at too.
-        with suppress(NftMissing):
-            found += await other.rivals_here() if await other.is_in_use() else []
+        if self.variant == "legacy":
+            # Rules of both variants apply to every packet. Seen from the other side, legacy.py looks.
+            other = copy(self)
+            other.variant = "nft"
+            with suppress(NftMissing):
+                found += await other.rivals_here()
         return found
 
     async def rivals_here(self) -> list[str]:
         """Of this variant alone."""
         return [
-            f"chain {chain} of {_RIVALS[chain]} in table {table} of {self._name()}"
+            f"chain {chain} of {RIVALS[chain]} in table {table} of {self._name()}"
             for table, chains in (await self.read()).items()
             for chain in chains
-            if chain in _RIVALS and OWNER not in chains
+            if chain in RIVALS and OWNER not in chains
         ]
 
     async def read(self) -> Content:
@@ -115,13 +112,15 @@ class IptablesTables:
         in_use = self._legacy_tables(self.family).split()
         return [table for table in TABLES if table in in_use]
 
-    async def apply(self, change: Change) -> None:
-        """One restore."""
-        text = restore_text(change)
-        if not text:
-            return
+    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+        """One restore, which reads what is ahead while it is made."""
         argv = (self._name("-restore"), "-w", str(_WAIT_S), "--noflush", "--counters")
-        await self._program.run(*argv, text=text, more_s=_WAIT_S + _S_PER_LINE * text.count("\n"))
+        if ahead:
+            await self._program.feed(*argv, pieces=restore_pieces(change, ahead), more_s=_WAIT_S + _LONGEST_FILL_S)
+            return
+        text = restore_text(change)
+        if text:
+            await self._program.run(*argv, text=text, more_s=_WAIT_S + _S_PER_LINE * text.count("\n"))
 
     @property
     def most_chains(self) -> int:

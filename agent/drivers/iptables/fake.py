@@ -6,8 +6,8 @@ Never: judges rules beyond what the contract suite shows of the real programs: j
 chains removed while in use, names that are too long, extensions that the test takes away.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from agent.model.iptables_error import ExtensionMissing
@@ -68,7 +68,10 @@ class FakeIptables:
     async def read(self) -> Content:
         return {table: dict(chains) for table, chains in self.kernel.of(self.family).items()}
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+        made = {name: rules for chains in ahead for name, rules in chains.items()}
+        if made:
+            change = replace(change, chains={**change.chains, "nat": {**change.chains.get("nat", {}), **made}})
         if self.kernel.failures:
             raise self.kernel.failures.pop(0)
         content = self.kernel.of(self.family)

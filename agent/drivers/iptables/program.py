@@ -8,7 +8,8 @@ Source of behaviour: IP-10.
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, Refused
@@ -17,6 +18,8 @@ __all__ = ["Program", "failure"]
 
 _MOST_ERROR_CHARACTERS = 400
 _RESOURCE_PROBLEM = 4
+# Pieces, of about 3 KiB each where a Service has ten endpoints.
+_AT_ONCE = 20
 _LINE = re.compile(r"line:? (\d+)")
 _MISSING = ("Couldn't load", "missing kernel module", "unknown option", "No such file or directory): rule in chain")
 
@@ -35,6 +38,12 @@ class Program:
             raise failure(argv[0], code, errors or output, text)
         return output
 
+    async def feed(self, *argv: str, pieces: Iterable[str], more_s: float = 0.0) -> None:
+        """Input that is made while the program reads. If making it fails the program ends without its last line."""
+        code, _, errors = await self._child((*self._prefix, *argv), pieces, self._deadline_s + more_s)
+        if code:
+            raise failure(argv[0], code, errors, "")
+
     async def succeeds(self, *argv: str) -> bool:
         """Whether what it looks for is there: code 1 is no, anything else is a failure (IP-10)."""
         code, _, errors = await self._child((*self._prefix, *argv), "", self._deadline_s)
@@ -43,7 +52,7 @@ class Program:
         return not code
 
     @staticmethod
-    async def _child(argv: Sequence[str], text: str, deadline_s: float) -> tuple[int, str, str]:
+    async def _child(argv: Sequence[str], text: str | Iterable[str], deadline_s: float) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
         try:
             child = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -53,7 +62,11 @@ class Program:
             raise NotPermitted(f"{argv[0]} cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(deadline_s):
-                output, errors = await child.communicate(text.encode())
+                if isinstance(text, str):
+                    output, errors = await child.communicate(text.encode())
+                else:
+                    await _write(child, text)
+                    output, errors = await child.communicate()
         except TimeoutError as error:
             what = f"{argv[0]} gave no answer in {deadline_s:g} s and was ended; the rules are read again"
             raise OutcomeUnknown(what) from error
@@ -62,6 +75,24 @@ class Program:
                 child.kill()
                 await child.wait()
         return child.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+async def _write(child: asyncio.subprocess.Process, pieces: Iterable[str]) -> None:
+    """Its messages are few and wait in their pipes meanwhile."""
+    if child.stdin is None:
+        return
+    batch: list[str] = []
+    for piece in pieces:
+        batch.append(piece)
+        if len(batch) < _AT_ONCE:
+            continue
+        child.stdin.write("".join(batch).encode())
+        batch.clear()
+        # It ended early; its exit code says why.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await child.stdin.drain()
+    child.stdin.write("".join(batch).encode())
+    child.stdin.close()
 
 
 def failure(program: str, code: int, errors: str, text: str) -> NftFailed:

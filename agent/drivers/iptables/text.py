@@ -5,26 +5,51 @@ Owns: both forms. Never: runs a program, or knows which rules there should be.
 Source of behaviour: IP-3, IP-5.
 """
 
-from agent.model.iptables_rules import TABLES, Change, Content, Table, as_saved
+from collections.abc import Iterable, Iterator
 
-__all__ = ["parse_save", "restore_text"]
+from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, as_saved
+
+__all__ = ["parse_save", "restore_pieces", "restore_text"]
 
 
 def restore_text(change: Change) -> str:
     """One input for all tables that change. A chain is emptied by naming it, and can be removed once it is empty."""
-    return "".join(_table_text(change, table) for table in TABLES)
+    return "".join(restore_pieces(change))
 
 
-def _table_text(change: Change, table: Table) -> str:
+def restore_pieces(change: Change, ahead: Iterable[Chains] = ()) -> Iterator[str]:
+    """The same piece by piece, with chains of nat that exist only when their turn comes."""
+    for table in TABLES:
+        names, lines = _names(change, table), _rules(change, table)
+        if names or lines or (ahead and table == "nat"):
+            yield "\n".join((f"*{table}", *names, ""))
+            if table == "nat":
+                for chains in ahead:
+                    yield "".join(_declared(chains) + _filled(chains))
+            yield "\n".join((*lines, "COMMIT", ""))
+
+
+def _declared(chains: Chains) -> list[str]:
+    return [f":{name} - [0:0]\n" for name in chains]
+
+
+def _filled(chains: Chains) -> list[str]:
+    return [f"-A {name} {rule}\n" for name, rules in chains.items() for rule in rules]
+
+
+def _names(change: Change, table: Table) -> list[str]:
+    names = (*change.kept.get(table, ()), *change.chains.get(table, {}), *change.gone.get(table, ()))
+    return [f":{name} - [0:0]" for name in names]
+
+
+def _rules(change: Change, table: Table) -> list[str]:
     chains, gone = change.chains.get(table, {}), change.gone.get(table, ())
-    lines = [f":{name} - [0:0]" for name in (*change.kept.get(table, ()), *chains, *gone)]
-    lines += [f"-D {chain} {rule}" for chain, rule in change.deletes.get(table, ())]
+    lines = [f"-D {chain} {rule}" for chain, rule in change.deletes.get(table, ())]
     lines += [f"-A {name} {rule}" for name, rules in chains.items() for rule in rules]
     lines += [f"-A {name} {rule}" for name, rule in change.last.get(table, ())]
     # Each goes before all that is there, so the one that is to be first comes last.
     lines += [f"-I {name} {rule}" for name, rule in reversed(change.first.get(table, ()))]
-    lines += [f"-X {name}" for name in gone]
-    return "\n".join((f"*{table}", *lines, "COMMIT", "")) if lines else ""
+    return lines + [f"-X {name}" for name in gone]
 
 
 def parse_save(text: str) -> Content:

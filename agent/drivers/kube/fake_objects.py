@@ -105,6 +105,8 @@ KINDS = {
             fields=("spec.nodeName", "status.phase"),
             blank={"spec": {"containers": None}, "status": {}},
         ),
+        StoredKind(group="apps", plural="deployments", kind="Deployment"),
+        StoredKind(group="apps", plural="daemonsets", kind="DaemonSet"),
         StoredKind(group="networking.k8s.io", plural="servicecidrs", kind="ServiceCIDR", has_namespace=False),
         StoredKind(plural="events", kind="Event", fields=("reason", "involvedObject.name")),
     )

@@ -13,9 +13,11 @@ from typing import Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from agent.drivers.kube.errors import KubeError
-from agent.model.kube_objects import EndpointSlice, Node, Pod, Service, ServiceCidr
+from agent.model.kube_objects import EndpointSlice, Node, Pod, Service, ServiceCidr, Workload
 
 __all__ = [
+    "DAEMON_SETS",
+    "DEPLOYMENTS",
     "ENDPOINT_SLICES",
     "NODES",
     "PODS",
@@ -95,6 +97,8 @@ SERVICES = Resource("", "v1", "services", Service)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", EndpointSlice)
 NODES = Resource("", "v1", "nodes", Node)
 PODS = Resource("", "v1", "pods", Pod)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
 
 

@@ -9,7 +9,7 @@ Never: puts them into messages; transaction.py does.
 
 import errno
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_error import Refused
@@ -38,9 +38,9 @@ def additions(layout: MapLayout, family: str, pairs: Sequence[tuple[bytes, Data]
     """The elements, one piece of bytes each."""
     size = key_size(layout, family)
     if layout.kind is MapKind.INTERVAL:
-        _check_sizes(layout, (key for key, _ in pairs), 2 * size)
+        _check_sizes(layout, [key for key, _ in pairs], 2 * size)
         return [_range(layout, key, size) for key, _ in pairs]
-    _check_sizes(layout, (key for key, _ in pairs), size)
+    _check_sizes(layout, [key for key, _ in pairs], size)
     match layout.kind:
         case MapKind.MEMBER:
             head = _head(size, 0)
@@ -70,9 +70,10 @@ def _head(key_bytes: int, rest_bytes: int) -> bytes:
 
 
 def _valued(layout: MapLayout, size: int, width: int, pairs: Sequence[tuple[bytes, Data]]) -> list[bytes]:
-    for key, data in pairs:
-        if not isinstance(data, bytes) or len(data) != width:
-            raise Refused.by_kernel(errno.EINVAL, map=layout.name, key=key)
+    values = [data for _, data in pairs]
+    if set(map(type, values)) - {bytes} or set(map(len, values)) - {width}:  # type: ignore[arg-type]
+        wrong = next(key for key, data in pairs if not isinstance(data, bytes) or len(data) != width)
+        raise Refused.by_kernel(errno.EINVAL, map=layout.name, key=wrong)
     head = _head(size, 8 + width)
     middle = struct.pack("=HHHH", 8 + width, _DATA | 0x8000, 4 + width, _VALUE)
     return [head + key + middle + data for key, data in pairs]  # type: ignore[operator]
@@ -110,8 +111,7 @@ def _range(layout: MapLayout, key: bytes, size: int) -> bytes:
     return begin + nested(_ELEMENT, nested(_KEY, attribute(_VALUE, after.to_bytes(size, "big"))), _INTERVAL_END)
 
 
-def _check_sizes(layout: MapLayout, keys: Iterable[bytes], size: int) -> None:
+def _check_sizes(layout: MapLayout, keys: Sequence[bytes], size: int) -> None:
     """A key of another size would garble its neighbours' frames."""
-    for key in keys:
-        if len(key) != size:
-            raise Refused.by_kernel(errno.EINVAL, map=layout.name, key=key)
+    if set(map(len, keys)) - {size}:
+        raise Refused.by_kernel(errno.EINVAL, map=layout.name, key=next(key for key in keys if len(key) != size))
