@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, Reason
 from agent.api.paging import page, parse_filter
 from agent.api.pod_messages import pod_message
-from agent.api.ports import PodView, PodWishes
+from agent.api.ports import PodStreams, PodView, PodWishes
 from agent.api.service import Call
 from agent.api.timestamps import timestamp
 from agent.api.watching import watched
@@ -31,11 +31,14 @@ CODES = {
 
 
 class PodService:
-    """kepd.v1.PodService. `pods` and `wishes` are None while the plane is off."""
+    """kepd.v1.PodService. All are None while the plane is off."""
 
-    def __init__(self, pods: PodView | None, wishes: PodWishes | None = None) -> None:
+    def __init__(
+        self, pods: PodView | None, wishes: PodWishes | None = None, streams: PodStreams | None = None
+    ) -> None:
         self._view = pods
         self._desk = wishes
+        self._streams = streams
 
     async def list_pods(self, request: pod_pb2.ListPodsRequest, _call: Call) -> pod_pb2.ListPodsResponse:
         """All pods, in pages if wanted."""
@@ -153,13 +156,47 @@ class PodService:
     async def get_exec_url(self, request: pod_pb2.GetExecUrlRequest, _call: Call) -> pod_pb2.GetExecUrlResponse:
         """Where the streams of a command can be had, once."""
         with _refusals():
-            url = await self._wishes().exec_url(
+            url = await self._streaming().exec_url(
                 (request.namespace, request.name, request.container),
                 list(request.command),
                 has_stdin=request.stdin,
                 is_tty=request.tty,
             )
         return pod_pb2.GetExecUrlResponse(url=url)
+
+    async def get_attach_url(self, request: pod_pb2.GetAttachUrlRequest, _call: Call) -> pod_pb2.GetAttachUrlResponse:
+        """Where the streams of what runs already can be had, once."""
+        with _refusals():
+            target = (request.namespace, request.name, request.container)
+            url, is_tty = await self._streaming().attach_url(target, has_stdin=request.stdin)
+        return pod_pb2.GetAttachUrlResponse(url=url, tty=is_tty)
+
+    async def get_port_forward_url(
+        self, request: pod_pb2.GetPortForwardUrlRequest, _call: Call
+    ) -> pod_pb2.GetPortForwardUrlResponse:
+        """Where connections to ports of a pod can be had, once."""
+        with _refusals():
+            url = await self._streaming().port_forward_url(request.namespace, request.name, list(request.ports))
+        return pod_pb2.GetPortForwardUrlResponse(url=url)
+
+    async def list_containers(
+        self, request: pod_pb2.ListContainersRequest, _call: Call
+    ) -> pod_pb2.ListContainersResponse:
+        """All containers, in pages if wanted."""
+        feed = self._pods().pods
+        found = [
+            pod_pb2.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
+            for pod in map(pod_message, feed.items.values())
+            for one in pod.containers
+        ]
+        items, token = page(found, request.options, _container_key, pod_pb2.PodContainer)
+        meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
+        return pod_pb2.ListContainersResponse(containers=items, meta=meta)
+
+    def _streaming(self) -> PodStreams:
+        if self._streams is None:
+            raise _disabled()
+        return self._streams
 
     def _pods(self) -> PodView:
         if self._view is None:
@@ -209,6 +246,10 @@ def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
         # A line that was too long for the runtime comes in parts.
         found.append(text.rstrip(b"\n") if tag == b"P" else text)
     return found, position + len(whole)
+
+
+def _container_key(one: pod_pb2.PodContainer) -> str:
+    return f"{one.namespace}/{one.pod}/{one.container.name}"
 
 
 def _key(pod: pod_pb2.Pod) -> str:

@@ -24,11 +24,9 @@ from agent.pods.history import Moment
 from agent.pods.keeper import PodKeeper
 from agent.pods.manifest import Identity, Objects, parse_objects
 from agent.pods.memory import ContainerMemory, Failing, Outcome
-from agent.pods.ports import Streams
 from agent.pods.runner import PodRunner
 from agent.pods.seen import Instance, Stage
 from agent.pods.surroundings import Surroundings
-from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["PodDesk"]
 
@@ -52,9 +50,8 @@ class LogPlace:
 class PodDesk:
     """For the API."""
 
-    def __init__(self, runner: PodRunner, around: Surroundings, directory: Path, streams: Streams) -> None:
+    def __init__(self, runner: PodRunner, around: Surroundings, directory: Path) -> None:
         self._runner = runner
-        self._streams = streams
         self._around = around
         self._directory = directory
 
@@ -63,7 +60,8 @@ class PodDesk:
         """All pods."""
         return self._runner.pods
 
-    def _keeper(self, namespace: str, name: str) -> PodKeeper:
+    def keeper(self, namespace: str, name: str) -> PodKeeper:
+        """Of a pod that is there."""
         found = self._runner.keeper(namespace or "default", name)
         if found is None:
             raise Refused("not_found", f'no pod "{namespace or "default"}/{name}" on this node')
@@ -71,7 +69,7 @@ class PodDesk:
 
     def timeline(self, namespace: str, name: str) -> tuple[tuple[Moment, ...], tuple[str, ...]]:
         """What happened, and the containers in their order."""
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         return run.history.moments, tuple(one.name for one in run.pod.containers)
 
     def now_s(self) -> float:
@@ -80,7 +78,7 @@ class PodDesk:
 
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
         """What it waits for, and what the planners said last."""
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         state = self._runner.pods.items.get(run.pod.key)
         lines = [f"plan: {run.plan}"]
         if run.memory.stop is not None:
@@ -98,7 +96,7 @@ class PodDesk:
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back."""
-        keeper = self._keeper(namespace, name)
+        keeper = self.keeper(namespace, name)
         path = keeper.run.pod.file
         reading = self._runner.reading.files.get(path)
         if reading is not None and (len(reading.pods) > 1 or reading.sources):
@@ -132,7 +130,7 @@ class PodDesk:
 
     def restart(self, namespace: str, name: str, container: str) -> list[str]:
         """BEY-11: with hooks and grace; the policy decides nothing here."""
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         if container and container not in run.pod.by_name:
             raise Refused("not_found", f'pod {run.pod.key} has no container "{container}"')
         chosen = [
@@ -151,7 +149,7 @@ class PodDesk:
 
     def clear_backoff(self, namespace: str, name: str) -> None:
         """BEY-10."""
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         for container in run.pod.by_name:
             run.remember(
                 container,
@@ -181,7 +179,7 @@ class PodDesk:
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
         """Of the newest instance, or the one before."""
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         instance = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
         attempt = instance.attempt - 1 if is_previous else instance.attempt
         if attempt < 0:
@@ -190,7 +188,7 @@ class PodDesk:
         return LogPlace(path, is_running=instance.is_running and not is_previous)
 
     def _only(self, namespace: str, name: str) -> str:
-        mains = self._keeper(namespace, name).run.pod.spec.containers
+        mains = self.keeper(namespace, name).run.pod.spec.containers
         return mains[0].name if mains else ""
 
     @staticmethod
@@ -201,28 +199,17 @@ class PodDesk:
         return found
 
     def running_id(self, namespace: str, name: str, container: str) -> str:
-        """For exec."""
-        run = self._keeper(namespace, name).run
+        """For streams and checkpoints; raises Refused where nothing runs."""
+        run = self.keeper(namespace, name).run
         one = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
         if not one.is_running:
             raise Refused("precondition", f"{one.name} does not run")
         return one.id
 
-    async def exec_url(self, target: tuple[str, str, str], command: list[str], *, has_stdin: bool, is_tty: bool) -> str:
-        """Where the streams of a command can be had, once."""
-        instance_id = self.running_id(*target)
-        request = pb.ExecRequest(
-            container_id=instance_id, cmd=command, stdin=has_stdin, tty=is_tty, stdout=True, stderr=not is_tty
-        )
-        try:
-            return await self._streams.exec_url(request)
-        except RuntimeCallFailed as error:
-            raise Refused("unavailable", str(error)) from error
-
     async def checkpoint(self, namespace: str, name: str, container: str) -> str:
         """CKP-01."""
         instance_id = self.running_id(namespace, name, container)
-        run = self._keeper(namespace, name).run
+        run = self.keeper(namespace, name).run
         folder = self._around.settings().directory / "checkpoints"
         stamp = datetime.fromtimestamp(self._around.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         named = container or self._only(namespace, name)

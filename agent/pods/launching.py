@@ -50,6 +50,10 @@ class Interrupted(Exception):
     """The pod shall end; what was being waited for does not matter any more."""
 
 
+class Overtaken(Exception):
+    """What was to be launched runs already, or has run; the planner has to look again."""
+
+
 class Launcher:
     """Launches for one pod."""
 
@@ -162,7 +166,7 @@ class Launcher:
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._settle(container, instance.id)
-        except Interrupted:
+        except (Interrupted, Overtaken):
             return
         except ConfigProblem as error:
             self._failed(container, error.reason, str(error))
@@ -180,7 +184,7 @@ class Launcher:
             instance = await self._create(step, container, await self._image(container))
             if not await self._start(instance, container, step):
                 return False
-        except (ConfigProblem, *FAILURES) as error:
+        except (ConfigProblem, Overtaken, *FAILURES) as error:
             run.tell("Failed", f"Error: {error}", name, is_warning=True)
             return False
         run.remember(name, lambda one: replace(one.of(instance.id), post_start=HookPhase.OK, is_started=True))
@@ -240,11 +244,21 @@ class Launcher:
             raise ConfigProblem(f'image "{container.image}" vanished after its pull', "ErrImagePull")
         return found
 
+    async def _discard(self, step: Launch) -> None:
+        """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
+        then end what just began, so each one is looked at right before, and what runs after all is kept."""
+        run = self._run
+        for instance_id in step.discards:
+            await run.refresh(instance_id)
+            left = next((one for one in run.seen.instances if one.id == instance_id), None)
+            if left is not None and left.stage is not Stage.CREATED:
+                raise Overtaken
+            await self._around.containers.remove_container(instance_id)
+            run.drop(instance_id)
+
     async def _create(self, step: Launch, container: ContainerSpec, image: pb.Image) -> Instance:
         run, around = self._run, self._around
-        for instance_id in step.discards:
-            await around.containers.remove_container(instance_id)
-            run.drop(instance_id)
+        await self._discard(step)
         made: Made = await self._setup.made(container, image, step.attempt)
         config = self._setup.container_config(container, made)
         if self._is_interrupted:

@@ -73,6 +73,10 @@ class Streams(Protocol):
 
     async def exec_url(self, request: pb.ExecRequest) -> str: ...
 
+    async def attach_url(self, request: pb.AttachRequest) -> str: ...
+
+    async def port_forward_url(self, request: pb.PortForwardRequest) -> str: ...
+
 
 class Images(Protocol):
     """Images of the runtime."""

@@ -109,6 +109,37 @@ async def test_a_start_goes_on_after_any_step(survived: int, tmp_path: Path) -> 
     assert len(runtime._sandboxes) == 1
 
 
+class StillStarting(Runtime):
+    """Shows a container as made, and right after carries out the start that was asked for before the kill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = False
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus:
+        shown = await super().container_status(container_id)
+        if self.is_late and shown.state == pb.CONTAINER_CREATED:
+            self.is_late = False
+            # Not by `start_container`: its event would tell what has to be found out by looking.
+            self._containers[container_id].state = pb.CONTAINER_RUNNING
+            self.started[shown.metadata.name] += 1
+        return shown
+
+
+async def test_a_start_under_way_at_the_kill_is_not_done_twice(tmp_path: Path) -> None:
+    """ADO-01, STA-09: what was shown as made runs by the time it would be taken away; it stays."""
+    runtime, given = StillStarting(), FakeManifestDirectory({"/m/f.yaml": POD})
+    with pytest.raises(BaseExceptionGroup):
+        async with running(Dying(runtime, ("create_container",), 2), given, tmp_path) as plane:
+            await plane.until(lambda: False, "the kill")
+    runtime.is_late = True
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+
+    assert runtime.started == Counter([*ALL, "setup"])
+
+
 @pytest.mark.parametrize("survived", range(1, END_STEPS + 1))
 async def test_an_end_goes_on_after_any_step(survived: int, tmp_path: Path) -> None:
     """TRM-23, TRM-31: order kept, no hook twice, nothing left."""

@@ -216,13 +216,22 @@ class CriRuntime:
 
     async def sandbox_image(self) -> str:
         """What sandboxes are made of, as containerd tells in its configuration; empty if this runtime does not."""
+        image = (await self._told_config()).get("sandboxImage")
+        return image if isinstance(image, str) else ""
+
+    async def hosts_folder(self) -> str:
+        """Where the runtime's hosts files of registries lie; empty if it has none, or does not tell."""
+        registry = (await self._told_config()).get("registry")
+        path = registry.get("configPath") if isinstance(registry, dict) else None
+        return path.partition(":")[0] if isinstance(path, str) else ""
+
+    async def _told_config(self) -> dict[str, object]:
         answer = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
         try:
             config = json.loads(answer.info.get("config", "{}"))
         except ValueError:
-            return ""
-        image = config.get("sandboxImage") if isinstance(config, dict) else None
-        return image if isinstance(image, str) else ""
+            return {}
+        return config if isinstance(config, dict) else {}
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
         """The runtime's own event stream, until it breaks. Raises NotImplementedByRuntime where it has none."""

@@ -145,6 +145,7 @@ class FakeCri:
         self._containers[container_id] = pb.ContainerStatus(
             id=container_id, metadata=config.metadata, state=pb.CONTAINER_CREATED, created_at=self._now_ns(),
             image=config.image, image_ref=image.id, labels=config.labels, annotations=config.annotations,
+            mounts=config.mounts,
         )  # fmt: skip
         self._holder[container_id] = sandbox_id
         self._tell(EventKind.CREATED, container_id)
@@ -218,6 +219,10 @@ class FakeCri:
     async def image_filesystem(self) -> str:
         self._enter("ImageFsInfo")
         return "/"
+
+    async def hosts_folder(self) -> str:
+        self._enter("Status")
+        return ""
 
     async def sandbox_image(self) -> str:
         self._enter("Status")

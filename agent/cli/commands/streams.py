@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl exec`, `attach` and `port-forward`: streams between here and a container."""
+
+import asyncio
+import sys
+
+import click
+
+from agent.cli.client import Client, connected
+from agent.cli.commands.pods import SERVICE, find_pod, split_container
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import USAGE
+from agent.wire.kepd.v1 import pod_pb2
+
+__all__ = ["attach", "exec_", "port_forward"]
+
+MOST_PORT = 65535
+
+
+def _target(daemon: Client, target: str, container: str) -> tuple[str, str, str]:
+    namespace, short, named = split_container(target)
+    found, name = find_pod(daemon, f"{namespace}/{short}")
+    return found, name, container or named
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True})
+@click.argument("target", metavar="POD[/CONTAINER]")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("-c", "--container", default="", help="Of which container; with a single one not needed.")
+@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send our input to the command.")
+@click.option("-t", "--tty", "is_tty", is_flag=True, help="Give it a terminal.")
+@click.pass_obj
+def exec_(
+    session: Session, target: str, command: tuple[str, ...], container: str, *, has_stdin: bool, is_tty: bool
+) -> None:
+    """Run a command in a container, as if it ran here; its exit code is ours. Best after `--`."""
+    from agent.cli.remote_streams import run_streams
+
+    with connected(session) as daemon:
+        namespace, name, chosen = _target(daemon, target, container)
+        request = pod_pb2.GetExecUrlRequest(
+            namespace=namespace, name=name, container=chosen, command=command, stdin=has_stdin, tty=is_tty
+        )
+        url = daemon.call(f"{SERVICE}/GetExecUrl", request, pod_pb2.GetExecUrlResponse).url
+    sys.exit(asyncio.run(run_streams(url, has_stdin=has_stdin, is_tty=is_tty)))
+
+
+@click.command()
+@click.argument("target", metavar="POD[/CONTAINER]")
+@click.option("-c", "--container", default="", help="Which container; with a single one not needed.")
+@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send our input to it.")
+@click.pass_obj
+def attach(session: Session, target: str, container: str, *, has_stdin: bool) -> None:
+    """See what a container writes from now on, and write to it with -i. Ctrl-C leaves it running."""
+    from agent.cli.remote_streams import run_streams
+
+    with connected(session) as daemon:
+        namespace, name, chosen = _target(daemon, target, container)
+        request = pod_pb2.GetAttachUrlRequest(namespace=namespace, name=name, container=chosen, stdin=has_stdin)
+        answer = daemon.call(f"{SERVICE}/GetAttachUrl", request, pod_pb2.GetAttachUrlResponse)
+    sys.exit(asyncio.run(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty)))
+
+
+@click.command("port-forward")
+@click.argument("pod", metavar="POD")
+@click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT…")
+@click.option("--address", default="127.0.0.1", help="Where to listen [127.0.0.1].")
+@click.pass_obj
+def port_forward(session: Session, pod: str, ports: tuple[str, ...], address: str) -> None:
+    """Listen here and lead each connection to a port of a pod, until Ctrl-C. LOCAL 0 or empty: any free port."""
+    from agent.cli.remote_ports import forward
+
+    pairs = [_pair(text) for text in ports]
+    with connected(session) as daemon:
+        namespace, name = find_pod(daemon, pod)
+
+        def url_of(port: int) -> str:
+            request = pod_pb2.GetPortForwardUrlRequest(namespace=namespace, name=name, ports=[port])
+            return daemon.call(f"{SERVICE}/GetPortForwardUrl", request, pod_pb2.GetPortForwardUrlResponse).url
+
+        # Whatever is wrong with the pod is told before anybody connects.
+        url_of(pairs[0][1])
+        asyncio.run(forward(pairs, address, lambda port: asyncio.to_thread(url_of, port), click.echo))
+
+
+def _pair(text: str) -> tuple[int, int]:
+    local, colon, remote = text.rpartition(":")
+    numbers = (local or "0", remote) if colon else (remote, remote)
+    if not all(one.isdecimal() and int(one) <= MOST_PORT for one in numbers) or not int(numbers[1]):
+        raise CommandFailed(f'"{text}" is no port; right is PORT, LOCAL:PORT or :PORT, up to {MOST_PORT}', USAGE)
+    return int(numbers[0]), int(numbers[1])
