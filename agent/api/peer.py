@@ -78,14 +78,34 @@ class PeerRelay:
         """Accept until cancelled; open connections end with it."""
         loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
+        broken: asyncio.Future[None] = loop.create_future()
         async with asyncio.TaskGroup() as connections:
-            while True:
-                connection, _ = await loop.sock_accept(self._listener)
-                peer = peer_of(connection)
-                if self._has_room(peer):
-                    connections.create_task(self._relay(connection, peer), name="api-connection")
-                else:
-                    connection.close()
+            loop.add_reader(self._listener, self._accept, connections, broken)
+            try:
+                await broken
+            finally:
+                self.stop_accepting()
+
+    def stop_accepting(self) -> None:
+        """Open connections go on. Who connects now waits for whoever listens next, if the socket outlives us."""
+        asyncio.get_running_loop().remove_reader(self._listener)
+
+    def _accept(self, connections: asyncio.TaskGroup, broken: "asyncio.Future[None]") -> None:
+        """In one go: a connection that was taken from the line and then dropped would be lost to its client."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self.stop_accepting()
+            if not broken.done():
+                broken.set_exception(error)
+            return
+        peer = peer_of(connection)
+        if self._has_room(peer):
+            connections.create_task(self._relay(connection, peer), name="api-connection")
+        else:
+            connection.close()
 
     def _has_room(self, peer: Peer) -> bool:
         """Nobody can take all connections: each user has a share, and root comes on top of all others."""

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepd node-init`, `cleanup` and `takeover`: what is done to a node once, beside the daemon.
+
+Owns: what they print, and their exit codes. Each works without a running daemon; what would be undone by one at once is
+refused while it runs.
+Never: touches what is not ours or, for a takeover, kube-proxy's.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agent.config.commands import checked, configuration_flags
+from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
+
+if TYPE_CHECKING:
+    from agent.config.document import Configuration
+    from agent.daemon.service_leftovers import Leftover
+
+__all__ = ["upkeep_commands"]
+
+Files = tuple[Path | None, tuple[str, ...], str | None]
+
+
+def _configuration(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "Configuration":
+    found = checked(file, settings, planes).configuration
+    if found is None:
+        sys.exit(BAD_CONFIGURATION)
+    return found
+
+
+def _run(work: Callable[[], Coroutine[None, None, int]]) -> None:
+    """To an exit code; what the kernel or a program refuses is one line."""
+    import structlog
+
+    from agent.daemon.plane_lock import PlaneTaken
+    from agent.model.nft_error import NftFailed
+
+    warning = 30
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(warning),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        sys.exit(asyncio.run(work()))
+    except PlaneTaken as error:
+        click.echo(f"kepd: {error}", err=True)
+        sys.exit(CONFLICT)
+    except (NftFailed, OSError) as error:
+        click.echo(f"kepd: {error}", err=True)
+        sys.exit(FAILURE)
+
+
+@click.command("node-init")
+@configuration_flags
+def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
+    """Set what a container without privileges cannot: sizes and times of connection tracking, and node ports on
+    loopback addresses where the configuration wants them."""
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        from agent.daemon.service_wiring import tracking_limits
+        from agent.drivers.conntrack.driver import Conntrack
+        from agent.drivers.iptables.driver import IptablesTables
+
+        conntrack = Conntrack()
+        await conntrack.apply_limits(tracking_limits(configuration))
+        await conntrack.close()
+        services = configuration.services
+        if services.backend == "iptables" and not services.node_port_addresses:
+            await IptablesTables("IPv4").allow_loopback()
+        click.echo("this node is set up for services")
+        return 0
+
+    _run(work)
+
+
+@click.command()
+@configuration_flags
+@click.option("--services", "is_services", is_flag=True, help="Rules for Services.")
+@click.option("--images", "is_images", is_flag=True, help="Content and leases of prefetches.")
+@click.option("--all", "is_all", is_flag=True, help="Both.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be taken away.")
+def cleanup(
+    *,
+    file: Path | None,
+    settings: tuple[str, ...],
+    planes: str | None,
+    is_services: bool,
+    is_images: bool,
+    is_all: bool,
+    dry_run: bool,
+) -> None:
+    """Take away what kepd left in the kernel and in the runtime: tables and chains of ours, content and leases of ours,
+    and nothing else. Refused while a kepd with that plane runs."""
+    if not (is_services or is_images or is_all):
+        raise click.UsageError("say what: --services, --images or --all")
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        if is_services or is_all:
+            await _cleanup_services(is_dry=dry_run)
+        if is_images or is_all:
+            from agent.daemon.image_cleanup import clean_images
+
+            for text in await clean_images(configuration, is_dry=dry_run):
+                _say(text, is_dry=dry_run)
+        return 0
+
+    _run(work)
+
+
+def _say(text: str, *, is_dry: bool) -> None:
+    click.echo(f"{'would take away' if is_dry else 'took away'} {text}")
+
+
+async def _cleanup_services(*, is_dry: bool) -> None:
+    from agent.daemon.plane_lock import held_plane_lock
+    from agent.daemon.service_leftovers import our_leftovers
+    from agent.daemon.service_wiring import families, services_scope
+    from agent.drivers.nft.driver import NftTable
+
+    with held_plane_lock("services", services_scope()):
+        for family in families():
+            table = NftTable(family)
+            found = await our_leftovers(family, table)
+            await _take_away(found, is_dry=is_dry)
+            await table.close()
+
+
+async def _take_away(found: "list[Leftover]", *, is_dry: bool) -> None:
+    for one in found:
+        if not is_dry:
+            await one.remove()
+        _say(one.text, is_dry=is_dry)
+
+
+@click.command()
+@click.argument("program", type=click.Choice(["kube-proxy"]))
+@configuration_flags
+@click.option("--check", "is_check", is_flag=True, help="Say what is there, and what --apply would do.")
+@click.option("--apply", "is_apply", is_flag=True, help="Have kepd program Services and then remove the other's rules.")
+def takeover(
+    *, program: str, file: Path | None, settings: tuple[str, ...], planes: str | None, is_check: bool, is_apply: bool
+) -> None:
+    """Take the place of a kube-proxy that has ended and left its rules. Ours go in first, so no connection fails."""
+    if is_check == is_apply:
+        raise click.UsageError("say either --check or --apply")
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        from agent.daemon.service_leftovers import kube_proxys_leftovers
+        from agent.daemon.service_wiring import families
+        from agent.daemon.takeover import Takeover, running_kube_proxies
+        from agent.drivers.nft.driver import NftTable
+
+        found = []
+        for family in families():
+            table = NftTable(family)
+            found += [one.text for one in await kube_proxys_leftovers(family, table)]
+            await table.close()
+        running = running_kube_proxies()
+        for text in found:
+            click.echo(f"{program} has {text}")
+        if running:
+            pids = ", ".join(map(str, running))
+            click.echo(f"{program} runs (process {pids}): delete its DaemonSet or stop its unit first", err=True)
+            return CONFLICT
+        if not found:
+            click.echo(f"{program} left nothing here; kepd programs Services at its next start")
+        elif is_check:
+            click.echo("kepd takeover kube-proxy --apply: rules of kepd go in first, then these are taken away")
+        else:
+            Takeover(Path(configuration.node.state_directory)).ask()
+            click.echo(
+                "asked for: a running kepd that waits for kube-proxy to go begins within 30 s, another one when it is "
+                "started; it takes these away after its first sync (`kepctl get planes` shows the state)"
+            )
+        return 0
+
+    _run(work)
+
+
+upkeep_commands = (node_init, cleanup, takeover)

@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A cluster of one node by kubeadm, whose kubelet reaches containerd through kepd. $KUBERNETES is a minor, such as v1.34.
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+repository="https://pkgs.k8s.io/core:/stable:/$KUBERNETES/deb/"
+key=/usr/share/keyrings/kubernetes.gpg
+curl -fsSL "${repository}Release.key" | gpg --dearmor --yes -o "$key"
+printf 'deb [signed-by=%s] %s /\n' "$key" "$repository" >/etc/apt/sources.list.d/kubernetes.list
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends kubelet kubeadm kubectl cri-tools
+swapoff -a
+
+# Before the kubelet: it needs its runtime's socket to start anything.
+install -m 0644 -D /opt/kepd/share/systemd/kubelet-kepd.conf /etc/systemd/system/kubelet.service.d/20-kepd.conf
+systemctl daemon-reload
+systemctl enable --now kepd-cri.service
+
+[ -e /etc/kubernetes/admin.conf ] || {
+    cat >/root/kubeadm.yaml <<YAML
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration:
+  criSocket: unix:///run/kepd-cri/cri/kubelet.sock
+  taints: []
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: stable-${KUBERNETES#v}
+networking: {podSubnet: 10.85.0.0/16}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+serializeImagePulls: false
+registryPullQPS: 0
+YAML
+    kubeadm init --config /root/kubeadm.yaml
+}
+mkdir -p /root/.kube
+install -m 0600 /etc/kubernetes/admin.conf /root/.kube/config

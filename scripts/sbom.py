@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Print what kepd is made of as an SPDX 2.3 document in JSON, from the locked requirements.
+
+The same tree gives the same bytes: the time is SOURCE_DATE_EPOCH, and the name of the document is a hash of the lock
+file. Needs nothing but Python, so that an image can be described while it is built.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "scripts" / "locks" / "runtime.lock"
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+def version() -> str:
+    """Ours."""
+    found = re.search(r'__version__ = "([^"]+)"', (ROOT / "agent" / "__init__.py").read_text())
+    if found is None:
+        raise SystemExit("agent/__init__.py names no __version__")
+    return found[1]
+
+
+def requirements(text: str) -> list[tuple[str, str, list[str]]]:
+    """Name, version and the hashes of the files that may be installed, in the order of the lock file."""
+    found: list[tuple[str, str, list[str]]] = []
+    for line in text.splitlines():
+        if pinned := PINNED.match(line):
+            found.append((pinned[1], pinned[2].rstrip("\\").strip(), []))
+        if digest := HASH.search(line):
+            found[-1][2].append(digest[1])
+    return found
+
+
+def package(name: str, number: str, digests: list[str]) -> dict[str, object]:
+    """One requirement. SPDX has room for the hash of one file; the lock file lists those of all platforms."""
+    return {
+        "SPDXID": f"SPDXRef-{re.sub('[^A-Za-z0-9.-]', '-', name)}",
+        "name": name,
+        "versionInfo": number,
+        "downloadLocation": f"https://pypi.org/project/{name}/{number}/",
+        "filesAnalyzed": False,
+        "licenseConcluded": "NOASSERTION",
+        "licenseDeclared": "NOASSERTION",
+        "copyrightText": "NOASSERTION",
+        "comment": f"any of {len(digests)} files: " + " ".join(f"sha256:{one}" for one in digests),
+        "externalRefs": [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": f"pkg:pypi/{name.lower().replace('_', '-')}@{number}",
+            }
+        ],
+    }
+
+
+def document() -> dict[str, object]:
+    """The whole."""
+    lock = LOCK.read_text()
+    made = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+    ours = package("kepd", version(), []) | {
+        "downloadLocation": "NOASSERTION",
+        "licenseConcluded": "Apache-2.0",
+        "licenseDeclared": "Apache-2.0",
+        "comment": "this program",
+    }
+    packages = [ours, *(package(*one) for one in requirements(lock))]
+    return {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"kepd-{version()}",
+        "documentNamespace": f"https://kepd.dev/sbom/{version()}/{hashlib.sha256(lock.encode()).hexdigest()}",
+        "creationInfo": {"created": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: scripts/sbom.py"]},
+        "packages": packages,
+        "relationships": [
+            {
+                "spdxElementId": "SPDXRef-DOCUMENT",
+                "relationshipType": "DESCRIBES",
+                "relatedSpdxElement": "SPDXRef-kepd",
+            },
+            *(
+                {
+                    "spdxElementId": "SPDXRef-kepd",
+                    "relationshipType": "DEPENDS_ON",
+                    "relatedSpdxElement": one["SPDXID"],
+                }
+                for one in packages[1:]
+            ),
+        ],
+    }
+
+
+if __name__ == "__main__":
+    json.dump(document(), sys.stdout, indent=2)
+    print()

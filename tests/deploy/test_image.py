@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The container image as far as it can be checked without building it, and the list of what it is made of."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+from agent import __version__
+from tests.daemon.process import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+LOCK = (ROOT / "scripts/locks/runtime.lock").read_text()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Without comments, lines put together."""
+    text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE).replace("\\\n", " ")
+    return [
+        (word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line.strip())
+    ]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = [[]]
+    for word, rest in instructions():
+        if word == "FROM":
+            found.append([])
+        found[-1].append((word, rest))
+    return found
+
+
+def test_every_base_can_be_pinned_by_digest_from_outside() -> None:
+    """OCI-01: one argument, so that all stages have the same."""
+    bases = [rest.split()[0] for word, rest in instructions() if word == "FROM"]
+    before = dict(one.split("=", 1) for word, one in stages()[0] if word == "ARG")
+
+    assert bases == ["${BASE}", "${BASE}", "scratch"]
+    assert before["BASE"].startswith("docker.io/library/debian:12")
+    assert "--base" in (ROOT / "scripts/image").read_text()
+
+
+def test_nothing_is_fetched_but_packages_and_locked_requirements() -> None:
+    """OCI-01, SUP-01."""
+    words = {word for word, _ in instructions()}
+    text = " ".join(rest for word, rest in instructions() if word == "RUN")
+    install = (ROOT / "scripts/install").read_text()
+
+    assert "ADD" not in words
+    assert not re.search(r"curl|wget|https?://|\bgit\b|pip3? install", text)
+    assert all("--no-install-recommends" in one for one in re.findall(r"apt-get install[^&]*", text))
+    assert install.count("--require-hashes --only-binary :all:") == install.count(" -r scripts/locks/")
+
+
+def test_the_last_stage_runs_one_program_and_has_no_shell_nor_compiler() -> None:
+    """OCI-01: its files come from a stage that keeps only the programs that kepd calls."""
+    last, before = stages()[-1], stages()[-2]
+    packages = next(rest for word, rest in before if word == "RUN" and "apt-get install" in rest)
+    kept = set(re.findall(r"! -name '?([^' ]+)", [rest for word, rest in before if word == "RUN"][-1]))
+
+    assert ("COPY", "--from=root / /") in last
+    assert dict(last)["ENTRYPOINT"] == '["/opt/kepd/bin/kepd"]'
+    assert [word for word, _ in last if word in ("RUN", "ADD")] == []
+    assert kept == {"python3*", "nft", "conntrack", "iptables*", "ip6tables*", "xtables-*"}
+    assert {"nftables", "iptables", "conntrack", "python3-iptables"} <= set(packages.split())
+    assert not re.search(r"\b(gcc|make|build-essential|-dev)\b", packages)
+
+
+def test_the_user_is_said_and_the_reason_stands_beside_it() -> None:
+    """DS-08: root, because Kubernetes gives other users no capabilities."""
+    assert dict(stages()[-1])["USER"] == "0:0"
+    assert "Kubernetes gives no capabilities to others" in DOCKERFILE
+
+
+def test_no_secret_and_no_file_of_a_developer_gets_into_it() -> None:
+    names = [rest for word, rest in instructions() if word in ("ARG", "ENV")]
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+
+    assert not re.search(r"TOKEN|PASSWORD|SECRET|KEY", " ".join(names))
+    assert ignored[0] == "*"
+    assert not {"!.git", "!.venv", "!."} & set(ignored)
+
+
+def test_all_that_an_installation_reads_is_let_through() -> None:
+    """Or the build fails at its end."""
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    read = set(re.findall(r"(?m)(?:^| )\.?/?(systemd|scripts)/", (ROOT / "scripts/install").read_text()))
+
+    assert read | {"agent", "proto", "pyproject.toml", "README.md", "LICENSE"} <= let_through
+
+
+def sbom(**environment: str) -> str:
+    command = [sys.executable, str(ROOT / "scripts/sbom.py")]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_list_of_parts_names_every_locked_requirement_with_its_hashes() -> None:
+    """OCI-03, SUP-01."""
+    document = json.loads(sbom(SOURCE_DATE_EPOCH="1700000000"))
+    packages = {one["name"]: one for one in document["packages"]}
+    locked = dict(re.findall(r"(?m)^([\w.-]+)==([^\s\\]+)", LOCK))
+    related = {one["relatedSpdxElement"] for one in document["relationships"]}
+
+    assert {name: one["versionInfo"] for name, one in packages.items()} == {**locked, "kepd": __version__}
+    assert sum(one["comment"].count("sha256:") for one in packages.values()) == LOCK.count("--hash=sha256:")
+    assert related == {one["SPDXID"] for one in packages.values()}
+    assert document["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
+
+
+def test_the_list_of_parts_has_the_fields_that_spdx_asks_for() -> None:
+    """OCI-03: SPDX 2.3, sections 6 and 7."""
+    document = json.loads(sbom())
+    asked = {"SPDXID", "name", "downloadLocation", "filesAnalyzed"}
+    identifiers = [one["SPDXID"] for one in document["packages"]]
+
+    assert (document["spdxVersion"], document["dataLicense"]) == ("SPDX-2.3", "CC0-1.0")
+    assert (document["SPDXID"], document["documentNamespace"][:8]) == ("SPDXRef-DOCUMENT", "https://")
+    assert all(asked <= set(one) for one in document["packages"])
+    assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", one) for one in identifiers)
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_the_same_tree_gives_the_same_list() -> None:
+    """OCI-03."""
+    assert sbom(SOURCE_DATE_EPOCH="1") == sbom(SOURCE_DATE_EPOCH="1")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make install`: what it puts where, what the units say about that, and how much they may do."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.installing import install
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = ROOT / "systemd"
+PREFIX = "/opt/kepd"
+MOST_EXPOSED = 25
+"""In tenths, as systemd-analyze takes it (SYS-10)."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def settings(unit: Path) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in unit.read_text().splitlines():
+        key, sign, value = line.partition("=")
+        if sign and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.node
+def test_everything_that_is_listed_is_there_and_the_programs_run(installed: Path) -> None:
+    """PKG-01: a package is made with DESTDIR, so nothing may know of it."""
+    listed = install(installed, "--list").split()
+    program = installed / f"{PREFIX[1:]}/bin/kepd"
+    ran = subprocess.run(
+        [str(program.parent / "python"), str(program), "config", "defaults"], capture_output=True, text=True, check=True
+    )
+    texts = [path for path in (installed / PREFIX[1:] / "bin").iterdir() if path.is_file() and not path.is_symlink()]
+
+    assert [path for path in listed if not (installed / path[1:]).exists() and "/usr/local" not in path] == []
+    assert (installed / "usr/local/bin/kepctl").readlink() == Path(f"{PREFIX}/bin/kepctl")
+    assert "apiVersion: config.kepd.dev/v1alpha1" in ran.stdout
+    assert [path.name for path in texts if str(installed).encode() in path.read_bytes()] == []
+    assert (installed / "etc/kepd/config.yaml").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.node
+def test_units_start_programs_with_configurations_that_are_installed(installed: Path) -> None:
+    """A fresh clone, the unit files' paths and the installed files agree."""
+    for unit in (installed / "usr/lib/systemd/system").glob("kepd*.service"):
+        for line in settings(unit)["ExecStart"]:
+            program, *words = line.split()
+            assert program.startswith("/bin/") or (installed / program[1:]).exists(), line
+            assert all((installed / word[1:]).exists() for word in words if word.startswith("/etc/")), line
+        assert "@" not in settings(unit)["ExecStart"][0]
+
+
+@pytest.mark.node
+def test_a_removal_leaves_configuration_alone(installed: Path, tmp_path: Path) -> None:
+    """And a configuration that is there is not overwritten."""
+    edited = installed / "etc/kepd/services.yaml"
+    before = edited.read_text()
+    copy = tmp_path / "root"
+    subprocess.run(["cp", "-a", str(installed), str(copy)], check=True)
+    (copy / "etc/kepd/services.yaml").write_text("mine\n")
+    install(copy, "--remove")
+    left = [path.relative_to(copy) for path in copy.rglob("*") if not path.is_dir()]
+
+    assert {path.parts[:2] for path in left} == {("etc", "kepd")}
+    assert (copy / "etc/kepd/services.yaml").read_text() == "mine\n"
+    assert edited.read_text() == before
+
+
+@pytest.fixture
+def runnable(tmp_path: Path) -> Path:
+    """The units with programs that exist, as systemd looks for them on this machine."""
+    folder = tmp_path / "units"
+    folder.mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/kepd").symlink_to("/bin/true")
+    for unit in (*UNITS.glob("kepd*.service"), *UNITS.glob("kepd*.socket")):
+        (folder / unit.name).write_text(unit.read_text().replace("@PREFIX@", str(tmp_path)))
+    return folder
+
+
+def test_systemd_finds_no_fault_in_the_units(runnable: Path) -> None:
+    """SYS-01 to SYS-08."""
+    units = sorted(str(path) for path in runnable.iterdir())
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    about_ours = [line for line in done.stderr.splitlines() if re.match(r"(/\S*/)?kepd[-a-z]*\.", line)]
+
+    assert about_ours == []
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("unit", ["kepd.service", "kepd-services.service", "kepd-cri.service"])
+def test_a_unit_may_do_little_more_than_it_has_to(runnable: Path, unit: str) -> None:
+    """SYS-10: an empty unit has 9.6."""
+    argv = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(runnable / unit)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def test_the_drop_in_for_pods_takes_back_every_mount_namespace() -> None:
+    """SYS-15: a mount made in one never reaches containerd."""
+    whole, drop_in = settings(UNITS / "kepd.service"), settings(UNITS / "kepd.service.d/pods.conf")
+    makes_one = [key for key in whole if key.startswith(("Protect", "Private")) or key == "ReadWritePaths"]
+
+    assert {key: drop_in[key] for key in makes_one if drop_in[key] not in (["no"], ["default"], [""])} == {}
+    assert {"CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD"} == set(
+        drop_in["CapabilityBoundingSet"][0].split()
+    )
+
+
+@pytest.mark.parametrize("unit", ["kepd.service", "kepd-services.service", "kepd-cri.service"])
+def test_units_follow_the_daemon_as_it_is(unit: str) -> None:
+    """SYS-01 to SYS-07."""
+    found = settings(UNITS / unit)
+
+    assert found["Type"] == ["notify"]
+    assert found["KillMode"] == ["mixed"]
+    assert found["RuntimeDirectoryPreserve"] == ["yes"]
+    assert found["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert not {"Requires", "BindsTo"} & found.keys()
+    assert found["WatchdogSec"] == ["30"]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster can be made.
+
+They are not run here: that needs a hypervisor or a container engine.
+"""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.daemon.process import HEAD, PROGRAMS, ROOT
+from tests.deploy.kustomize import render
+
+VAGRANTFILE = (ROOT / "Vagrantfile").read_text()
+SCRIPTS = ROOT / "deploy/vagrant"
+MACHINES = {"bare", "kubelet"}
+
+
+def test_ruby_can_read_the_vagrantfile() -> None:
+    """Where there is no ruby, that every block that begins ends, which is the usual fault."""
+    if shutil.which("ruby"):
+        done = subprocess.run(["ruby", "-c", str(ROOT / "Vagrantfile")], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    words = re.findall(r"\b(?:do|end)\b", re.sub(r"#.*|\"[^\"]*\"", "", VAGRANTFILE))
+
+    assert words.count("do") == words.count("end") > 0
+
+
+def test_every_script_that_the_vagrantfile_names_is_there_and_every_one_there_is_used() -> None:
+    named = set(re.findall(r"\{SCRIPTS\}/([a-z]+)\.sh", VAGRANTFILE)) | MACHINES
+
+    assert {path.stem for path in SCRIPTS.glob("*.sh")} == named
+    assert all(f'"{machine}" =>' in VAGRANTFILE for machine in MACHINES)
+
+
+def test_the_machines_use_what_an_installation_puts_there() -> None:
+    listed = subprocess.run([str(ROOT / "scripts/install"), "--list"], capture_output=True, text=True, check=True)
+    used = {path for script in SCRIPTS.glob("*.sh") for path in re.findall(r"/opt/kepd/share/\S+", script.read_text())}
+
+    assert used
+    assert used <= set(listed.stdout.split())
+
+
+def test_configurations_in_the_scripts_are_ones_that_kepd_takes(tmp_path) -> None:
+    found = re.findall(
+        r"<<YAML\n(apiVersion: config\.kepd\.dev.*?)\nYAML", (SCRIPTS / "bare.sh").read_text(), re.DOTALL
+    )
+    for number, text in enumerate(found):
+        config = tmp_path / f"{number}.yaml"
+        config.write_text(text.replace("$address", "192.168.121.10"))
+        assert text.startswith(HEAD.splitlines()[0])
+        done = subprocess.run(
+            [str(PROGRAMS / "kepd"), "config", "check", "--config", str(config)],
+            capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    assert len(found) == 1
+
+
+def test_the_cluster_of_kind_has_three_zones_and_the_networks_that_the_overlay_says() -> None:
+    cluster = yaml.safe_load((ROOT / "examples/kind/cluster.yaml").read_text())
+    data = render(ROOT / "deploy/overlays/kind")["ConfigMap", "kepd"]["data"]
+    zones = [node.get("labels", {}).get("topology.kubernetes.io/zone") for node in cluster["nodes"]]
+
+    assert [zone for zone in zones if zone] == ["a", "b", "c"]
+    assert cluster["networking"]["kubeProxyMode"] == "none"
+    assert yaml.safe_load(data["KEPD_SERVICES__DETECT_LOCAL__CLUSTER_CIDRS"]) == [cluster["networking"]["podSubnet"]]
+    assert f"//{cluster['name']}-control-plane:6443" in data["KEPD_KUBERNETES__SERVERS"]
+
+
+@pytest.mark.parametrize("name", ["zones", "fallback", "node_port", "restart"])
+def test_the_scenarios_of_kind_are_all_asked_for(name: str) -> None:
+    script = (ROOT / "scripts/kind").read_text()
+    check = script[script.index("check() {") :]
+
+    assert f"\n{name}() {{" in script
+    assert f"\n    {name}\n" in check
+
+
+def test_the_services_of_kind_are_told_apart_by_hints() -> None:
+    services = {
+        one["metadata"]["name"]: one["spec"]
+        for one in yaml.safe_load_all((ROOT / "examples/kind/echo.yaml").read_text())
+        if one["kind"] == "Service"
+    }
+
+    assert services["near"]["trafficDistribution"] == "PreferSameZone"
+    assert "trafficDistribution" not in services["anywhere"]
+    assert services["outside"]["ports"][0]["nodePort"] == 30080

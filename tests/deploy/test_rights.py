@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rights in `deploy/` against what the code asks an API server for, read from its syntax."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from agent.drivers.kube import resource as resources
+from tests.daemon.process import ROOT
+from tests.deploy.kustomize import render
+
+Right = tuple[str, str, str]
+"""Group, resource, verb."""
+
+VERBS = {"follow": ("list", "watch"), "get": ("get",), "create": ("create",), "patch": ("patch",)}
+"""Methods of the client that take a resource first."""
+ROLES = {
+    "service_source.py": "kepd-services",
+    "pod_source.py": "kepd-images",
+    "rollout_source.py": "kepd-rollouts",
+}
+BOUND = {
+    "base": {"kepd-services"},
+    "overlays/debug": {"kepd-services"},
+    "overlays/iptables": {"kepd-services"},
+    "overlays/images": {"kepd-services", "kepd-images"},
+    "overlays/kind": {"kepd-services", "kepd-images"},
+    "overlays/rollouts": {"kepd-services", "kepd-images", "kepd-rollouts"},
+}
+SHARED = {"kepd-rollouts": {"kepd-images"}}
+"""A role that is bound only beside others leaves to them what they grant."""
+
+
+def asking_modules() -> Iterator[tuple[str, ast.Module, set[str]]]:
+    """Every module outside the driver that names a resource, with those names."""
+    for path in sorted((ROOT / "agent").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        imports = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+        names = {alias.name for one in imports if one.module == resources.__name__ for alias in one.names}
+        asked = {name for name in names if isinstance(getattr(resources, name), resources.Resource)}
+        if asked and path.parent.name != "kube":
+            yield path.name, tree, asked
+
+
+def used_verbs(tree: ast.Module) -> set[str]:
+    calls = [one.func for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    methods = {
+        one.attr for one in calls if isinstance(one, ast.Attribute) and ast.unparse(one.value).endswith("_client")
+    }
+    return {verb for method in methods for verb in VERBS.get(method, ())}
+
+
+def asked_for(role: str) -> set[Right]:
+    rights = set()
+    for module, tree, names in asking_modules():
+        if ROLES[module] == role:
+            found = [getattr(resources, name) for name in names]
+            rights |= {(one.group, one.plural, verb) for one in found for verb in used_verbs(tree)}
+    return rights
+
+
+def granted(role: str) -> set[Right]:
+    rules = render(ROOT / "deploy/overlays/rollouts")["ClusterRole", role]["rules"]
+    return {
+        (group, plural, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_every_module_that_asks_an_api_server_has_a_role() -> None:
+    assert {module for module, _, _ in asking_modules()} == set(ROLES)
+
+
+@pytest.mark.parametrize("role", sorted(set(ROLES.values())))
+def test_a_role_grants_what_the_code_asks_for_and_nothing_else(role: str) -> None:
+    """DS-02, DS-03."""
+    by_others = {right for other in SHARED.get(role, ()) for right in granted(other)}
+
+    assert asked_for(role) - by_others == granted(role)
+    assert granted(role), "an empty role would hide that nothing was found"
+
+
+@pytest.mark.parametrize("overlay", sorted(BOUND))
+def test_roles_are_bound_only_where_their_plane_runs(overlay: str) -> None:
+    """DS-03."""
+    objects = render(ROOT / "deploy" / overlay)
+    bound = {one["roleRef"]["name"] for (kind, _), one in objects.items() if kind == "ClusterRoleBinding"}
+    subjects = [one["subjects"] for (kind, _), one in objects.items() if kind == "ClusterRoleBinding"]
+
+    assert bound == BOUND[overlay] == {name for kind, name in objects if kind == "ClusterRole"}
+    assert all(one == [{"kind": "ServiceAccount", "name": "kepd", "namespace": "kube-system"}] for one in subjects)
+
+
+def test_every_overlay_is_among_these() -> None:
+    assert set(BOUND) == {"base", *(f"overlays/{path.name}" for path in (ROOT / "deploy/overlays").iterdir())}

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units under a real systemd that is the first process: start, reload, restart, kill, a wrong configuration."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.booted import Booted, NotBootable
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+
+FORBIDDEN = ("Operation not permitted", "Permission denied")
+"""Only a machine that forbids it is a reason to leave these tests out."""
+NET_ADMIN = 1 << 12
+
+
+@pytest.fixture(scope="module")
+def system(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
+    try:
+        booted = Booted(tmp_path_factory.mktemp("boot"), installed).__enter__()
+    except NotBootable as error:
+        if not any(word in str(error) for word in FORBIDDEN):
+            raise
+        pytest.skip(f"this machine does not let systemd be the first process of a namespace: {error}")
+    yield booted
+    booted.__exit__()
+
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
+"""
+
+
+@pytest.fixture
+def kepd(system: Booted) -> Iterator[str]:
+    """The main process of kepd.service, started with its socket as the documents say; it has a Service."""
+    system.run("sh", "-c", f"echo '{SERVICE}' > /etc/kepd/manifests/web.yaml")
+    done = system.run("systemctl", "start", "kepd.socket", "kepd.service")
+    assert done.returncode == 0, done.stderr + system.run("systemctl", "status", "kepd").stdout + system.console
+    yield system.wait_active("kepd.service")
+    system.run("systemctl", "stop", "kepd.service", "kepd.socket")
+    system.run("systemctl", "reset-failed")
+
+
+def process_status(system: Booted, pid: str) -> dict[str, str]:
+    lines = system.run("cat", f"/proc/{pid}/status").stdout.splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def has_rules(system: Booted) -> bool:
+    return "10.96.0.10" in system.run("nft", "list", "ruleset").stdout
+
+
+def test_the_unit_starts_hardened_and_says_what_it_does(system: Booted, kepd: str) -> None:
+    """SYS-01, SYS-04, SYS-07, SYS-08, SYS-10."""
+    status = process_status(system, kepd)
+    planes = system.run("kepctl", "get", "planes")
+
+    assert "containerd.sock does not answer" in system.shown("kepd.service", "StatusText"), "there is none here"
+    assert system.shown("kepd.service", "WatchdogUSec") == "30s"
+    assert int(status["CapBnd"], 16) == NET_ADMIN
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert planes.returncode == 0, planes.stderr
+    assert next(line for line in planes.stdout.splitlines() if line.startswith("services")).split()[1] == "ready"
+    assert has_rules(system)
+    assert system.run("stat", "-c", "%a %G", "/run/kepd/kepd.sock").stdout.split() == ["660", "kepd"]
+    assert system.run("stat", "-c", "%a", "/var/lib/kepd").stdout.strip() == "700"
+
+
+def test_a_reload_is_told_and_keeps_the_process(system: Booted, kepd: str) -> None:
+    """SYS-03."""
+    done = system.run("systemctl", "reload", "kepd.service")
+
+    assert done.returncode == 0, done.stderr
+    assert system.wait_active("kepd.service") == kepd
+
+
+def test_calls_during_a_restart_are_answered_and_rules_stay(system: Booted, kepd: str) -> None:
+    """SYS-07, SYS-08, DS-13: the socket is systemd's."""
+    restart = system.start("systemctl", "restart", "kepd.service")
+    calls = []
+    while restart.poll() is None:
+        calls.append(system.run("kepctl", "get", "nodes", "-o", "name"))
+    restart.communicate()
+    after = system.wait_active("kepd.service", but=kepd)
+    system.run("systemctl", "stop", "kepd.service")
+
+    assert [call.stderr for call in calls if call.returncode != 0] == []
+    assert calls
+    assert after != kepd
+    assert has_rules(system)
+
+
+def test_a_killed_daemon_comes_back(system: Booted, kepd: str) -> None:
+    """SYS-05."""
+    system.run("kill", "-9", kepd)
+    after = system.wait_active("kepd.service", but=kepd)
+
+    assert after != kepd
+    assert int(system.shown("kepd.service", "NRestarts")) >= 1
+
+
+def test_a_wrong_configuration_is_not_tried_again(system: Booted, kepd: str) -> None:
+    """SYS-05: code 78 ends it; trying again would not make it right."""
+    system.run(
+        "sh", "-c", "mkdir -p /etc/kepd/config.d; echo 'images: {enabeld: true}' > /etc/kepd/config.d/wrong.yaml"
+    )
+    try:
+        system.run("systemctl", "restart", "kepd.service")
+        result = [system.shown("kepd.service", name) for name in ("ActiveState", "ExecMainStatus", "NRestarts")]
+    finally:
+        system.run("rm", "/etc/kepd/config.d/wrong.yaml")
+
+    assert result == ["failed", "78", "0"]
+
+
+def test_a_daemon_that_hangs_is_ended_and_started_again(system: Booted, kepd: str) -> None:
+    """SYS-04: with a shorter watchdog, for the test's sake."""
+    folder = "/run/systemd/system/kepd.service.d"
+    drop_in = "[Service]\\nWatchdogSec=2\\n"
+    system.run("sh", "-c", f"mkdir -p {folder}; printf '{drop_in}' > {folder}/short.conf; systemctl daemon-reload")
+    try:
+        system.run("systemctl", "restart", "kepd.service")
+        pid = system.wait_active("kepd.service", but=kepd)
+        system.run("kill", "-STOP", pid)
+        after = system.wait_active("kepd.service", but=pid)
+    finally:
+        system.run("sh", "-c", f"rm -r {folder}; systemctl daemon-reload")
+
+    assert after != pid
+
+
+def test_services_run_without_root(system: Booted) -> None:
+    """SYS-13: and reads its configuration and its Services without being root."""
+    system.run(
+        "sh", "-c", f"umask 027; echo '{SERVICE}' > /etc/kepd/services/web.yaml; chgrp kepd /etc/kepd/services/*"
+    )
+    system.run("nft", "flush", "ruleset")
+    done = system.run("systemctl", "start", "kepd-services.service")
+    assert done.returncode == 0, (
+        done.stderr + system.run("systemctl", "status", "kepd-services").stdout + system.console
+    )
+    pid = system.wait_active("kepd-services.service")
+    status = process_status(system, pid)
+    planes = system.run("kepctl", "--endpoint", "/run/kepd-services/kepd.sock", "get", "planes")
+    has_any = has_rules(system)
+    system.run("systemctl", "stop", "kepd-services.service")
+
+    assert has_any
+    assert "0" not in status["Uid"].split()
+    assert int(status["CapEff"], 16) == NET_ADMIN
+    assert next(line for line in planes.stdout.splitlines() if line.startswith("services")).split()[1] == "ready"

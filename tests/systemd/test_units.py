@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units, read as a service manager would: what a node relies on when it boots."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from agent.config.check import Checked
+from agent.config.sources import Sources, check, host_facts, read
+from agent.daemon.plane_checks import PLANE_CHECKS
+from agent.daemon.proxy_wiring import ACTIVATED
+from agent.proxy.plane import HOLDS_END_S
+
+FOLDER = Path(__file__).resolve().parents[2] / "systemd"
+Unit = dict[str, dict[str, list[str]]]
+
+
+def unit(name: str) -> Unit:
+    """Sections, keys, and all values of each."""
+    found: Unit = defaultdict(lambda: defaultdict(list))
+    section = ""
+    for line in (FOLDER / name).read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            key, sign, value = line.partition("=")
+            assert sign
+            assert key == key.strip()
+            found[section][key].append(value)
+    return found
+
+
+def configuration() -> Checked:
+    sources = Sources(file=FOLDER / "cri.yaml", environment={}, planes="proxy,images")
+    return check(read(sources), host_facts({}), further=PLANE_CHECKS)
+
+
+def test_the_proxy_stands_between_containerd_and_the_kubelet() -> None:
+    """PRX-2: order, and nothing that would stop the kubelet with it."""
+    service = unit("kepd-cri.service")
+    dropin = unit("kubelet-kepd.conf")
+
+    assert service["Unit"]["After"] == ["containerd.service"]
+    assert service["Unit"]["Before"] == ["kubelet.service"]
+    assert dropin["Unit"] == {"Wants": ["kepd-cri.service"], "After": ["kepd-cri.service"]}
+    assert not {"Requires", "BindsTo", "PartOf"} & (service["Unit"].keys() | dropin["Unit"].keys())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("Type", "notify"), ("Restart", "always"), ("RestartSec", "1"), ("RuntimeDirectoryPreserve", "yes")],
+)
+def test_the_proxy_is_always_there(key: str, value: str) -> None:
+    """PRX-2, PRX-3."""
+    assert unit("kepd-cri.service")["Service"][key] == [value]
+
+
+def test_an_end_has_more_time_than_the_longest_hold() -> None:
+    """PRX-51."""
+    assert int(unit("kepd-cri.service")["Service"]["TimeoutStopSec"][0]) > HOLDS_END_S + 2 * 30
+    assert int(unit("kepd-cri.service")["Service"]["OOMScoreAdjust"][0]) < -900
+
+
+def test_the_command_and_its_configuration_run_proxy_and_images_alone() -> None:
+    """PRX-4: in directories of their own."""
+    (command,) = unit("kepd-cri.service")["Service"]["ExecStart"]
+    checked = configuration()
+
+    assert command.endswith("run --config /etc/kepd/cri.yaml --planes proxy,images")
+    assert list(checked.findings) == []
+    assert checked.configuration is not None
+    assert checked.configuration.node.run_directory == "/run/kepd-cri"
+    switches = {name: getattr(checked.configuration, name).enabled for name in ("images", "proxy", "pods", "services")}
+    assert switches == {"images": True, "proxy": True, "pods": False, "services": False}
+
+
+def test_the_socket_unit_listens_where_the_proxy_would() -> None:
+    """PRX-3, PRX-7."""
+    section = unit("kepd-cri.socket")["Socket"]
+
+    assert section["ListenStream"] == ["/run/kepd-cri/cri/cri.sock"]
+    assert section["FileDescriptorName"] == [ACTIVATED]
+    assert (section["SocketMode"], section["DirectoryMode"]) == (["0660"], ["0700"])
+
+
+def test_a_proxy_that_cannot_start_leads_the_kubelet_past_itself() -> None:
+    """PRX-9: at the link that the configuration gives the kubelet, in one step."""
+    bypass = unit("kepd-cri-bypass.service")["Service"]["ExecStart"]
+
+    assert unit("kepd-cri.service")["Unit"]["OnFailure"] == ["kepd-cri-bypass.service"]
+    assert bypass[-1].split()[-1] == "/run/kepd-cri/cri/kubelet.sock"
+    assert bypass[-1].startswith("/bin/mv -T ")
+    assert configuration().configuration.runtime.endpoint.endswith(bypass[0].split()[-2])  # type: ignore[union-attr]
