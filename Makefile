@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short names for the scripts; nothing here that the scripts cannot do without make.
-.PHONY: run test test-kube lint format proto bench docs locks clean
+.PHONY: run test test-kube lint format proto bench docs locks install uninstall image kind-up kind-test kind-down clean
 BIN := .venv/bin
 
 run:
@@ -34,6 +34,24 @@ locks:
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o scripts/locks/runtime.lock
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o scripts/locks/dev.lock -c scripts/locks/runtime.lock
+
+install:
+	scripts/install
+
+uninstall:
+	scripts/install --remove
+
+image:
+	scripts/image
+
+kind-up:
+	scripts/kind up
+
+kind-test:
+	scripts/kind test
+
+kind-down:
+	scripts/kind down
 
 clean:
 	rm -rf .venv agent/wire dist build

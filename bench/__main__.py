@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-MODULES = ("daemon", "api", "topology", "services", "pods", "pulls")
+MODULES = ("daemon", "api", "topology", "services", "pods", "pulls", "proxy")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not

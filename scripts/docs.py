@@ -18,7 +18,7 @@ from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
 from agent.model import exit_codes
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -27,6 +27,7 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
     node_pb2.DESCRIPTOR.services_by_name["NodeService"],
     image_pb2.DESCRIPTOR.services_by_name["ImageService"],
     pod_pb2.DESCRIPTOR.services_by_name["PodService"],
+    cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"],
 )
 
 

@@ -2,7 +2,7 @@
 """NodeService: node, planes, configuration. Converts and delegates."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from google.rpc import code_pb2
 
@@ -17,6 +17,7 @@ from agent.config.diff import Change, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
+from agent.model.advice import Advice
 from agent.model.component import Component, State
 from agent.model.event import Event
 from agent.model.finding import suggestion
@@ -38,9 +39,16 @@ MOST_VERBOSE = 9
 class NodeService:
     """kepd.v1.NodeService."""
 
-    def __init__(self, node: NodeView, configuration: ConfigurationView, events: EventView) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        configuration: ConfigurationView,
+        events: EventView,
+        advisers: Sequence[Callable[[], Awaitable[Sequence[Advice]]]] = (),
+    ) -> None:
         self._node = node
         self._events = events
+        self._advisers = advisers
         self._configuration = configuration
 
     async def get_node(self, _request: node_pb2.GetNodeRequest, _call: Call) -> node_pb2.GetNodeResponse:
@@ -119,6 +127,20 @@ class NodeService:
         holds = parse_filter(request.filter, node_pb2.Event)
         async for kind, event, version in watched(self._events.events, _event, holds, lambda event: event.id):
             yield node_pb2.WatchEventsResponse(type=kind, event=event, resource_version=version)
+
+    async def diagnose(self, _request: node_pb2.DiagnoseRequest, _call: Call) -> node_pb2.DiagnoseResponse:
+        """What should be changed: parts of ours that lack something, and what planes say about their surroundings."""
+        findings = [
+            node_pb2.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready")
+            for line in self._node.components()
+            if not line.is_ready
+        ]
+        for ask in self._advisers:
+            findings += [
+                node_pb2.Finding(subject=one.subject, found=one.found, wanted=one.wanted, text=one.text)
+                for one in await ask()
+            ]
+        return node_pb2.DiagnoseResponse(findings=findings)
 
 
 def _event(event: Event) -> node_pb2.Event:

@@ -10,10 +10,11 @@ from agent.config.diff import ReloadPlan
 from agent.model.component import Component
 from agent.model.event import Event
 from agent.model.feed import Feed
-from agent.model.image_pull import PullOutcome, PullRequest
+from agent.model.image_pull import PrefetchWish, PullOutcome, PullRequest
 from agent.model.image_report import CollectionState, MirrorState, PullExplanation
 from agent.model.image_state import ImageState, LimitState, PullState
 from agent.model.pod_state import PodState
+from agent.model.proxy_report import HoldReport, ProxyReport
 from agent.model.service import ServiceKey
 from agent.model.service_report import (
     EndpointReport,
@@ -28,6 +29,7 @@ from agent.wire.kepd.v1 import node_pb2
 
 __all__ = [
     "ConfigurationView",
+    "CriProxyView",
     "EventView",
     "ImageView",
     "NodeView",
@@ -127,9 +129,17 @@ class PodWishes(Protocol):
 
     async def checkpoint(self, namespace: str, name: str, container: str) -> str: ...
 
+
+class PodStreams(Protocol):
+    """Addresses of streams into pods, each good for one use; Refused says why there is none."""
+
     async def exec_url(
-        self, target: tuple[str, str, str], command: list[str], *, has_stdin: bool, is_tty: bool
+        self, target: tuple[str, str, str], command: Sequence[str], *, has_stdin: bool, is_tty: bool
     ) -> str: ...
+
+    async def attach_url(self, target: tuple[str, str, str], *, has_stdin: bool) -> tuple[str, bool]: ...
+
+    async def port_forward_url(self, namespace: str, name: str, ports: Sequence[int]) -> str: ...
 
 
 class TopologyView(Protocol):
@@ -197,8 +207,18 @@ class ImageView(Protocol):
 
     async def collect(self, *, dry_run: bool) -> CollectionState: ...
 
-    async def prefetch(self, images: Sequence[tuple[str, bool]]) -> tuple[int, int]: ...
+    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]: ...
 
     async def mirrors(self) -> Sequence[MirrorState]: ...
 
     async def explain(self, image: str) -> PullExplanation: ...
+
+
+class CriProxyView(Protocol):
+    """The CRI proxy."""
+
+    def report(self) -> ProxyReport: ...
+
+    def holds(self) -> Sequence[HoldReport]: ...
+
+    def release(self, hold_id: str) -> bool: ...

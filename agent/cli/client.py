@@ -7,12 +7,13 @@ Never: renders.
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import grpc
+from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import Message
 
 from agent.cli.session import CommandFailed, Session
@@ -38,10 +39,11 @@ EXIT_CODES = {
 
 
 class Client:
-    """A connection to one daemon."""
+    """A connection to one daemon; `other` is one to the next on this node, for planes that the first does not run."""
 
-    def __init__(self, channel: grpc.Channel, path: str, timeout_s: float) -> None:
+    def __init__(self, channel: grpc.Channel, path: str, timeout_s: float, other: "Client | None" = None) -> None:
         self.channel = channel
+        self.other = other
         self._path = path
         self._timeout_s = timeout_s
 
@@ -55,6 +57,8 @@ class Client:
         try:
             result: Answer = invoke(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
+            if self.other is not None and is_plane_elsewhere(error):
+                return self.other.call(method, request, answer)
             raise failure(error, self._path) from error
         return result
 
@@ -68,18 +72,35 @@ class Client:
         try:
             yield from invoke(request)
         except grpc.RpcError as error:
-            raise failure(error, self._path) from error
+            if self.other is None or not is_plane_elsewhere(error):
+                raise failure(error, self._path) from error
+            yield from self.other.follow(method, request, answer)
 
 
 @contextmanager
 def connected(session: Session) -> Iterator[Client]:
-    """A client of the first socket that exists."""
-    path = session.sockets()[0]
-    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
-        raise CommandFailed(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a socket path may have", USAGE)
+    """A client of the first socket that exists, which knows the others."""
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
-    with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
-        yield Client(channel, path, session.timeout_s)
+    client: Client | None = None
+    with ExitStack() as channels:
+        for path in reversed(session.sockets()):
+            if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+                text = f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a socket path may have"
+                raise CommandFailed(text, USAGE)
+            channel = channels.enter_context(grpc.insecure_channel(f"unix:{path}", options=options))
+            client = Client(channel, path, session.timeout_s, client)
+        if client is not None:
+            yield client
+
+
+def is_plane_elsewhere(error: grpc.RpcError) -> bool:
+    """Whether a daemon does not run the plane that was asked for; another of the node may."""
+    from google.rpc import error_details_pb2
+
+    if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+        return False
+    info = error_details_pb2.ErrorInfo()
+    return any(packed.Unpack(info) and info.reason == "PLANE_DISABLED" for packed in _details(error))
 
 
 def failure(error: grpc.RpcError, path: str) -> CommandFailed:
@@ -98,14 +119,20 @@ def failure(error: grpc.RpcError, path: str) -> CommandFailed:
 
 def _violations(error: grpc.RpcError) -> list[str]:
     """What is wrong with single fields, from the status details."""
-    from google.rpc import error_details_pb2, status_pb2
+    from google.rpc import error_details_pb2
 
-    details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")
     wrong = error_details_pb2.BadRequest()
-    for packed in status_pb2.Status.FromString(details).details:
+    for packed in _details(error):
         if packed.Unpack(wrong):
             return [violation.description for violation in wrong.field_violations]
     return []
+
+
+def _details(error: grpc.RpcError) -> Sequence[Packed]:
+    from google.rpc import status_pb2
+
+    details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")
+    return list(status_pb2.Status.FromString(details).details)
 
 
 def unreachable(path: str) -> str:

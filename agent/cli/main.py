@@ -29,7 +29,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "diff": ("services", "What should be in the kernel against what is."),
     "delete": ("pods", "End a pod with its hooks and order."),
     "describe": ("pods", "Tell everything about a pod."),
+    "doctor": ("doctor", "What should be changed on this node?"),
     "drain": ("pods", "End all pods of this node, lowest priority first."),
+    "attach": ("streams", "See what a container writes, and write to it."),
+    "exec": ("streams", "Run a command in a container."),
+    "port-forward": ("streams", "Reach a port of a pod from here."),
     "explain": ("explain", "Say why things are as they are."),
     "gc": ("images", "Collect images."),
     "get": ("get", "List objects."),
@@ -73,7 +77,9 @@ class LazyCommands(click.Group):
         if place is None:
             return None
         module = importlib.import_module(f"agent.cli.commands.{place[0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        # `exec` is a word of Python's.
+        command: click.Command = getattr(module, name, None) or getattr(module, f"{name}_")
         return command
 
     def resolve_command(

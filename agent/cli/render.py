@@ -32,6 +32,9 @@ STATE_STYLES = {
 
 def print_listing(listing: Listing[Item], output: str, session: Session) -> None:
     """A list in the format asked for."""
+    if output in ("json", "yaml") and listing.whole is not None:
+        print_message(listing.whole, output)
+        return
     if output in ("json", "yaml"):
         print_data({"kind": listing.kind, "items": [_plain(item) for item in listing.items]}, output)
         return

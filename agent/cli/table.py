@@ -37,6 +37,8 @@ class Listing(Generic[Item]):
     name: Callable[[Item], str]
     empty: str = ""
     notes: Sequence[str] = field(default=())
+    whole: Message | None = None
+    """What programs get in place of the items, where those are a part of it."""
 
 
 @dataclass(frozen=True, slots=True)

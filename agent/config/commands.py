@@ -25,7 +25,10 @@ def configuration_flags(command: Callable[..., None]) -> Callable[..., None]:
     """The flags that decide about configuration; shared by all commands that read it."""
     options = (
         click.option(
-            "--config", "file", type=click.Path(path_type=Path), help="Configuration file [/etc/kepd/config.yaml]."
+            "--config",
+            "file",
+            type=click.Path(path_type=Path, readable=False),
+            help="Configuration file [/etc/kepd/config.yaml].",
         ),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one key; may be repeated."),
         click.option("--planes", metavar="A,B", help="Run these planes and no others."),

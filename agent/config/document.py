@@ -176,17 +176,28 @@ class ImageProgress:
     events: Annotated[bool, Key(BOOL, "Tell progress as events of the pod.")] = True
 
 
-PREFETCH_LINE = record_with({"pin": False, "handler": ""}, image=TEXT, pin=BOOL, handler=TEXT)
+PREFETCH_LINE = record_with(
+    {"pin": False, "handler": "", "unpack": True}, image=TEXT, pin=BOOL, handler=TEXT, unpack=BOOL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePrefetch:
     """Images fetched before they are needed."""
 
-    pods: Annotated[bool, Key(BOOL, "Fetch for pods bound to this node that an untouched kubelet will start.")] = False
+    pods: Annotated[
+        bool | Literal["auto"],
+        Key(
+            either("auto", BOOL),
+            "Fetch for pods bound to this node that a kubelet will start; `auto`: beside one, without the proxy.",
+        ),
+    ] = "auto"
     list: Annotated[
-        tuple[Pairs, ...], Key(list_of(PREFETCH_LINE, "image, pin, handler"), "Images to have on the node.")
+        tuple[Pairs, ...], Key(list_of(PREFETCH_LINE, "image, pin, handler, unpack"), "Images to have on the node.")
     ] = ()
+    rollouts: Annotated[
+        bool, Key(BOOL, "Fetch the new images of Deployments and DaemonSets of which this node runs a pod.")
+    ] = False
     private: Annotated[bool, Key(BOOL, "Fetch with the pull secrets of pods too; every pod can use it then.")] = False
     always: Annotated[bool, Key(BOOL, "Fetch images with pull policy Always too.")] = False
     hold: Annotated[float, Key(DURATION, "How long what was fetched for a pod is pinned.")] = 3600.0

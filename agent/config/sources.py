@@ -58,7 +58,8 @@ class Loaded:
     findings: tuple[Finding, ...]
 
 
-FurtherCheck = Callable[[Configuration], Sequence[Finding]]
+FurtherCheck = Callable[[Configuration, frozenset[str]], Sequence[Finding]]
+"""Gets the keys that somebody gave too: some values are wrong beside others only where they are meant."""
 
 
 def load(sources: Sources, facts: HostFacts, further: Sequence[FurtherCheck] = ()) -> Checked:
@@ -92,7 +93,8 @@ def check(
     if checked.configuration is None:
         return checked
     configuration = fill_defaults(checked.configuration, facts)
-    found = [_placed(finding, checked.origins) for ask in further for finding in ask(configuration)]
+    given = frozenset(path for path, origin in checked.origins.items() if origin != DEFAULT_ORIGIN)
+    found = [_placed(finding, checked.origins) for ask in further for finding in ask(configuration, given)]
     return Checked(None if found else configuration, tuple(found), checked.origins)
 
 

@@ -16,6 +16,7 @@ import click
 
 from agent import __version__
 from agent.config.commands import config_commands, configuration_flags
+from agent.daemon.upkeep import upkeep_commands
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
@@ -152,3 +153,5 @@ class EndSignals:
 
 
 main.add_command(config_commands)
+for upkeep in upkeep_commands:
+    main.add_command(upkeep)

@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that a large piece of work leaves behind, back to the system.
+"""The collector during a large piece of work, and the memory that such work leaves behind.
 
-Owns: the one call that does it. What is alive after the first sync stays for long, so the collector need not look at
-it again and again (STY-36).
-Never: runs on its own; whoever finished something large calls it once.
+Owns: when the collector rests, and giving back to the system. What is alive after the first sync stays for long, so
+the collector need not look at it again and again (STY-36).
+Never: runs on its own; whoever begins or finished something large calls it once.
 """
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["settle_memory"]
+__all__ = ["resting_collector", "settle_memory"]
+
+
+@contextmanager
+def resting_collector() -> Iterator[None]:
+    """No collections: what is made now stays, and each one would walk all of it to find nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def settle_memory() -> None:

@@ -1,23 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the planes say about configuration: values that fail only together, patterns, expressions."""
 
+import os
+
 from agent.config.document import Configuration
 from agent.config.sources import FurtherCheck
+from agent.daemon.in_pod_check import in_pod_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
+from agent.proxy.settings_check import proxy_faults
 from agent.services.settings_check import services_faults
 
 __all__ = ["PLANE_CHECKS"]
 
 
-def check_images(configuration: Configuration) -> list[Finding]:
+def check_images(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
     """The images plane's."""
-    return list(image_faults(configuration.images))
+    return list(image_faults(configuration.images, given))
 
 
-def check_services(configuration: Configuration) -> list[Finding]:
+def check_services(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
     """The services plane's."""
     return list(services_faults(configuration.services))
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_services)
+def check_proxy(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
+    """The proxy plane's."""
+    return list(proxy_faults(configuration))
+
+
+def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
+    """What cannot work where this process runs."""
+    return list(in_pod_faults(configuration, os.environ))
+
+
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_proxy, check_services, check_place)

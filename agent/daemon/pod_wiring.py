@@ -36,6 +36,7 @@ from agent.pods.logs import LogDirectories
 from agent.pods.metrics import PodMetrics
 from agent.pods.restart import Curve
 from agent.pods.runner import PodRunner
+from agent.pods.stream_desk import StreamDesk
 from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
 
 __all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
@@ -82,6 +83,7 @@ class PodPlane:
 
     runner: PodRunner
     desk: PodDesk
+    streams: StreamDesk
     metrics: PodMetrics
     records: StateFiles
     endpoint: str
@@ -144,8 +146,8 @@ def wire_pods(outside: Outside) -> PodPlane:
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
     runner = PodRunner(around, manifests, outside.events)
-    desk = PodDesk(runner, around, Path(configuration.manifests.directory), cri)
-    return PodPlane(runner, desk, metrics, records, configuration.runtime.endpoint)
+    desk = PodDesk(runner, around, Path(configuration.manifests.directory))
+    return PodPlane(runner, desk, StreamDesk(desk, cri), metrics, records, configuration.runtime.endpoint)
 
 
 def pod_directory(configuration: Configuration) -> str:

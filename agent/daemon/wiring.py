@@ -8,7 +8,7 @@ Never: decides anything at run time.
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2
 
 from agent import __version__
 from agent.api.access import AccessRule, find_gid
+from agent.api.cri_proxy_service import CriProxyService
 from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
 from agent.api.image_service import ImageService
@@ -45,8 +46,9 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
+from agent.model.advice import Advice
 from agent.model.component import Board, Report, State
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
     from agent.daemon.service_files import PodsHere
@@ -130,6 +132,7 @@ class _Parts:
         self.puller: Puller | None = None
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
+        self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []
 
@@ -197,13 +200,16 @@ class _PlaneServices:
     pods: PodService
     images: ImageService
     proxy: ServiceProxyService
+    cri: CriProxyService
 
 
 def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
     """The planes this build has; the others get a line that says so."""
     enabled = enabled_planes(parts.configuration)
     units: list[Unit] = []
-    services = _PlaneServices(PodService(None), ImageService(None, None), ServiceProxyService(None))
+    services = _PlaneServices(
+        PodService(None), ImageService(None, None), ServiceProxyService(None), CriProxyService(None)
+    )
     for plane in PLANES:
         if plane not in enabled:
             parts.board.add(plane, State.OFF, "switched off", is_plane=True)
@@ -212,6 +218,9 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
             units.append(unit)
         elif plane == "pods":
             services.pods, unit = _pods(parts)
+            units.append(unit)
+        elif plane == "proxy":
+            services.cri, unit = _proxy(parts)
             units.append(unit)
         elif plane == "services":
             services.proxy, more = _services(parts)
@@ -231,7 +240,7 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
         clock=parts.clock,
         environment=parts.environment,
         tell=parts.ring.tell,
-        kube=_kube(parts) if parts.configuration.images.prefetch.pods else None,
+        kube=lambda: _kube(parts),
     )
     plane = wire_images(parts.configuration, outside)
     parts.puller = plane.puller
@@ -298,7 +307,6 @@ def _kube(parts: _Parts) -> "KubeClient | None":
 
 
 def _new_kube(parts: _Parts) -> "KubeClient | None":
-    from agent.drivers.kube.client import KubeClient
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.sources import find_access
 
@@ -310,6 +318,9 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
         return None
     if access is None:
         return None
+    # Only who has a cluster pays for what speaks HTTP.
+    from agent.drivers.kube.client import KubeClient
+
     return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 
@@ -329,7 +340,28 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
     parts.here = LocalPods(plane.runner, parts.board)
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
-    return PodService(plane.desk, plane.desk), parts.unit("pods", plane.run, is_plane=True)
+    return PodService(plane.desk, plane.desk, plane.streams), parts.unit("pods", plane.run, is_plane=True)
+
+
+def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:
+    from agent.daemon.proxy_wiring import Outside, wire_proxy
+
+    plane = wire_proxy(
+        Outside(
+            cri=parts.cri,
+            puller=parts.puller,
+            events=parts.events,
+            clock=parts.clock,
+            tell=parts.ring.tell,
+            configuration=lambda: parts.running.configuration,
+            environment=parts.environment,
+        )
+    )
+    parts.metrics.sources.append(plane.families)
+    parts.closers.append(plane.close)
+    parts.advisers.append(plane.view.advice)
+    unit = parts.unit("proxy", plane.run, is_plane=True)
+    return CriProxyService(plane.view), Unit(unit.name, unit.run, unit.report, stop_s=plane.stop_s)
 
 
 def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:
@@ -353,10 +385,13 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
     parts.resources.callback(listener.close)
     facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
     services = {
-        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(facts, parts.running, parts.ring),
+        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(
+            facts, parts.running, parts.ring, parts.advisers
+        ),
         pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
         image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
         service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: planes.proxy,
+        cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"]: planes.cri,
         topology_pb2.DESCRIPTOR.services_by_name["TopologyService"]: TopologyService(
             TopologyOfManifests(lambda: parts.running.configuration)
         ),

@@ -34,7 +34,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
     assert target.read_text() == "precious"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file of somebody else")
+@pytest.mark.node
 def test_a_file_that_somebody_else_put_there_holds_nothing(tmp_path: Path) -> None:
     with held_plane_lock("pods", "x", tmp_path):
         (lock,) = tmp_path.iterdir()

@@ -217,9 +217,8 @@ def test_a_socket_from_the_service_manager_is_taken_over(short_path: Path, free_
     listener.close()
 
 
+@pytest.mark.node
 def test_two_daemons_do_not_run_one_plane_for_one_runtime(short_path: Path, free_port: int) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: /run/lock")
     with Kepd(short_path, free_port) as first:
         first.start("--planes", "pods")
         first.wait(lambda: first.get("/livez")[0] == 200, "an answer")

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from agent.daemon.service_source import KubeServices
+from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.service import ServiceKey
 from agent.services.intake import Intake
 from agent.services.node_state import NodeSettings
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
-from tests.drivers.kube.following import client_of, service
+from tests.drivers.kube.following import QuickClock, client_of, service
 
 WITHIN_S = 10.0
+TEN_MINUTES_S = 600.0
+FOLLOWED = 4
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +75,11 @@ class Following:
 
 
 @asynccontextmanager
-async def following(server: ApiServer, proxy_name: str = "") -> AsyncIterator[Following]:
+async def following(
+    server: ApiServer, proxy_name: str = "", clock: QuickClock | None = None
+) -> AsyncIterator[Following]:
     made = Following()
-    async with client_of(server) as client:
+    async with client_of(server, clock=clock or QuickClock()) as client:
         running = asyncio.create_task(KubeServices(lambda: client, made.intake, "node-a", proxy_name).run())
         try:
             yield made
@@ -135,21 +140,26 @@ async def test_changes_follow(server: ApiServer) -> None:
 
 
 async def test_an_outage_loses_nothing_and_what_happened_meanwhile_is_made_up_for(server: ApiServer) -> None:
-    """Rules of a node stay while its API server is away, however long."""
+    """Rules of a node stay while its API server is away: ten minutes of waiting between refused connections."""
     fill(server)
-    async with following(server) as found:
+    clock = QuickClock()
+    async with following(server, clock=clock) as found:
         await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
         await server.refuse()
-        await asyncio.sleep(0.05)
+        began_s, asked = clock.moved_s, len(clock.slept)
+        # Several lists are followed side by side, and each one moves the clock by its own waits.
+        await found.until(lambda: clock.moved_s - began_s > FOLLOWED * TEN_MINUTES_S)
+        waits = clock.slept[asked:]
         assert found.addresses("web") == ["10.1.0.1", "10.1.0.2"]
+        assert max(waits) <= LONGEST_WAIT_S
+        assert len(waits) < FOLLOWED * TEN_MINUTES_S / LONGEST_WAIT_S * 4
         server.objects.put("services", service("new", clusterIP="10.0.0.77"))
         server.objects.delete("endpointslices", "default", "web-1")
         server.objects.put("endpointslices", slice_of("new", "10.1.0.5"))
         await server.accept()
         await found.until(lambda: found.addresses("new") == ["10.1.0.5"])
         await found.until(lambda: found.addresses("web") == [])
-
-    assert found.services() == {"web", "new"}
+        await found.until(lambda: found.services() == {"web", "new"})
 
 
 async def test_an_object_that_cannot_be_read_harms_no_other(server: ApiServer) -> None:

@@ -64,7 +64,7 @@ EMPTY_TABLES = "".join(f"*{table}\nCOMMIT\n" for table in TABLES)
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
     if request.param == "iptables-legacy" and not all(Path(path).exists() for path in IN_USE.values()):
-        pytest.skip("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+        pytest.fail("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
     return request.param  # type: ignore[no-any-return]
 
 

@@ -6,12 +6,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from agent.drivers.netlink.connection import open_socket
+from tests.contract.test_nft_rights import owned_table
 from tests.daemon.process import Kepd
 from tests.lab.network import POD_RANGES, PORT, Network
 
@@ -285,16 +288,66 @@ def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Pa
 
 
 def test_without_its_program_it_says_what_is_missing(network: Network, short_path: Path, backend: str) -> None:
-    """The daemon runs on, and what it lacks stands in the list of planes."""
+    """The daemon runs on, what it lacks stands in the list of planes, and once it is installed all goes its way."""
     made = Node(network, short_path, backend=backend)
-    made.kepd.environment["PATH"] = str(short_path)
+    programs = short_path / "programs"
+    programs.mkdir()
+    made.kepd.environment["PATH"] = str(programs)
     made.kepd.prefix = ("/usr/bin/nsenter", *made.kepd.prefix[1:])
     with made.kepd:
         made.put("pod1")
         made.kepd.start("--planes", "services")
         line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
+        for program in ("nft", *sorted(path.name for path in Path("/usr/sbin").glob("*tables*"))):
+            (programs / program).symlink_to(f"/usr/sbin/{program}")
+        made.wait_used("pod1")
+        made.kepd.wait(lambda: told(made, "ready"), "all well", 20.0)
 
     assert f"there is no program '{'nft' if backend == 'nftables' else 'iptables'}" in line
+
+
+@pytest.mark.parametrize("obstacle", ["an old nft", "no right", "another owner"])
+def test_what_keeps_it_from_programming_is_said_in_one_line(network: Network, short_path: Path, obstacle: str) -> None:
+    """NF-1, DS-14: in the log, among the planes and in /readyz; it begins by itself once that can be."""
+    network.node.namespace.run("nft", "flush", "ruleset")
+    made = Node(network, short_path)
+    programs = short_path / "programs"
+    programs.mkdir()
+    made.kepd.environment["PATH"] = f"{programs}:{made.kepd.environment['PATH']}"
+    expected = {
+        "an old nft": "0.9.8",
+        "no right": "right is CAP_NET_ADMIN",
+        "another owner": "belongs to the process with netlink port",
+    }[obstacle]
+    with ExitStack() as obstacles, made.kepd:
+        if obstacle == "an old nft":
+            (programs / "nft").write_text("#!/bin/sh\necho 'nftables v0.9.8 (E.D.S.)'\n")
+            (programs / "nft").chmod(0o755)
+            obstacles.callback((programs / "nft").unlink)
+        elif obstacle == "no right":
+            made.kepd.prefix = (
+                *made.kepd.prefix,
+                "setpriv",
+                "--bounding-set",
+                "-net_admin",
+                "--inh-caps",
+                "-net_admin",
+            )
+        else:
+            obstacles.enter_context(closing(owned_table(network.node.namespace.call(open_socket))))
+        made.put("pod1")
+        made.kepd.start("--planes", "services")
+        line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
+        page = network.node.namespace.run("python3", "-c", READY, str(made.kepd.port))
+        logged = [one for one in made.kepd.log.read_text().splitlines() if "service_sync_failed" in one]
+        obstacles.close()
+        if obstacle != "no right":
+            made.wait_used("pod1")
+
+    assert expected in line
+    assert expected in page
+    assert [expected in one for one in logged] == [True] * len(logged)
+    assert len(logged) <= len(("IPv4", "IPv6"))
 
 
 def told(made: Node, state: str) -> str:

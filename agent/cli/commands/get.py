@@ -19,6 +19,7 @@ from agent.cli.listings import (
     list_pods,
 )
 from agent.cli.options import output_option
+from agent.cli.proxy_listings import list_proxy
 from agent.cli.render import print_listing
 from agent.cli.service_listings import (
     SERVICE_COLUMNS,
@@ -46,6 +47,7 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
     "services": list_services,
     "endpoints": list_endpoints,
     "rules": list_rules,
+    "proxy": list_proxy,
     "events": list_events,
 }
 

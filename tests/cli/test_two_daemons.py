@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node with two processes: kepctl finds the one that runs what is asked for."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.cli.client import connected
+from agent.cli.commands.doctor import diagnosed
+from agent.cli.image_listings import list_pulls
+from agent.cli.proxy_listings import list_proxy
+from agent.cli.session import CommandFailed, Session
+from tests.daemon.process import Kepd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(Session):
+    paths: tuple[str, ...] = ()
+
+    def sockets(self) -> list[str]:
+        return list(self.paths)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folders = [tmp_path_factory.mktemp("k") for _ in range(2)]
+    for folder in folders:
+        assert isinstance(folder, Path)
+    ports = []
+    for _ in folders:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+    with Kepd(folders[0], ports[0]) as plain, Kepd(folders[1], ports[1]) as cri:
+        for daemon, planes in ((plain, ""), (cri, "proxy")):
+            daemon.start("--planes", planes)
+        for daemon in (plain, cri):
+            daemon.wait(lambda one=daemon: one.get("/livez")[0] == 200 and one.socket.exists(), "an answer")
+        yield Node(paths=(str(plain.socket), str(cri.socket)))
+
+
+def test_the_proxy_is_found_where_it_runs(node: Node) -> None:
+    """names.md 8: without an endpoint, whoever has the plane answers."""
+    with connected(node) as daemon:
+        listing = list_proxy(daemon)
+
+    assert any("kubelet.sock" in note for note in listing.notes)
+
+
+def test_a_plane_that_runs_nowhere_is_told_by_the_last_one_asked(node: Node) -> None:
+    with connected(node) as daemon, pytest.raises(CommandFailed, match="images plane does not run here"):
+        list_pulls(daemon)
+
+
+def test_all_of_them_are_asked_what_is_wrong(node: Node) -> None:
+    with connected(node) as daemon:
+        subjects = [one.subject for one in diagnosed(daemon)]
+
+    assert subjects.count("kepd runtime") == 2
+    assert "kubelet" in subjects
+
+
+def test_a_socket_that_is_named_is_the_only_one_asked(node: Node) -> None:
+    with connected(Session(endpoint=node.paths[0])) as daemon, pytest.raises(CommandFailed, match="proxy plane"):
+        list_proxy(daemon)
