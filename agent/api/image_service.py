@@ -2,7 +2,7 @@
 """ImageService: pulls under one limit, images, collection. Converts and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from google.rpc import code_pb2
 
@@ -20,7 +20,7 @@ from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
 from agent.api.service import Call
 from agent.api.watching import followed, watched
-from agent.model.image_pull import PullOutcome, PullPolicy, PullRequest
+from agent.model.image_pull import PrefetchWish, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
 from agent.wire.kepd.v1 import image_pb2, list_pb2
 
@@ -72,34 +72,16 @@ class ImageService:
             for wish in wishes:
                 view.order(wish)
             return
-        names = {wish.image for wish in wishes}
         told: asyncio.Queue[image_pb2.PullImageResponse | None] = asyncio.Queue()
-
-        async def watch() -> None:
-            async for change in followed(view.pulls):
-                if change.item is not None and change.item.image in names:
-                    told.put_nowait(image_pb2.PullImageResponse(pull=pull_message(change.item)))
-
-        async def wish_for(wish: PullRequest) -> PullOutcome:
-            outcome = await view.request(wish)
-            told.put_nowait(image_pb2.PullImageResponse(outcome=outcome_message(outcome)))
-            return outcome
-
-        async with asyncio.TaskGroup() as group:
-            watcher = group.create_task(watch(), name="pull-watch")
-            for wish in wishes:
-                group.create_task(wish_for(wish), name=f"pull-wish:{wish.image}")
-            left = len(wishes)
-            while left:
-                answer = await told.get()
-                if answer is not None:
-                    left -= answer.HasField("outcome")
-                    yield answer
-            watcher.cancel()
-            # The last word on each: the feed may have told it after the outcome.
-            for pull in view.pulls.items.values():
-                if pull.image in names:
-                    yield image_pb2.PullImageResponse(pull=pull_message(pull))
+        # A task of its own: a TaskGroup around a yield breaks when the generator is closed at that yield.
+        waiting = asyncio.create_task(_wait_for(view, wishes, told.put_nowait), name="pull-wishes")
+        waiting.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            while (answer := await told.get()) is not None:
+                yield answer
+            waiting.result()
+        finally:
+            waiting.cancel()
 
     async def cancel_pull(self, request: image_pb2.CancelPullRequest, _call: Call) -> image_pb2.CancelPullResponse:
         """Cancel a pull or a wish."""
@@ -123,7 +105,9 @@ class ImageService:
 
     async def prefetch(self, request: image_pb2.PrefetchRequest, _call: Call) -> image_pb2.PrefetchResponse:
         """Ask for images ahead of need."""
-        queued, present = await self._images().prefetch([(one.image, one.pin) for one in request.images])
+        queued, present = await self._images().prefetch(
+            [PrefetchWish(one.image, is_pinned=one.pin, is_content_only=one.content_only) for one in request.images]
+        )
         return image_pb2.PrefetchResponse(queued=queued, present=present)
 
     async def collect_garbage(
@@ -156,6 +140,30 @@ class ImageService:
         if self._image_view is None:
             raise _disabled()
         return self._image_view
+
+
+async def _wait_for(
+    view: PullView, wishes: list[PullRequest], tell: Callable[[image_pb2.PullImageResponse], None]
+) -> None:
+    """Have the images, and tell each change and outcome. Cancelled, it gives the wishes up."""
+    names = {wish.image for wish in wishes}
+
+    async def watch() -> None:
+        async for change in followed(view.pulls):
+            if change.item is not None and change.item.image in names:
+                tell(image_pb2.PullImageResponse(pull=pull_message(change.item)))
+
+    async def wait(wish: PullRequest) -> None:
+        tell(image_pb2.PullImageResponse(outcome=outcome_message(await view.request(wish))))
+
+    async with asyncio.TaskGroup() as group:
+        watcher = group.create_task(watch(), name="pull-watch")
+        await asyncio.gather(*(wait(wish) for wish in wishes))
+        watcher.cancel()
+    # The last word on each: the feed may have told it after the outcome.
+    for pull in view.pulls.items.values():
+        if pull.image in names:
+            tell(image_pb2.PullImageResponse(pull=pull_message(pull)))
 
 
 def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:

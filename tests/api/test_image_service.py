@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PullImage as its generator: what becomes of wishes when the caller stays, and when it leaves between two answers."""
+
+import ast
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import agent
+from agent.api.image_service import ImageService
+from agent.model.feed import Feed
+from agent.model.image_pull import PullClass, PullOutcome, PullRequest, PullResult
+from agent.model.image_state import PullStage, PullState
+from agent.wire.kepd.v1 import image_pb2
+
+IMAGE = "registry.example/a:1"
+GROUPS = ("TaskGroup", "timeout", "timeout_at")
+
+
+class Pulls:
+    """A view whose wishes come true when the test says so."""
+
+    def __init__(self) -> None:
+        self.pulls: Feed[PullState] = Feed()
+        self.come = asyncio.Event()
+        self.given_up = asyncio.Event()
+
+    async def request(self, request: PullRequest) -> PullOutcome:
+        state = PullState(
+            id="1",
+            image=request.image,
+            reference=request.image,
+            registry="registry.example",
+            handler="",
+            pull_class=PullClass.POD,
+            stage=PullStage.DOWNLOADING,
+        )
+        self.pulls.put("1", state)
+        try:
+            await self.come.wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+        return PullOutcome(result=PullResult.PULLED, image=request.image, image_id="sha256:1")
+
+
+@pytest.fixture
+async def troubles():
+    """What the loop had to complain of."""
+    found = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    return found
+
+
+def answers(pulls):
+    return ImageService(pulls, None).pull_image(image_pb2.PullImageRequest(images=[IMAGE]), None)
+
+
+async def test_changes_then_the_outcome_then_the_last_state(troubles):
+    pulls = Pulls()
+    pulls.come.set()
+
+    kinds = ["outcome" if one.HasField("outcome") else "pull" async for one in answers(pulls)]
+
+    assert kinds.count("outcome") == 1
+    assert kinds[-1] == "pull"
+    assert troubles == []
+
+
+async def test_a_caller_that_leaves_between_two_answers_gives_its_wish_up_without_a_complaint(troubles):
+    pulls = Pulls()
+    stream = answers(pulls)
+
+    await anext(stream)
+    await stream.aclose()
+
+    await asyncio.wait_for(pulls.given_up.wait(), 1)
+    assert troubles == []
+
+
+async def test_a_generator_that_nobody_keeps_is_put_away_alike(troubles):
+    pulls = Pulls()
+    stream = answers(pulls)
+
+    await anext(stream)
+    del stream
+
+    await asyncio.wait_for(pulls.given_up.wait(), 1)
+    await asyncio.sleep(0)
+    assert troubles == []
+
+
+def test_no_generator_yields_inside_a_group_or_a_time_limit():
+    """Closed there, a group turns the end of the generator into an error that no one gets to see but in the log."""
+    found = []
+    for path in Path(agent.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.AsyncFunctionDef) or "contextmanager" in str(
+                [ast.unparse(one) for one in function.decorator_list]
+            ):
+                continue
+            for block in ast.walk(function):
+                if isinstance(block, ast.AsyncWith) and any(isinstance(step, ast.Yield) for step in ast.walk(block)):
+                    named = [ast.unparse(item.context_expr) for item in block.items]
+                    found += [f"{path}:{block.lineno}" for name in named if name.split("(")[0].endswith(GROUPS)]
+
+    assert found == []
