@@ -10,50 +10,22 @@ import asyncio
 import gc
 import os
 import resource
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from agent.api.http import Headers, Page, Query
 from agent.model.component import Component
+from agent.model.histogram import Histogram
 
-__all__ = ["Histogram", "Metrics"]
+__all__ = ["Metrics"]
 
 CALL_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-class Histogram:
-    """Counts per bucket and label values."""
-
-    def __init__(self, buckets: Sequence[float]) -> None:
-        self.buckets = tuple(buckets)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
-
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
-        """One observation."""
-        counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
-        counts[bisect_left(self.buckets, value)] += 1
-        self._sums[labels] = self._sums.get(labels, 0.0) + value
-
-    def family(self, name: str, help_text: str, labels: Sequence[str]) -> Metric:
-        """For a scrape."""
-        family = HistogramMetricFamily(name, help_text, labels=labels)
-        bounds = [*(str(bound) for bound in self.buckets), "+Inf"]
-        for values, counts in self._counts.items():
-            total = 0
-            rows = []
-            for bound, count in zip(bounds, counts, strict=True):
-                total += count
-                rows.append((bound, total))
-            family.add_metric(list(values), rows, sum_value=self._sums[values])
-        return family
 
 
 class Metrics:

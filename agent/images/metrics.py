@@ -6,13 +6,13 @@ Never: has a label per image, pod or namespace. Gauges are read from the parts a
 Source of behaviour: IMG-M01 to M06; buckets and size classes are the kubelet's.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from agent.model.histogram import Histogram
 from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState
 from agent.model.image_store import Filesystem
@@ -40,33 +40,6 @@ def size_class(size_bytes: int) -> str:
     return next((name for bound, name in SIZE_CLASSES if size_bytes <= bound), "GT100GB")
 
 
-class _Histogram:
-    """Counts per bucket and label values."""
-
-    def __init__(self, buckets: Sequence[float]) -> None:
-        self._buckets = tuple(buckets)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._totals: dict[tuple[str, ...], float] = {}
-
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
-        """One observation."""
-        counts = self._counts.setdefault(labels, [0] * (len(self._buckets) + 1))
-        counts[bisect_left(self._buckets, value)] += 1
-        self._totals[labels] = self._totals.get(labels, 0.0) + value
-
-    def family(self, name: str, text: str, labels: Sequence[str]) -> Metric:
-        """For a scrape."""
-        family = HistogramMetricFamily(name, text, labels=labels)
-        bounds = [*(str(float(bound)) for bound in self._buckets), "+Inf"]
-        for values, counts in self._counts.items():
-            rows, total = [], 0
-            for bound, number in zip(bounds, counts, strict=True):
-                total += number
-                rows.append((bound, total))
-            family.add_metric(list(values), rows, sum_value=self._totals[values])
-        return family
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
     """What is true at the moment of a scrape."""
@@ -85,11 +58,11 @@ class ImageMetrics:
     """All numbers of the plane. Add `families` to the page's sources, with a function that gives the gauges."""
 
     def __init__(self) -> None:
-        self._pull_s = _Histogram(PULL_BUCKETS_S)
-        self._active_s = _Histogram(PULL_BUCKETS_S)
-        self._wait_s = _Histogram(SHORT_BUCKETS_S)
-        self._unpack_s = _Histogram(SHORT_BUCKETS_S)
-        self._provider_s = _Histogram(SHORT_BUCKETS_S)
+        self._pull_s = Histogram(PULL_BUCKETS_S)
+        self._active_s = Histogram(PULL_BUCKETS_S)
+        self._wait_s = Histogram(SHORT_BUCKETS_S)
+        self._unpack_s = Histogram(SHORT_BUCKETS_S)
+        self._provider_s = Histogram(SHORT_BUCKETS_S)
         self._pulls: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[str] = Counter()

@@ -7,7 +7,9 @@ Owns: the names (`kepd_pod_*`, `kepd_pods`) and the counting. Never: decides.
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from agent.model.histogram import Histogram
 
 __all__ = ["PodMetrics"]
 
@@ -17,42 +19,16 @@ HOOK_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 LAG_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 
 
-class _Histogram:
-    """Counts by label values."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: Counter[tuple[str, ...]] = Counter()
-
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
-        counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
-        place = next((place for place, bound in enumerate(self._bounds) if value <= bound), len(self._bounds))
-        counts[place] += 1
-        self._sums[labels] += value  # type: ignore[assignment]  # a counter of seconds
-
-    def family(self, name: str, text: str, labels: tuple[str, ...]) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=labels)
-        for values, counts in sorted(self._counts.items()):
-            total = 0
-            buckets = []
-            for bound, count in zip((*map(str, self._bounds), "+Inf"), counts, strict=True):
-                total += count
-                buckets.append((bound, total))
-            family.add_metric(values, buckets, self._sums[values])
-        return family
-
-
 class PodMetrics:
     """All of the plane."""
 
     def __init__(self) -> None:
         self.phases: Callable[[], Counter[str]] = Counter
         self._restarts: Counter[str] = Counter()
-        self._starts = _Histogram(START_BOUNDS)
-        self._stops = _Histogram(STOP_BOUNDS)
-        self._hooks = _Histogram(HOOK_BOUNDS)
-        self._lags = _Histogram(LAG_BOUNDS)
+        self._starts = Histogram(START_BOUNDS)
+        self._stops = Histogram(STOP_BOUNDS)
+        self._hooks = Histogram(HOOK_BOUNDS)
+        self._lags = Histogram(LAG_BOUNDS)
 
     def pod_started(self, seconds: float) -> None:
         """From first seen to all containers started."""

@@ -4,8 +4,9 @@ import asyncio
 import pytest
 
 from agent.api.http import HttpServer, Page, health_page
-from agent.api.metrics import Histogram, Metrics
+from agent.api.metrics import Metrics
 from agent.model.component import Board, Component, State
+from agent.model.histogram import Histogram
 
 
 def component(name: str, state: State, message: str = "") -> Component:

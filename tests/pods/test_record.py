@@ -99,4 +99,4 @@ def test_metrics_are_families_of_their_names() -> None:
         "kepd_pod_stop_duration_seconds", "kepd_pod_hook_duration_seconds", "kepd_pod_probe_lag_seconds",
     }  # fmt: skip
     stops = {sample.labels.get("le"): sample.value for sample in families["kepd_pod_stop_duration_seconds"].samples}
-    assert (stops["300"], stops["+Inf"], stops[None]) == (0, 1, 400.0)
+    assert (stops["300.0"], stops["+Inf"], stops[None]) == (0, 1, 400.0)
