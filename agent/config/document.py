@@ -503,6 +503,10 @@ class Services:
     counters: Counters = field(default_factory=Counters)
     reject_with: Annotated[str, restart(choice("auto", "icmp"), "Answer for Services without endpoints.")] = "auto"
     proxy_name: Annotated[str, restart(TEXT, "Only Services with this service-proxy-name label.")] = ""
+    startup_taint: Annotated[
+        bool,
+        restart(BOOL, "Take the taint `kepd.dev/not-ready` off this node once Services answer; patches the Node."),
+    ] = False
     strict_source_ranges: Annotated[
         bool, restart(BOOL, "A bad source range closes the Service instead of being left out.")
     ] = False

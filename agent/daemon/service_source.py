@@ -59,12 +59,14 @@ class KubeServices:
         proxy_name: str = "",
         *,
         is_strict: bool = False,
+        saw_node: Callable[[Node], None] = lambda _: None,
     ) -> None:
         self._find = find
         self._client: KubeClient | None = None
         self._intake = intake
         self._proxy_name = proxy_name
         self._is_strict = is_strict
+        self._saw_node = saw_node
         ours = f"{PROXY_LABEL}={proxy_name}" if proxy_name else f"!{PROXY_LABEL}"
         self._services = SERVICES.narrowed(field_selector="spec.clusterIP!=None", label_selector=ours)
         self._slices = ENDPOINT_SLICES.narrowed(label_selector=f"!{HEADLESS_LABEL}")
@@ -134,13 +136,17 @@ class KubeServices:
             match one:
                 case Replaced(items=items):
                     if items:
-                        self._intake.set_node(items[0])
+                        self._set_node(items[0])
                     elif self._intake.sight.is_known:
                         self._intake.lose_node()
                 case Changed(change=Change.DELETED):
                     self._intake.lose_node()
                 case Changed(object=node):
-                    self._intake.set_node(node)
+                    self._set_node(node)
+
+    def _set_node(self, node: Node) -> None:
+        self._intake.set_node(node)
+        self._saw_node(node)
 
     async def _follow_cidrs(self) -> None:
         known: dict[str, tuple[str, ...]] = {}

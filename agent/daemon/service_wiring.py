@@ -24,6 +24,7 @@ from agent.daemon.service_backend import make_backend
 from agent.daemon.service_files import ManifestServices, NoPods, PodsHere
 from agent.daemon.service_health import ServiceHealth
 from agent.daemon.service_source import KubeServices
+from agent.daemon.startup_taint import StartupTaint
 from agent.daemon.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
@@ -52,6 +53,7 @@ log = structlog.get_logger(plane="services")
 
 # A first sync that takes longer than this has met an obstacle.
 LONGEST_REST_S = 10.0
+Work = Callable[[], Coroutine[None, None, None]]
 KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
 
 
@@ -85,13 +87,12 @@ class ServiceUnit:
 def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
     """Make the plane."""
     current = [configuration]
-    settings = node_settings(configuration)
     waits_for = {"services", "slices"}
     if any("/" in text for text in configuration.services.node_port_addresses):
         waits_for.add("interfaces")
     if parts.kube is not None:
         waits_for.add("node")
-    intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    intake = Intake(node_settings(configuration), tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     takeover = Takeover(Path(configuration.node.state_directory))
     backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
     plane = ServicesPlane(
@@ -108,7 +109,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
     programmed = asyncio.Event()
     plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
-    source = _source(current, parts, intake)
+    source, taint = _source(current, parts, intake, plane)
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", services_scope()):
@@ -118,6 +119,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
                 lambda: _follow_interfaces(intake),
                 health.listeners.run,
                 cleaner.run,
+                *taint,
                 lambda: _undisturbed(intake.arrived, programmed),
             )
             together = _together(*work, backend.former.run, lambda: plane.run(report))
@@ -146,17 +148,21 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     )
 
 
-def _source(current: list[Configuration], parts: ServiceParts, intake: Intake) -> ManifestServices | KubeServices:
+def _source(
+    current: list[Configuration], parts: ServiceParts, intake: Intake, plane: ServicesPlane
+) -> tuple[ManifestServices | KubeServices, list[Work]]:
+    """Where Services come from, and what else is done with the Node there."""
     configuration = current[0]
+    node, services = configuration.node.name, configuration.services
     if parts.kube is None:
-        return ManifestServices(lambda: current[0], intake, parts.here)
-    return KubeServices(
-        parts.kube,
-        intake,
-        configuration.node.name,
-        configuration.services.proxy_name,
-        is_strict=configuration.services.strict_source_ranges,
-    )
+        return ManifestServices(lambda: current[0], intake, parts.here), []
+    is_strict = services.strict_source_ranges
+    if not services.startup_taint:
+        return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), []
+    taint = StartupTaint(parts.kube, node, parts.clock, lambda: plane.is_answering)
+    plane.followers.append(taint.follow)
+    source = KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict, saw_node=taint.saw)
+    return source, [taint.run]
 
 
 def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:

@@ -202,6 +202,11 @@ class ServicesPlane:
         return f"{count} Services" + (f", {problems} with findings" if problems else "")
 
     @property
+    def is_answering(self) -> bool:
+        """Whether every family was written and the kernel takes what comes."""
+        return not self._failures.texts and all(one.is_synced for one in self.families.values())
+
+    @property
     def now_s(self) -> float:
         """Wall time."""
         return self._clock.wall_s()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fields that our manifests use, as an API server with strict validation knows them: another field is an error.
 
-Owns: names and types of fields for the five kinds of `deploy/`. Never: what their values should be; tests say that.
+Owns: names and types of fields for the kinds of `deploy/`. Never: what their values should be; tests say that.
 """
 
 from typing import Any, Literal
@@ -203,12 +203,57 @@ class DaemonSet(Typed):
     spec: DaemonSetSpec
 
 
+class ResourceRule(Shape):
+    api_groups: list[str]
+    api_versions: list[str]
+    operations: list[Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]]
+    resources: list[str]
+
+
+class MatchConstraints(Shape):
+    resource_rules: list[ResourceRule]
+
+
+class NamedExpression(Shape):
+    name: str
+    expression: str
+
+
+class Validation(Shape):
+    expression: str
+    message: str
+
+
+class AdmissionSpec(Shape):
+    failure_policy: Literal["Fail", "Ignore"]
+    match_constraints: MatchConstraints
+    match_conditions: list[NamedExpression]
+    variables: list[NamedExpression]
+    validations: list[Validation]
+
+
+class ValidatingAdmissionPolicy(Typed):
+    spec: AdmissionSpec
+
+
+class AdmissionBindingSpec(Shape):
+    policy_name: str
+    validation_actions: list[Literal["Deny", "Warn", "Audit"]]
+
+
+class ValidatingAdmissionPolicyBinding(Typed):
+    spec: AdmissionBindingSpec
+
+
+ADMISSION = "admissionregistration.k8s.io/v1"
 KINDS: dict[tuple[str, str], type[Typed]] = {
     ("v1", "ConfigMap"): ConfigMap,
     ("v1", "ServiceAccount"): ServiceAccount,
     ("rbac.authorization.k8s.io/v1", "ClusterRole"): ClusterRole,
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ClusterRoleBinding,
     ("apps/v1", "DaemonSet"): DaemonSet,
+    (ADMISSION, "ValidatingAdmissionPolicy"): ValidatingAdmissionPolicy,
+    (ADMISSION, "ValidatingAdmissionPolicyBinding"): ValidatingAdmissionPolicyBinding,
 }
 
 

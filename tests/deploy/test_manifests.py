@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from agent import __version__
+from agent.model.startup_taint import STARTUP_TAINT
 from tests.daemon.process import PROGRAMS, ROOT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object
@@ -18,6 +19,7 @@ from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, ch
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ["base", *sorted(f"overlays/{path.name}" for path in (DEPLOY / "overlays").iterdir())]
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+KINDS = {"ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
 SERVERS = '["https://10.0.0.10:6443", "https://10.0.0.11:6443"]'
 
 
@@ -42,9 +44,8 @@ def test_every_field_is_one_that_an_api_server_knows(overlay: str) -> None:
     for one in objects.values():
         checked_object(one)
 
-    assert {"ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"} == {
-        kind for kind, _ in objects
-    }
+    policy = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} if overlay == "overlays/taint" else set()
+    assert {kind for kind, _ in objects} == KINDS | policy
 
 
 @pytest.mark.skipif(
@@ -159,3 +160,18 @@ def test_probes_ask_the_daemon_itself_on_loopback(overlay: str) -> None:
     assert probe_figures(container.startup_probe) == ("/readyz", 3, 60)
     assert probe_figures(container.liveness_probe) == ("/livez", 10, 3)
     assert probe_figures(container.readiness_probe)[0] == "/readyz"
+
+
+def test_who_may_patch_nodes_is_held_to_its_own() -> None:
+    """DS-03: the role cannot say so. What the expressions mean was tried with an interpreter of CEL, not here."""
+    objects = render(DEPLOY / "overlays/taint")
+    policy = objects["ValidatingAdmissionPolicy", "kepd-own-node"]["spec"]
+    binding = objects["ValidatingAdmissionPolicyBinding", "kepd-own-node"]["spec"]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    (account,) = objects["ClusterRoleBinding", "kepd-taint"]["subjects"]
+    (condition,) = policy["matchConditions"]
+
+    assert (binding["policyName"], binding["validationActions"]) == ("kepd-own-node", ["Deny"])
+    assert (policy["failurePolicy"], rule["resources"], rule["operations"]) == ("Fail", ["nodes"], ["UPDATE"])
+    assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in condition["expression"]
+    assert f"'{STARTUP_TAINT}'" in policy["validations"][1]["expression"]

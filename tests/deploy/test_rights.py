@@ -19,6 +19,7 @@ ROLES = {
     "service_source.py": "kepd-services",
     "pod_source.py": "kepd-images",
     "rollout_source.py": "kepd-rollouts",
+    "startup_taint.py": "kepd-taint",
 }
 BOUND = {
     "base": {"kepd-services"},
@@ -27,6 +28,7 @@ BOUND = {
     "overlays/images": {"kepd-services", "kepd-images"},
     "overlays/kind": {"kepd-services", "kepd-images"},
     "overlays/rollouts": {"kepd-services", "kepd-images", "kepd-rollouts"},
+    "overlays/taint": {"kepd-services", "kepd-taint"},
 }
 SHARED = {"kepd-rollouts": {"kepd-images"}}
 """A role that is bound only beside others leaves to them what they grant."""
@@ -61,7 +63,8 @@ def asked_for(role: str) -> set[Right]:
 
 
 def granted(role: str) -> set[Right]:
-    rules = render(ROOT / "deploy/overlays/rollouts")["ClusterRole", role]["rules"]
+    rendered = [render(ROOT / "deploy" / overlay) for overlay, roles in BOUND.items() if role in roles]
+    rules = rendered[0]["ClusterRole", role]["rules"]
     return {
         (group, plural, verb)
         for rule in rules
