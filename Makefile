@@ -28,7 +28,7 @@ bench:
 	$(BIN)/python -m bench
 
 docs:
-	$(BIN)/python scripts/docs.py
+	$(BIN)/python -m scripts.docs
 
 locks:
 	$(BIN)/python -m pip install -q uv

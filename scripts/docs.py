@@ -5,8 +5,10 @@
 `--check` writes nothing and fails if the page is not what the code says, or if a link leads nowhere.
 """
 
+import asyncio
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -18,7 +20,8 @@ from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
 from agent.model import exit_codes
-from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -28,6 +31,8 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
     image_pb2.DESCRIPTOR.services_by_name["ImageService"],
     pod_pb2.DESCRIPTOR.services_by_name["PodService"],
     cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"],
+    service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"],
+    topology_pb2.DESCRIPTOR.services_by_name["TopologyService"],
 )
 
 
@@ -55,6 +60,18 @@ def reference() -> str:
         "## Reasons of API errors",
         "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
         "\n".join(f"- `{reason.value}`" for reason in Reason),
+        "## Metrics",
+        (
+            "At `api.httpAddress`, page `/metrics`. Counters have `_total` behind their name there. `kubeproxy_*` only "
+            "with `telemetry.metricsCompat`, and a plane's only where the plane runs."
+        ),
+        metric_table(),
+        "## Reasons of events",
+        "In `kepctl get events`. Kubernetes' own words where it has one.",
+        table("reason", "meaning", rows=((f"`{reason}`", text) for reason, text in sorted(EVENTS.items()))),
+        "## Annotations, labels, taints",
+        "Behind `kepd.dev/`. A value that says nothing costs that annotation alone, and is told.",
+        table("name", "value", "on", "meaning", rows=((f"`{name}`", *rest) for name, *rest in ANNOTATIONS)),
         "## Exit codes",
         exit_table(),
     ]
@@ -76,6 +93,22 @@ def exit_table() -> str:
         f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])
     ]
     return "\n".join(["| code | meaning |", "|---|---|", "| 0 | ok |", *rows])
+
+
+def metric_table() -> str:
+    """Table of what is counted."""
+    return table(
+        "name", "type", "labels", "meaning",
+        rows=(
+            (f"`{one.name}`", one.type, ", ".join(getattr(one, "_labelnames", ())), one.documentation)
+            for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name))
+        ),
+    )  # fmt: skip
+
+
+def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
 
 
 def dead_links() -> list[str]:
