@@ -159,5 +159,14 @@ class Batch:
         """Elements that are written."""
         return sum(map(len, self.deletes.values())) + sum(map(len, self.adds.values()))
 
+    @property
+    def replaced(self) -> dict[str, list[bytes]]:
+        """By map, elements that get other data."""
+        found = {}
+        for name in self.deletes.keys() & self.adds.keys():
+            gone = set(self.deletes[name])
+            found[name] = [key for key, _ in self.adds[name] if key in gone]
+        return {name: keys for name, keys in found.items() if keys}
+
     def __bool__(self) -> bool:
         return bool(self.chains or self.gone_chains or self.size)

@@ -59,7 +59,7 @@ class NftRulesView:
         ]
 
     async def connections(self) -> Mapping[Claim, int]:
-        """Since the element of a frontend was written last (NF-37)."""
+        """Since the frontend came: an element that is replaced goes on where the one before it ended (NF-37)."""
         found: dict[Claim, int] = {}
         for name in ("services", "nodeports"):
             with suppress(NftFailed):

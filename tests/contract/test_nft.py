@@ -32,6 +32,8 @@ class Subject:
     family: Family
     make: Callable[[Family], Any]
     flush: Callable[[], object]
+    count: Callable[[str, bytes, int, int], object]
+    """Let an element that leads to `rj` have counted so many packets and bytes."""
     settings: TableSettings
     drivers: list[Any]
 
@@ -66,7 +68,11 @@ async def subject(request: pytest.FixtureRequest, family: Family) -> AsyncIterat
     settings = TableSettings(family=family, detection=Detection("cidrs"))
     if request.param == "fake":
         kernel = FakeKernel()
-        yield Subject(family, lambda of: FakeNft(of, kernel), kernel.flush_by_others, settings, [])
+
+        def count(name: str, key: bytes, packets: int, octets: int) -> None:
+            kernel.traffic[name, key] = packets, octets
+
+        yield Subject(family, lambda of: FakeNft(of, kernel), kernel.flush_by_others, count, settings, [])
         return
     with Namespace() as node:
         drivers: list[NftTable] = []
@@ -74,7 +80,14 @@ async def subject(request: pytest.FixtureRequest, family: Family) -> AsyncIterat
         def make(of: Family) -> NftTable:
             return NftTable(of, command=node.command("nft"), opens=lambda: node.call(open_socket))
 
-        made = Subject(family, make, lambda: node.run("nft", "flush", "ruleset"), settings, drivers)
+        def recount(name: str, key: bytes, packets: int, octets: int) -> None:
+            size = 4 if family == "IPv4" else 16
+            shown = f"{ip_address(key[:size])} . tcp . {int.from_bytes(key[size + 4 : size + 6], 'big')}"
+            where = f"element {'ip' if family == 'IPv4' else 'ip6'} kepd {name}"
+            node.run("nft", f"delete {where} {{ {shown} }}; "
+                     f"add {where} {{ {shown} counter packets {packets} bytes {octets} : goto rj }}")  # fmt: skip
+
+        made = Subject(family, make, lambda: node.run("nft", "flush", "ruleset"), recount, settings, drivers)
         yield made
         for driver in drivers:
             await driver.close()
@@ -304,6 +317,24 @@ async def test_frontends_are_counted_from_zero(subject: Subject, table: Any) -> 
     await table.apply(Batch(adds={"services": [(subject.frontend(1), "rj")]}))
 
     assert await table.counters("services") == {subject.frontend(1): (0, 0)}
+
+
+@pytest.mark.parametrize("others", [0, 100], ids=["singly", "in one dump"])
+async def test_a_frontend_goes_on_counting_when_its_verdict_is_another(
+    subject: Subject, table: Any, others: int
+) -> None:
+    """NF-37: also across a restart, since it is the kernel that keeps the sum."""
+    keys = [subject.frontend(number) for number in range(1, others + 3)]
+    await table.apply(Batch(adds={"services": [(key, "rj") for key in keys]}))
+    subject.count("services", keys[0], 7, 420)
+    await table.apply(Batch(deletes={"services": keys}, adds={"services": [(key, "") for key in keys[:-1]]}))
+    counted = await table.counters("services")
+
+    assert counted == {key: (7, 420) if key == keys[0] else (0, 0) for key in keys[:-1]}
+
+    await table.apply(Batch(deletes={"services": keys[:1]}))
+    await table.apply(Batch(adds={"services": [(keys[0], "rj")]}))
+    assert (await table.counters("services"))[keys[0]] == (0, 0)
 
 
 async def test_a_foreign_flush_is_told_and_our_own_changes_are_not(subject: Subject, table: Any) -> None:

@@ -9,16 +9,19 @@ Never: puts them into messages; transaction.py does.
 
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Data, MapKind, MapLayout
 
-__all__ = ["additions", "data_size", "deletions", "key_size"]
+__all__ = ["Counts", "additions", "data_size", "deletions", "key_size"]
+
+Counts = Mapping[bytes, tuple[int, int]]
+"""Key → packets and bytes that an element begins with."""
 
 _ADDRESS_BYTES = {"IPv4": 4, "IPv6": 16}
-_ELEMENT, _KEY, _DATA, _FLAGS, _KEY_END = 1, 1, 2, 3, 10
+_ELEMENT, _KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 1, 2, 3, 7, 10
 _VALUE, _VERDICT = 1, 2
 _INTERVAL_END = number(_FLAGS, 1)
 _GOTO, _DROP = -4 & 0xFFFFFFFF, 0
@@ -34,8 +37,10 @@ def data_size(layout: MapLayout, family: str) -> int:
     return {MapKind.ENDPOINT: _ADDRESS_BYTES[family] + 4, MapKind.NUMBER: 4}.get(layout.kind, 0)
 
 
-def additions(layout: MapLayout, family: str, pairs: Sequence[tuple[bytes, Data]]) -> list[bytes]:
-    """The elements, one piece of bytes each."""
+def additions(
+    layout: MapLayout, family: str, pairs: Sequence[tuple[bytes, Data]], counts: Counts | None = None
+) -> list[bytes]:
+    """The elements, one piece of bytes each. Verdicts may go on counting where an element before them ended."""
     size = key_size(layout, family)
     if layout.kind is MapKind.INTERVAL:
         _check_sizes(layout, [key for key, _ in pairs], 2 * size)
@@ -46,7 +51,7 @@ def additions(layout: MapLayout, family: str, pairs: Sequence[tuple[bytes, Data]
             head = _head(size, 0)
             return [head + key for key, _ in pairs]
         case MapKind.VERDICT:
-            return _verdicts(layout, size, pairs)
+            return _verdicts(layout, size, pairs, counts or {})
         case _:
             return _valued(layout, size, data_size(layout, family), pairs)
 
@@ -79,7 +84,7 @@ def _valued(layout: MapLayout, size: int, width: int, pairs: Sequence[tuple[byte
     return [head + key + middle + data for key, data in pairs]  # type: ignore[operator]
 
 
-def _verdicts(layout: MapLayout, size: int, pairs: Sequence[tuple[bytes, Data]]) -> list[bytes]:
+def _verdicts(layout: MapLayout, size: int, pairs: Sequence[tuple[bytes, Data]], counts: Counts) -> list[bytes]:
     frames: dict[Data, tuple[bytes, bytes]] = {}
     elements = []
     for key, target in pairs:
@@ -89,8 +94,20 @@ def _verdicts(layout: MapLayout, size: int, pairs: Sequence[tuple[bytes, Data]])
                 raise Refused.by_kernel(errno.EINVAL, map=layout.name, key=key)
             data = nested(_DATA, _verdict(target))
             frame = frames[target] = (_head(size, len(data)), data)
-        elements.append(frame[0] + key + frame[1])
+        if key in counts:
+            data = frame[1] + _counter(*counts[key])
+            elements.append(_head(size, len(data)) + key + data)
+        else:
+            elements.append(frame[0] + key + frame[1])
     return elements
+
+
+def _counter(packets: int, octets: int) -> bytes:
+    return nested(_EXPRESSION, text(1, "counter"), nested(2, _long(1, octets), _long(2, packets)))
+
+
+def _long(kind: int, value: int) -> bytes:
+    return attribute(kind, value.to_bytes(8, "big"))
 
 
 def _verdict(target: str) -> bytes:

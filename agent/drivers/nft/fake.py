@@ -116,6 +116,11 @@ class FakeNft:
         changed = _Change(table.copy() if table is not None else FakeTable(), self._family)
         changed.apply(batch)
         self.kernel.tables[self._family] = changed.table
+        kept = batch.replaced
+        for name, keys in batch.deletes.items():
+            for key in keys:
+                if key not in kept.get(name, ()):
+                    self.kernel.traffic.pop((name, key), None)
         self.batches.append(replace(batch))
 
     async def changes(self) -> AsyncGenerator[str, None]:

@@ -9,13 +9,14 @@ Source of behaviour: NF-2 to NF-4, NF-8, NF-21.
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from agent.drivers.netlink.attributes import Answer, attributes, text
+from agent.drivers.netlink.attributes import Answer, attributes, nested, text
 from agent.drivers.netlink.connection import Connection
 from agent.drivers.nft.dump import chain_facts, counted_elements, elements, rule_chain, table_facts
+from agent.drivers.nft.elements import Counts, deletions
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import transaction
 from agent.drivers.nft.watch import Listening
@@ -30,6 +31,7 @@ _RIVAL_CHAINS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
 _MOST_TRIES = 5
 _MOST_READINGS = 40
 _SETTLE_S = 0.02
+_MOST_SINGLY = 64
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
 _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
@@ -76,7 +78,8 @@ class KernelTable:
 
     def apply(self, batch: Batch, listening: Listening) -> None:
         """All of it or nothing."""
-        planned = transaction(batch, self._family, self._connection.take_sequence(0))
+        counts = {name: self._counts_of(name, keys) for name, keys in batch.replaced.items() if MAPS[name].has_counter}
+        planned = transaction(batch, self._family, self._connection.take_sequence(0), counts)
         self._connection.take_sequence(len(planned.parts) + 2)
         with listening.transaction(batch.size, self._generation):
             refused = self._connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
@@ -102,6 +105,20 @@ class KernelTable:
     def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
         """Packets and bytes of each element."""
         return self._whole(name, counted_elements)
+
+    def _counts_of(self, name: str, keys: Collection[bytes]) -> Counts:
+        """What these elements have counted. One that is not there has no count: the transaction will tell."""
+        try:
+            if len(keys) > _MOST_SINGLY:
+                return self.counters(name)
+            found: dict[bytes, tuple[int, int]] = {}
+            for element in deletions(MAPS[name], self._family, list(keys)):
+                whose = text(1, TABLE) + text(2, name) + nested(3, element)
+                answer = self._connection.ask(Message.GET_ELEMENTS, self._family, whose, self._deadline_s)
+                found.update(counted_elements([answer]) or {})
+            return found
+        except (OSError, Interrupted):
+            return {}
 
     def _content(self) -> Content:
         """All our maps; one that is not there has no place in it."""

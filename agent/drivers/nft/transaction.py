@@ -6,11 +6,11 @@ kernel refused to the chain or element that is to blame (SY-6).
 Never: sends it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.drivers.netlink.attributes import ACK, APPEND, CREATE, EXCLUSIVE, REQUEST, message, nested, text
-from agent.drivers.nft.elements import additions, deletions
+from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
 from agent.model.nft_error import Refused
@@ -100,15 +100,15 @@ class _Writer:
         return Transaction(b"".join(messages), self._first, self._parts)
 
 
-def transaction(batch: Batch, family: Family, first: int) -> Transaction:
-    """New chains, deletions, additions, chains that go."""
+def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, Counts] | None = None) -> Transaction:
+    """New chains, deletions, additions, chains that go. `counts`: by map, what replaced elements had counted."""
     writer = _Writer(family, first)
     for chain in batch.chains:
         _add_chain(writer, chain, family)
     for name, keys in batch.deletes.items():
         writer.add_elements(Message.DELETE_ELEMENTS, name, keys, deletions(MAPS[name], family, keys))
     for name, pairs in batch.adds.items():
-        elements = additions(MAPS[name], family, pairs)
+        elements = additions(MAPS[name], family, pairs, (counts or {}).get(name))
         writer.add_elements(Message.NEW_ELEMENTS, name, [key for key, _ in pairs], elements)
     for name in batch.gone_chains:
         writer.add(Message.DELETE_CHAIN, 0, text(1, TABLE) + text(3, name), _Part(name))
