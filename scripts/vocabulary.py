@@ -5,6 +5,8 @@ Owns: their meanings, for docs/reference.md. tests/test_vocabulary.py holds both
 code uses is here, and one that it does not use is not.
 """
 
+from dataclasses import replace
+
 from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
@@ -125,12 +127,22 @@ ANNOTATIONS = (
 
 async def metrics() -> list[Metric]:
     """Every family that a daemon can show, with nothing counted. Some figures are of the event loop it runs in."""
-    services = wire_services(Configuration(), ServiceParts(clock=SystemClock(), tell=lambda _: None))
-    return [
+    plain = Configuration()
+    shown = replace(
+        plain,
+        telemetry=replace(plain.telemetry, per_service=True),
+        services=replace(plain.services, counters=replace(plain.services.counters, export=True)),
+    )
+    outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
+    services = wire_services(shown, outside)
+    chains = wire_services(replace(plain, services=replace(plain.services, backend="iptables")), outside)
+    found = [
         *Metrics("0", tuple).collect(),
         *ImageMetrics().families(Gauges()),
         *PodMetrics().families(),
         *Figures().families((), 0.0, 0),
         *services.families(),
         *services.compatible(),
+        *chains.compatible(),
     ]
+    return list({one.name: one for one in found}.values())

@@ -460,7 +460,7 @@ class Counters:
     """Counters in the ruleset."""
 
     endpoints: Annotated[bool, restart(BOOL, "Count packets per endpoint.")] = False
-    export: Annotated[bool, Key(BOOL, "Show the counters as metrics.")] = False
+    export: Annotated[bool, Key(BOOL, "Connections by Service as metrics; with telemetry.perService.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

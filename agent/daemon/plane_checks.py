@@ -21,7 +21,11 @@ def check_images(configuration: Configuration, given: frozenset[str]) -> list[Fi
 
 def check_services(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
     """The services plane's."""
-    return list(services_faults(configuration.services))
+    found = list(services_faults(configuration.services))
+    if configuration.services.counters.export and not configuration.telemetry.per_service:
+        text = "makes a series for each Service; right is telemetry.perService: true beside it"
+        found.append(Finding("", "services.counters.export", text))
+    return found
 
 
 def check_proxy(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from agent.config.document import Configuration
+from agent.daemon.hint_ledger import HintLedger
 from agent.daemon.service_manifests import ServiceObjects, hint_options, read_service_objects
 from agent.daemon.service_pods import local_pods, slices_of_pods
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -67,6 +68,7 @@ class ManifestServices:
         self._reloaded = asyncio.Event()
         self._taking = asyncio.Lock()
         self.objects = ServiceObjects()
+        self.hints = HintLedger()
 
     def reloaded(self) -> None:
         """The configuration is another one; what the files mean may be too."""
@@ -133,6 +135,7 @@ class ManifestServices:
         options = hint_options(self._configuration())
         self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
         self._intake.complain(self.objects.findings)
+        self.hints.take(self.objects.hints)
         name = self._configuration().node.name
         own = [one for one in self.objects.nodes if one.metadata.name == name]
         self._intake.set_node(own[0] if own else None)

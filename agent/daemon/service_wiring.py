@@ -38,6 +38,7 @@ from agent.services.addresses import address_of
 from agent.services.family_sync import SyncReport
 from agent.services.flow_cleaner import FlowCleaner
 from agent.services.intake import Intake
+from agent.services.kernel_counts import KernelCounts
 from agent.services.metrics import compatible_metrics, service_metrics
 from agent.services.node_state import PRIMARY, NodeSettings
 from agent.services.pace import Periods
@@ -87,12 +88,7 @@ class ServiceUnit:
 def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
     """Make the plane."""
     current = [configuration]
-    waits_for = {"services", "slices"}
-    if any("/" in text for text in configuration.services.node_port_addresses):
-        waits_for.add("interfaces")
-    if parts.kube is not None:
-        waits_for.add("node")
-    intake = Intake(node_settings(configuration), tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    intake = _intake(configuration, parts)
     takeover = Takeover(Path(configuration.node.state_directory))
     backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
     plane = ServicesPlane(
@@ -109,6 +105,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
     programmed = asyncio.Event()
     plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
+    counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
 
     async def run(report: Report) -> None:
@@ -120,6 +117,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
                 health.listeners.run,
                 cleaner.run,
                 *taint,
+                counts.run,
                 lambda: _undisturbed(intake.arrived, programmed),
             )
             together = _together(*work, backend.former.run, lambda: plane.run(report))
@@ -140,12 +138,22 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         view=ServicesView(plane, backend.views),
         source=source,
         pages=health.pages(),
-        families=lambda: service_metrics(plane),
+        families=lambda: (*service_metrics(plane), *counts.families(), *_hints_of(source, current[0])),
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
         close=close,
     )
+
+
+def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
+    waits_for = {"services", "slices"}
+    if any("/" in text for text in configuration.services.node_port_addresses):
+        waits_for.add("interfaces")
+    if parts.kube is not None:
+        waits_for.add("node")
+    settings = node_settings(configuration)
+    return Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
 
 
 def _source(
@@ -163,6 +171,16 @@ def _source(
     plane.followers.append(taint.follow)
     source = KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict, saw_node=taint.saw)
     return source, [taint.run]
+
+
+def _hints_of(source: ManifestServices | KubeServices, configuration: Configuration) -> Iterable[Metric]:
+    """Beside an API server hints are computed there (TOP-46)."""
+    if isinstance(source, ManifestServices):
+        yield from source.hints.families(has_services=configuration.telemetry.per_service)
+
+
+def _exports(configuration: Configuration) -> bool:
+    return configuration.telemetry.per_service and configuration.services.counters.export
 
 
 def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:

@@ -259,6 +259,7 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
 
 
 def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
+    from agent.daemon.configz import configz_page
     from agent.daemon.service_files import NoPods
     from agent.daemon.service_wiring import ServiceParts, wire_services
 
@@ -288,6 +289,7 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
             "/metrics": parts.metrics.page,
             "/healthz": lambda _query, _headers: Page(200, b"ok"),
             "/proxyMode": lambda _query, _headers: Page(200, configured.services.backend.encode()),
+            "/configz": lambda _query, _headers: configz_page(parts.running.configuration),
         }
         units.append(
             parts.unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)

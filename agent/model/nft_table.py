@@ -17,6 +17,7 @@ __all__ = [
     "CLIENTS",
     "LAYOUT",
     "MAPS",
+    "RACE_DROPS",
     "TABLE",
     "Batch",
     "ChoiceChain",
@@ -32,6 +33,8 @@ __all__ = [
 
 TABLE = "kepd"
 LAYOUT = "layout_1"
+RACE_DROPS = "race_drops"
+"""Named counter of packets whose endpoint went between two lookups."""
 
 Family = Literal["IPv4", "IPv6"]
 

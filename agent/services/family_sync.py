@@ -52,7 +52,7 @@ class SyncWatcher(Protocol):
     """Who hears how it goes."""
 
     def synced(self, family: str, report: SyncReport) -> None: ...
-    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float) -> None: ...
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
     def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
     def repaired(self, family: str, sentence: str, elements: int) -> None: ...
 
@@ -88,6 +88,8 @@ class FamilySync:
         """When the oldest change came that is not in the kernel yet (HL-2)."""
         self.updated_s: float = clock.wall_s()
         self.is_synced = False
+        self.taken = (0, 0)
+        """Changes of Services and of slices, of all that were told, that are in the kernel."""
         self._facts = facts
         self._watcher = watcher
         self._clock = clock
@@ -166,6 +168,7 @@ class FamilySync:
         is_due = self._pace.latest_s(self._periods()) <= began_s
         is_full = is_due or not self._is_known
         self._release(began_s)
+        told = self.desired.fold.service_changes, self.desired.fold.slice_changes
         try:
             await self._plan()
             changed = dict(self._todo.plans)
@@ -177,13 +180,13 @@ class FamilySync:
             self._is_known = False
             self._pace = self._pace.failed(self._clock.now_s(), self._clock.now_s() - began_s)
             retry_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
-            self._watcher.sync_failed(self.desired.family, error, retry_s=retry_s)
+            self._watcher.sync_failed(self.desired.family, error, retry_s=retry_s, is_full=is_full)
             return
         took_s = self._clock.now_s() - began_s
         self._pace = self._pace.succeeded(self._clock.now_s(), took_s, was_full=is_full)
         self.updated_s = self._clock.wall_s()
         self.pending_since_s = self.updated_s if self._wake.is_set() else None
-        self.is_synced = True
+        self.is_synced, self.taken = True, told
         if self._tampered:
             self._watcher.repaired(self.desired.family, self._tampered, elements)
             self._tampered = ""

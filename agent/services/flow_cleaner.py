@@ -31,7 +31,6 @@ class FlowCleaner:
     """A follower of the plane, and a task."""
 
     def __init__(self, plane: ServicesPlane, flows: Flows, protocols: Collection[Protocol] = UDP_ALONE) -> None:
-        self.deleted = 0
         self._plane = plane
         self._flows = flows
         self._protocols = tuple(protocols)
@@ -59,6 +58,7 @@ class FlowCleaner:
 
     async def _clean(self, family: Family) -> None:
         sync, index = self._plane.families[family], self._indices[family]
+        began_s = asyncio.get_running_loop().time()
         try:
             flows = await self._flows.flows(family, self._protocols)
             gone = index.gone
@@ -69,7 +69,8 @@ class FlowCleaner:
             self._due.add(family)
             return
         index.forget_gone(gone)
-        self.deleted += count
+        took_s = asyncio.get_running_loop().time() - began_s
+        self._plane.measures.flows_looked_at(family, count, took_s)
         if count:
             log.info("stale_flows_deleted", family=family, flows=count, of=len(flows))
 

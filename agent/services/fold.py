@@ -31,6 +31,9 @@ class Fold:
         """Services that cannot be programmed, with the reasons."""
         self.by_labels: set[ServiceKey] = set()
         """Services that choose endpoints by the labels of nodes."""
+        self.service_changes = 0
+        self.slice_changes = 0
+        """How often anything was told, whether it differed or not."""
         self._slices: dict[SliceKey, SliceFacts] = {}
         self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
         self._followers: list[set[ServiceKey]] = []
@@ -46,6 +49,7 @@ class Fold:
 
     def put_service(self, item: ReadService) -> None:
         """A new or changed Service, also one that is not for us, or no longer."""
+        self.service_changes += 1
         key, facts, findings = item
         if facts is None and findings:
             self.refused[key] = findings
@@ -63,6 +67,7 @@ class Fold:
 
     def drop_service(self, key: ServiceKey) -> None:
         """It is gone; its slices may stay a while."""
+        self.service_changes += 1
         self.refused.pop(key, None)
         self._forget(key)
 
@@ -73,26 +78,31 @@ class Fold:
 
     def put_slice(self, item: ReadSlice) -> None:
         """A new or changed slice; its Service may be another one than before."""
+        self.slice_changes += 1
         facts, key = item.facts, (item.namespace, item.name)
         if facts is None:
-            self.drop_slice(*key)
+            self._drop_slice(key)
             return
         before = self._slices.get(key)
         if before == facts:
             return
         if before is not None and before.service != facts.service:
-            self.drop_slice(*key)
+            self._drop_slice(key)
         self._slices[key] = facts
         self._of_service.setdefault(facts.service, {})[facts.name] = facts
         self._touch(facts.service)
 
     def drop_slice(self, namespace: str, name: str) -> None:
         """It is gone, or no longer for us."""
-        facts = self._slices.pop((namespace, name), None)
+        self.slice_changes += 1
+        self._drop_slice((namespace, name))
+
+    def _drop_slice(self, key: SliceKey) -> None:
+        facts = self._slices.pop(key, None)
         if facts is None:
             return
         slices = self._of_service[facts.service]
-        del slices[name]
+        del slices[facts.name]
         if not slices:
             del self._of_service[facts.service]
         self._touch(facts.service)

@@ -54,8 +54,6 @@ class Intake:
         self.wants_labels = asyncio.Event()
         """Some Service chooses endpoints by the labels of their nodes (SEL-20)."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
-        self.service_changes = 0
-        self.slice_changes = 0
         self._settings = settings
         self._tell = tell
         self._started_s = started_s
@@ -90,7 +88,6 @@ class Intake:
     def put_service(self, item: ReadService) -> None:
         """A new or changed one."""
         self.fold.put_service(item)
-        self.service_changes += 1
         if item.facts is not None and item.facts.options.topology_keys:
             self.wants_labels.set()
         self._complain("Service", *item.key, item.findings)
@@ -117,7 +114,6 @@ class Intake:
     def put_slice(self, item: ReadSlice) -> None:
         """A new or changed one."""
         self.fold.put_slice(item)
-        self.slice_changes += 1
         self._complain("EndpointSlice", item.namespace, item.name, item.findings)
         self._note_trigger(item)
         self.changed()

@@ -7,8 +7,8 @@ Never: writes. `stage` changes nothing; `commit` is for after the kernel took th
 Source of behaviour: IP-5 to IP-7; SY-5, SY-10. A fixed chain is written only if its text changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
@@ -18,7 +18,7 @@ from agent.services.iptables_frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, 
 from agent.services.render_iptables import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
 from agent.services.ruleset import Plans, ServiceOf
 
-__all__ = ["IptablesMirror", "StagedChange", "removal"]
+__all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts"]
 
 Item = TypeVar("Item")
 LARGE = 1000
@@ -47,6 +47,8 @@ class StagedChange:
     opposite: Change
     services: Mapping[ServiceKey, Written | None]
     settings: RuleSettings
+    rules: Mapping[Table, int] = field(default_factory=dict)
+    """By how many rules the tables grow."""
 
 
 class IptablesMirror:
@@ -54,6 +56,8 @@ class IptablesMirror:
 
     def __init__(self) -> None:
         self.settings: RuleSettings | None = None
+        self.rules: dict[Table, int] = {}
+        """How many of ours there are in each table."""
         self._services: dict[ServiceKey, Written] = {}
         self._endpoints = 0
 
@@ -91,7 +95,9 @@ class IptablesMirror:
         fixed = self._fixed(touched, services, settings)
         earlier = self._fixed(touched, {}, before_settings) if self.settings is not None else {}
         change = _between(gone, come, earlier, fixed)
-        return StagedChange(change, _between(come, gone, fixed, earlier), services, settings)
+        before_rules, after_rules = rule_counts(earlier, gone), rule_counts(fixed, come)
+        growth = {table: after_rules.get(table, 0) - before_rules.get(table, 0) for table in before_rules | after_rules}
+        return StagedChange(change, _between(come, gone, fixed, earlier), services, settings, growth)
 
     def fill(
         self, plans: Plans, service_of: ServiceOf, settings: RuleSettings
@@ -152,6 +158,8 @@ class IptablesMirror:
                 self._services[key] = after
                 self._endpoints += after.endpoints
         self.settings = staged.settings
+        for table, growth in staged.rules.items():
+            self.rules[table] = self.rules.get(table, 0) + growth
 
     def content(self, staged: StagedChange | None = None, only: ServiceKey | None = None) -> Content:
         """Everything of ours that should be in the kernel: what was committed, and on top what is staged."""
@@ -183,6 +191,16 @@ class IptablesMirror:
     def repair(self, have: Content, staged: StagedChange) -> Change:
         """From what is in the kernel to what should be (IP-7)."""
         return difference(have, self.content(staged), staged.settings)
+
+
+def rule_counts(
+    content: Mapping[Table, Mapping[str, Sequence[str]]], chains_of_nat: Chains | None = None
+) -> dict[Table, int]:
+    """Rules by table."""
+    counts: dict[Table, int] = {table: sum(map(len, chains.values())) for table, chains in content.items()}
+    if chains_of_nat:
+        counts["nat"] = counts.get("nat", 0) + sum(map(len, chains_of_nat.values()))
+    return counts
 
 
 def difference(have: Content, want: Content, settings: RuleSettings) -> Change:

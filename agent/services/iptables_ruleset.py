@@ -8,19 +8,19 @@ Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
 import structlog
 
-from agent.model.iptables_rules import TABLES, Chains, Change, Content, is_ours
+from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, is_ours
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables_frame import rule_settings
 from agent.services.iptables_instalments import instalments
-from agent.services.iptables_mirror import IptablesMirror, StagedChange, difference
+from agent.services.iptables_mirror import IptablesMirror, StagedChange, difference, rule_counts
 from agent.services.node_state import FamilyFacts
 from agent.services.ports import ChainTables, Clock
 from agent.services.render_iptables import RuleSettings
-from agent.services.ruleset import Plans, ServiceOf
+from agent.services.ruleset import Plans, RuleCounts, ServiceOf
 
 __all__ = ["IptablesRuleset"]
 
@@ -39,6 +39,7 @@ class IptablesRuleset:
     def __init__(self, tables: ChainTables, *, clock: Clock, period_s: Callable[[], float] = lambda: 30.0) -> None:
         self.tables = tables
         self.mirror = IptablesMirror()
+        self._written: Mapping[Table, int] = {}
         self._clock = clock
         self._period_s = period_s
         self._found: Content | None = None
@@ -48,6 +49,10 @@ class IptablesRuleset:
 
     def __len__(self) -> int:
         return len(self.mirror)
+
+    def rule_counts(self) -> RuleCounts:
+        """As of the last change."""
+        return RuleCounts(dict(self.mirror.rules), dict(self._written))
 
     async def check(self) -> None:
         """Whether this node can have them at all."""
@@ -89,25 +94,29 @@ class IptablesRuleset:
         for part in instalments(change, self.tables.most_chains):
             await self.tables.apply(part)
         self.mirror.commit(staged)
+        self._written = rule_counts(change.chains)
         return change.size
 
     async def _fill(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
         """Everything at once, and while the program reads the chains of one Service those of the next are made."""
         services, shared = await asyncio.to_thread(self.mirror.fill, plans, service_of, settings)
         change = difference(found, shared, settings)
-        written = change.size
+        counts, chain_count = rule_counts(shared), 0
 
         def ahead() -> Iterator[Chains]:
-            nonlocal written
+            nonlocal chain_count
             for one in services.values():
                 if one is not None:
                     chains = one.chains(settings)
-                    written += sum(1 + len(rules) for rules in chains.values())
+                    chain_count += len(chains)
+                    counts["nat"] = counts.get("nat", 0) + sum(map(len, chains.values()))
                     yield chains
 
+        alone = sum(counts.values())
         await self.tables.apply(change, ahead())
-        self.mirror.commit(StagedChange(Change(), Change(), services, settings))
-        return written
+        self.mirror.commit(StagedChange(Change(), Change(), services, settings, counts))
+        self._written = counts
+        return change.size + chain_count + sum(counts.values()) - alone
 
     def _warn_of_size(self) -> None:
         """IP-14, once."""
@@ -126,6 +135,7 @@ class IptablesRuleset:
             if staged.change:
                 await self._apply(staged)
             self.mirror.commit(staged)
+            self._written = rule_counts(staged.change.chains)
         return staged.change.size
 
     async def _apply(self, staged: StagedChange) -> None:

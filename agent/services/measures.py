@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from agent.model.nft_table import Family
 from agent.services.family_sync import SyncReport
+from agent.services.tally import Tally
 
 __all__ = ["PROGRAMMING_BOUNDS", "SYNC_BOUNDS", "Histogram", "Measures"]
 
@@ -61,6 +62,11 @@ class Measures:
     transactions: Counter[tuple[str, str]] = field(default_factory=Counter)
     repairs: Counter[str] = field(default_factory=Counter)
     last_s: dict[str, float] = field(default_factory=dict)
+    partial_failures: Counter[str] = field(default_factory=Counter)
+    """Syncs of what changed alone that failed, and had everything read again."""
+    tallies: dict[Family, Tally] = field(default_factory=dict)
+    flow_rounds: dict[Family, Histogram] = field(default_factory=dict)
+    flows_deleted: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Health page, status code → how often."""
 
@@ -70,12 +76,18 @@ class Measures:
         self.elements[family] += report.elements
         self.transactions[family, "ok"] += 1
         self.last_s[family] = now_s
+        self.tallies.setdefault(family, Tally()).follow(report.changed)
 
     def answered(self, page: str, status: int) -> None:
         self.answers[page, str(status)] += 1
 
-    def failed(self, family: str) -> None:
+    def failed(self, family: str, *, is_full: bool) -> None:
         self.transactions[family, "failed"] += 1
+        self.partial_failures[family] += not is_full
+
+    def flows_looked_at(self, family: Family, deleted: int, took_s: float) -> None:
+        self.flow_rounds.setdefault(family, Histogram(SYNC_BOUNDS)).observe(took_s)
+        self.flows_deleted[family] += deleted
 
     def repaired(self, family: str) -> None:
         self.repairs[family] += 1

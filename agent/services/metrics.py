@@ -5,14 +5,20 @@ Owns: names, labels and buckets. Never: counts; measures.py does.
 Source of behaviour: services.md section 8, MET-01, MET-03.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from agent.model.iptables_rules import Table
+from agent.model.nft_table import Family
 from agent.services.measures import Histogram
 from agent.services.plane import ServicesPlane
+from agent.services.ruleset import RuleCounts
 
 __all__ = ["compatible_metrics", "service_metrics"]
+
+
+COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
 
 
 def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
@@ -52,6 +58,19 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
         measures.repairs.items(),
     )
     yield _by_family(
+        CounterMetricFamily("kepd_services_stale_flows_deleted", "Stale flows deleted.", labels=["family"]),
+        measures.flows_deleted.items(),
+    )
+    without = GaugeMetricFamily(
+        "kepd_services_ports_without_local_endpoints",
+        "Service ports whose local traffic finds no endpoint.",
+        labels=["traffic_policy", "family"],
+    )
+    for family, tally in measures.tallies.items():
+        for policy, count in sorted(tally.ports.items()):
+            without.add_metric([policy, family], count)
+    yield without
+    yield _by_family(
         GaugeMetricFamily("kepd_services_last_sync_timestamp_seconds", "The last sync.", labels=["family"]),
         measures.last_s.items(),
     )
@@ -63,6 +82,39 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
 
 def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     """The same under the names that dashboards of kube-proxy know."""
+    yield from _compatible_times(plane)
+    yield from _compatible_changes(plane)
+    for page in ("healthz", "livez"):
+        rows = [(code, count) for (name, code), count in plane.measures.answers.items() if name == page]
+        yield _by_family(CounterMetricFamily(f"kubeproxy_proxy_{page}", "Answers by status.", labels=["code"]), rows)
+    without = GaugeMetricFamily(
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+        "Service ports whose local traffic finds no endpoint.",
+        labels=["traffic_policy", "ip_family"],
+    )
+    for family, tally in plane.measures.tallies.items():
+        for policy, count in sorted(tally.ports.items()):
+            without.add_metric([policy, family], count)
+    yield without
+    yield _histograms(
+        "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+        "Time of a look at all flows.",
+        "ip_family",
+        plane.measures.flow_rounds.items(),
+    )
+    yield _by_family(
+        CounterMetricFamily(
+            "kubeproxy_conntrack_reconciler_deleted_entries", "Stale flows deleted.", labels=["ip_family"]
+        ),
+        plane.measures.flows_deleted.items(),
+    )
+    rules = {
+        family: counts for family, one in plane.families.items() if (counts := one.rules.rule_counts()) is not None
+    }
+    yield from _of_iptables(plane, rules) if rules else _of_nftables(plane)
+
+
+def _compatible_times(plane: ServicesPlane) -> Iterator[Metric]:
     measures = plane.measures
     merged: dict[str, Histogram] = {}
     for kind, name in ((True, "full"), (False, "partial")):
@@ -88,22 +140,50 @@ def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
         GaugeMetricFamily(queued, "The last change that was queued.", labels=["ip_family"]),
         ((family, sync.pending_since_s or sync.updated_s) for family, sync in plane.families.items()),
     )
-    yield CounterMetricFamily(
-        "kubeproxy_sync_proxy_rules_service_changes", "Changes of Services.", plane.intake.service_changes
-    )
-    yield CounterMetricFamily(
-        "kubeproxy_sync_proxy_rules_endpoint_changes", "Changes of slices.", plane.intake.slice_changes
-    )
-    for page in ("healthz", "livez"):
-        rows = [(code, count) for (name, code), count in measures.answers.items() if name == page]
-        yield _by_family(CounterMetricFamily(f"kubeproxy_proxy_{page}", "Answers by status.", labels=["code"]), rows)
-    failures = ((family, count) for (family, outcome), count in measures.transactions.items() if outcome == "failed")
+
+
+def _compatible_changes(plane: ServicesPlane) -> Iterator[Metric]:
+    """Pending ones of both families together, as kube-proxy has them."""
+    fold = plane.intake.fold
+    taken = [sync.taken for sync in plane.families.values()]
+    for what, told, behind in (
+        ("service", fold.service_changes, [fold.service_changes - services for services, _ in taken]),
+        ("endpoint", fold.slice_changes, [fold.slice_changes - slices for _, slices in taken]),
+    ):
+        name = f"kubeproxy_sync_proxy_rules_{what}_changes"
+        yield CounterMetricFamily(name, f"Changes of {what}s that were told.", told)
+        yield GaugeMetricFamily(f"{name}_pending", "Those that are not in the kernel yet.", sum(behind))
+
+
+def _of_nftables(plane: ServicesPlane) -> Iterator[Metric]:
+    name = "kubeproxy_sync_proxy_rules_nftables_sync_failures"
+    yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
+    name = "kubeproxy_sync_proxy_rules_nftables_cleanup_failures"
+    text = "Always 0: chains go in the same transaction as their last use."
+    yield _by_family(CounterMetricFamily(name, text, labels=["ip_family"]), ((one, 0) for one in plane.families))
+
+
+def _of_iptables(plane: ServicesPlane, rules: Mapping[Family, RuleCounts]) -> Iterator[Metric]:
+    name = "kubeproxy_sync_proxy_rules_iptables_restore_failures"
+    yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
+    name = "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures"
     yield _by_family(
-        CounterMetricFamily(
-            "kubeproxy_sync_proxy_rules_nftables_sync_failures", "Syncs that failed.", labels=["ip_family"]
-        ),
-        failures,
+        CounterMetricFamily(name, "Syncs of what changed alone that failed.", labels=["ip_family"]),
+        plane.measures.partial_failures.items(),
     )
+    labels = ["table", "ip_family"]
+    owned = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_total", "Rules of ours.", labels=labels)
+    last = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_last", "Rules in the last change.", labels=labels)
+    for family, counts in rules.items():
+        for table in COMPATIBLE_TABLES:
+            owned.add_metric([table, family], counts.owned.get(table, 0))
+            last.add_metric([table, family], counts.last.get(table, 0))
+    yield owned
+    yield last
+
+
+def _failures(plane: ServicesPlane) -> Iterator[tuple[str, float]]:
+    return ((family, plane.measures.transactions[family, "failed"]) for family in plane.families)
 
 
 def _by_family(family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[tuple[str, float]]) -> Metric:

@@ -67,6 +67,12 @@ class NftRulesView:
                     found[claim_in(key)] = packets
         return found
 
+    async def race_drops(self) -> int:
+        """While there is no table, nothing was dropped by it."""
+        with suppress(NftFailed):
+            return await self._ruleset.table.race_drops()
+        return 0
+
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:
         """Element by element."""
         content = await self._standing() if in_kernel else self._ruleset.mirror.content()

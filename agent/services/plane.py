@@ -148,9 +148,9 @@ class ServicesPlane:
                 for finding in findings:
                     self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
-    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float) -> None:
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         """SyncWatcher."""
-        self.measures.failed(family)
+        self.measures.failed(family, is_full=is_full)
         text = str(error)
         if self._failures.texts.get(family) != text:
             log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))

@@ -42,6 +42,9 @@ class RuleTable(Protocol):
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters."""
 
+    async def race_drops(self) -> int:
+        """Packets that were dropped because their endpoint went between two lookups."""
+
 
 class ChainTables(Protocol):
     """The iptables tables of one family. Failures are those of agent/model/nft_error.py and iptables_error.py."""

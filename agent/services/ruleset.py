@@ -7,8 +7,10 @@ Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from agent.model.iptables_rules import Table
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.model.service_report import RuleChange, RuleReport
 from agent.services.claims import Claim
@@ -16,7 +18,7 @@ from agent.services.frontends import ServicePlan
 from agent.services.node_state import FamilyFacts
 from agent.services.trace import Outcome, Packet
 
-__all__ = ["Plans", "RulesView", "Ruleset", "ServiceOf"]
+__all__ = ["Plans", "RuleCounts", "RulesView", "Ruleset", "ServiceOf"]
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
@@ -25,11 +27,22 @@ ServiceOf = Callable[[ServiceKey], ServiceFacts | None]
 """The Service behind a plan."""
 
 
+@dataclass(frozen=True, slots=True)
+class RuleCounts:
+    """Rules by table: how many there are, and how many the last change had."""
+
+    owned: Mapping[Table, int]
+    last: Mapping[Table, int]
+
+
 class Ruleset(Protocol):
     """One family's rules, in the kernel and as they were last written."""
 
     def __len__(self) -> int:
         """How many Services are written."""
+
+    def rule_counts(self) -> RuleCounts | None:
+        """None where there are elements instead, and the number of rules says nothing."""
 
     async def check(self) -> None:
         """Whether this node can have them at all."""
@@ -67,6 +80,9 @@ class RulesView(Protocol):
 
     async def connections(self) -> Mapping[Claim, int]:
         """New connections by the way they came in, as far as the backend counts them."""
+
+    async def race_drops(self) -> int:
+        """Packets that were dropped because their endpoint went between two lookups."""
 
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:
         """What becomes of the packet, by what was written or by what the kernel has."""

@@ -21,8 +21,6 @@ def services_faults(services: Services) -> Iterator[Finding]:
     yield from _detection(services)
     if services.boot_guard:
         yield Finding("", "services.bootGuard", "this version does not know it; leave it out")
-    if services.counters.export:
-        yield Finding("", "services.counters.export", "this version does not know it; leave it out")
     if services.min_sync_period > services.sync_period:
         text = f"{services.min_sync_period:g} s is longer than syncPeriod, {services.sync_period:g} s; right is less"
         yield Finding("", "services.minSyncPeriod", text)

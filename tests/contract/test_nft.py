@@ -360,6 +360,10 @@ async def test_a_node_that_can_have_the_table_passes_the_check(subject: Subject)
     await subject.driver().check()
 
 
+async def test_packets_lost_in_a_race_are_counted_from_zero(subject: Subject, table: Any) -> None:
+    assert await table.race_drops() == 0
+
+
 async def test_counters_of_a_table_that_is_gone_are_an_error(subject: Subject) -> None:
     with pytest.raises(NftFailed):
         await subject.driver().counters("services")

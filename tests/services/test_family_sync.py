@@ -33,7 +33,7 @@ class Watcher:
     def synced(self, _family: str, report: SyncReport) -> None:
         self.reports.append(report)
 
-    def sync_failed(self, _family: str, error: NftFailed, *, retry_s: float) -> None:
+    def sync_failed(self, _family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         self.failures.append(f"{error} {retry_s:.1f}")
 
     def quarantined(self, _family: str, key: ServiceKey, _error: NftFailed) -> None:

@@ -81,6 +81,10 @@ class NftTable:
         """Packets and bytes per element of a map with counters (NF-37)."""
         return await self._call(lambda table: table.counters(name))
 
+    async def race_drops(self) -> int:
+        """Packets that were dropped because their endpoint went between two lookups."""
+        return await self._call(lambda table: table.race_drops())
+
     async def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on our table (NF-64)."""
         opened = await self._call(lambda _: self._open_unclaimed())

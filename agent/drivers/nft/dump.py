@@ -20,6 +20,7 @@ __all__ = [
     "chain_facts",
     "counted_elements",
     "elements",
+    "object_packets",
     "rule_chain",
     "table_facts",
 ]
@@ -107,6 +108,17 @@ def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]] 
                     counted[_value(block, parts[_KEY])] = _counter(block, parts[_EXPRESSION])
                     told += 1
     return counted if told == len(counted) else None
+
+
+def object_packets(answer: Answer) -> int:
+    """What a named counter has counted."""
+    data = 4
+    block, begin, end = answer
+    for kind, at, stop in attributes(block, begin, end):
+        if kind == data:
+            numbers = {number: block[a:b] for number, a, b in attributes(block, at, stop)}
+            return int.from_bytes(numbers.get(2, b""), "big")
+    return 0
 
 
 def _lists(answer: Answer) -> Iterable[tuple[bytes, int, int]]:

@@ -42,6 +42,7 @@ class FakeKernel:
         self.tables: dict[Family, FakeTable] = {}
         self.traffic: dict[tuple[str, bytes], tuple[int, int]] = {}
         """Map and key → packets and bytes, as a test wants them counted."""
+        self.race_drops = 0
         self.rivals: list[str] = []
         """What else programs Services."""
         self.failures: list[NftFailed] = []
@@ -137,6 +138,12 @@ class FakeNft:
         if table is None or name not in table.content:
             raise NftFailed(f"map {name}: No such file or directory")
         return {key: self.kernel.traffic.get((name, key), (0, 0)) for key in table.content[name]}
+
+    async def race_drops(self) -> int:
+        """What the test put into `race_drops`."""
+        if self._family not in self.kernel.tables:
+            raise NftFailed("counter race_drops: No such file or directory")
+        return self.kernel.race_drops
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -13,16 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from agent.drivers.netlink.attributes import Answer, attributes, nested, text
+from agent.drivers.netlink.attributes import Answer, attributes, nested, number, text
 from agent.drivers.netlink.connection import Connection
-from agent.drivers.nft.dump import chain_facts, counted_elements, elements, rule_chain, table_facts
+from agent.drivers.nft.dump import chain_facts, counted_elements, elements, object_packets, rule_chain, table_facts
 from agent.drivers.nft.elements import Counts, deletions
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import transaction
 from agent.drivers.nft.watch import Listening
 from agent.model.iptables_rules import OWNER
 from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
-from agent.model.nft_table import LAYOUT, MAPS, TABLE, Batch, Content, Family, TableState
+from agent.model.nft_table import LAYOUT, MAPS, RACE_DROPS, TABLE, Batch, Content, Family, TableState
 
 __all__ = ["KernelTable", "failure"]
 
@@ -105,6 +105,12 @@ class KernelTable:
     def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
         """Packets and bytes of each element."""
         return self._whole(name, counted_elements)
+
+    def race_drops(self) -> int:
+        """What the named counter of that name has counted."""
+        counter = 1
+        whose = text(1, TABLE) + text(2, RACE_DROPS) + number(3, counter)
+        return object_packets(self._connection.ask(Message.GET_OBJECT, self._family, whose, self._deadline_s))
 
     def _counts_of(self, name: str, keys: Collection[bytes]) -> Counts:
         """What these elements have counted. One that is not there has no count: the transaction will tell."""

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/configz` beside the metrics of Services, where kube-proxy has it.
+
+Owns: which part of the configuration it shows: what concerns Services. Never: other planes' parts, for anybody on this
+node may ask.
+Source of behaviour: HL-7.
+"""
+
+import json
+
+from agent.api.http import Page
+from agent.config.document import Configuration
+from agent.config.reference import as_document
+
+__all__ = ["configz_page"]
+
+SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
+
+
+def configz_page(configuration: Configuration) -> Page:
+    """The values in force."""
+    document = as_document(configuration)
+    shown = {"config.kepd.dev": {name: document[name] for name in SHOWN if name in document}}
+    return Page(200, json.dumps(shown).encode(), "application/json")
