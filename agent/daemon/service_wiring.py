@@ -28,7 +28,6 @@ from agent.daemon.startup_taint import StartupTaint
 from agent.daemon.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
-from agent.drivers.interfaces.driver import Interfaces
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
@@ -103,7 +102,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
-    programmed = asyncio.Event()
+    programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
@@ -113,7 +112,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
             await conntrack.apply_limits(tracking_limits(current[0]))
             work = (
                 source.run,
-                lambda: _follow_interfaces(intake),
+                lambda: _follow_interfaces(intake, needed),
                 health.listeners.run,
                 cleaner.run,
                 *taint,
@@ -125,6 +124,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     def apply(changed: Configuration) -> None:
         before, current[0] = current[0], changed
+        if needs_interfaces(changed):
+            needed.set()
         intake.apply(node_settings(changed))
         if isinstance(source, ManifestServices) and before.services.hints != changed.services.hints:
             source.reloaded()
@@ -135,7 +136,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views),
+        view=ServicesView(plane, backend.views, _addresses_now),
         source=source,
         pages=health.pages(),
         families=lambda: (*service_metrics(plane), *counts.families(), *_hints_of(source, current[0])),
@@ -295,6 +296,27 @@ def tracking_limits(configuration: Configuration) -> TrackingLimits:
     )
 
 
-async def _follow_interfaces(intake: Intake) -> None:
+def needs_interfaces(configuration: Configuration) -> bool:
+    """Whether addresses count that the Node object does not name (TY-2, TY-4)."""
+    return node_port_addresses(configuration) != (PRIMARY,)
+
+
+def _event(*, is_set: bool) -> asyncio.Event:
+    event = asyncio.Event()
+    if is_set:
+        event.set()
+    return event
+
+
+async def _addresses_now() -> tuple[bytes, ...]:
+    from agent.drivers.interfaces.driver import Interfaces
+
+    return await Interfaces().now()
+
+
+async def _follow_interfaces(intake: Intake, needed: asyncio.Event) -> None:
+    await needed.wait()
+    from agent.drivers.interfaces.driver import Interfaces
+
     async for packed in Interfaces().snapshots():
         intake.set_interfaces(address_of(one) for one in packed)

@@ -6,7 +6,7 @@ Never: changes anything.
 Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -43,8 +43,15 @@ MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"
 class ServicesView:
     """Read by the API alone."""
 
-    def __init__(self, plane: ServicesPlane, rules: Mapping[Family, RulesView]) -> None:
+    def __init__(
+        self,
+        plane: ServicesPlane,
+        rules: Mapping[Family, RulesView],
+        addresses: Callable[[], Awaitable[Iterable[bytes]]],
+    ) -> None:
+        """`addresses`: those that this host has now."""
         self._plane = plane
+        self._addresses = addresses
         self._rules = rules
 
     @property
@@ -197,7 +204,7 @@ class ServicesView:
         sync = self._plane.families.get(end.family)
         if sync is None:
             raise ValueError(f"{target}: {end.family} is off on this node")
-        own = {one.packed for one in self._plane.intake.interfaces} | {one.packed for one in sync.facts.node.addresses}
+        own = {*await self._addresses(), *(one.packed for one in sync.facts.node.addresses)}
         packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
         outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
         return _trace_report(outcome)

@@ -3,6 +3,7 @@
 
 Owns: one route netlink socket of the network namespace it is opened in.
 Never: says what an address is good for. Changes that come close together are told once.
+pyroute2 takes 8 MiB, so whoever may do without addresses imports this late.
 Source of behaviour: TY-4 (RTM_NEWADDR and RTM_DELADDR within a second).
 """
 
@@ -28,6 +29,10 @@ RETRY_S = 5.0
 
 class Interfaces:
     """Of the network namespace this process is in."""
+
+    async def now(self) -> tuple[bytes, ...]:
+        """All addresses, packed and sorted; none while they cannot be read."""
+        return await _addresses() or ()
 
     async def snapshots(self) -> AsyncGenerator[tuple[bytes, ...], None]:
         """All addresses, packed and sorted; again when they differ from the last time."""
