@@ -18,7 +18,7 @@ __all__ = ["Scalar", "Tree", "UnreadableYaml", "parse_documents", "plain"]
 
 Scalar = str | int | float | bool | None
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 10 << 20
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 

@@ -144,7 +144,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         now = outside.configuration().manifests
         return now.rescan, now.debounce
 
-    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing)
+    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, has_sources=True)
     runner = PodRunner(around, manifests, outside.events)
     desk = PodDesk(runner, around, Path(configuration.manifests.directory))
     return PodPlane(runner, desk, StreamDesk(desk, cri), metrics, records, configuration.runtime.endpoint)

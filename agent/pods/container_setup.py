@@ -15,7 +15,7 @@ from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environ
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.run_state import PodRun
 from agent.pods.seen import Instance
-from agent.pods.volume_plan import mount_source, plan_volumes
+from agent.pods.volume_plan import mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["ContainerSetup"]
@@ -56,6 +56,18 @@ class ContainerSetup:
         if run.pod.spec.volumes:
             volumes = plan_volumes(run.pod, self._around.sources(), run.facts)
             await asyncio.to_thread(self._around.files.prepare, run.pod.uid, volumes)
+
+    async def update(self) -> list[str]:
+        """Content of volumes that are mounted already; one that cannot be had stays as it is and stops no other."""
+        run = self._run
+        updates = plan_updates(run.pod, self._around.sources(), run.facts)
+        problems = list(updates.problems)
+        for volume in updates.volumes:
+            try:
+                await asyncio.to_thread(self._around.files.prepare, run.pod.uid, (volume,))
+            except OSError as error:
+                problems.append(f'volume "{volume.name}" keeps its content: {error}')
+        return problems
 
     def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
         """Of this pod."""

@@ -20,7 +20,6 @@ from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
-from agent.pods.environment import ConfigProblem
 from agent.pods.files import CGROUPS, remove_cgroups
 from agent.pods.launching import Launcher
 from agent.pods.memory import Failing, Outcome
@@ -60,6 +59,7 @@ class PodKeeper:
         self._told_of: set[str] = set()
         self._cause = REMOVED
         self._collect_s = 0.0
+        self._has_new_content = False
 
     # --- what others want --------------------------------------------------------------------------------------
 
@@ -82,15 +82,17 @@ class PodKeeper:
                 run.remember(name, lambda one: replace(one, retry_s=0.0, pause_s=0.0))
         if run.memory.reason in SOURCE_PROBLEMS:
             run.memory = replace(run.memory, retry_s=0.0, pause_s=0.0)
+        self._has_new_content = True
         if run.seen.active is not None and run.memory.stop is None and "volumes" not in run.tasks:
             run.spawn("volumes", self._follow_sources())
         run.ring()
 
     async def _follow_sources(self) -> None:
-        try:
-            await self._launcher.prepare()
-        except (ConfigProblem, OSError) as error:
-            self.run.tell("FailedMount", str(error), is_warning=True)
+        """Bring volumes up to date, and once more for what changed meanwhile."""
+        while self._has_new_content and self.run.memory.stop is None:
+            self._has_new_content = False
+            for problem in await self._launcher.update_volumes():
+                self.run.tell("FailedMount", problem, is_warning=True)
 
     def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
         """It ends and stays as a record: evicted, or the node goes down."""

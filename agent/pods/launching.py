@@ -75,9 +75,9 @@ class Launcher:
         """Launches are wanted again."""
         self._is_interrupted = False
 
-    async def prepare(self) -> None:
-        """Volumes, as their sources are now."""
-        await self._setup.prepare()
+    async def update_volumes(self) -> list[str]:
+        """What is mounted follows its sources (VOL-07); answers what could not be done."""
+        return await self._setup.update()
 
     @property
     def cgroup(self) -> str:

@@ -21,15 +21,16 @@ from agent.model.pod_fields import Metadata, PodFields
 from agent.pods.names import log_directory_name
 from agent.pods.shape import Shape, place_of
 from agent.pods.validation import check_pod
-from agent.pods.validation.complaint import Complaints
-from agent.pods.validation.object_names import check_metadata
+from agent.pods.validation.complaint import Complaints, told
+from agent.pods.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 
-__all__ = ["Identity", "Objects", "Source", "parse_objects", "parse_pods"]
+__all__ = ["Identity", "Objects", "Source", "binary_keys", "parse_objects", "parse_pods"]
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 LONGEST_NAME = 253
 LONGEST_FILE_NAME = 255
+MOST_DATA_BYTES = 1 << 20
 # One directory serves all planes: these kinds belong to others and are no error here.
 FOREIGN_KINDS = ("Service", "EndpointSlice", "Node", "ServiceCIDR")
 SOURCE_KINDS = ("ConfigMap", "Secret")
@@ -77,7 +78,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A ConfigMap or Secret. Its values are in no text that is made of it."""
+    """A ConfigMap or Secret. Its values are in no text that is made of it.
+
+    `binary` are the keys whose values are no text: volumes can have them, variables cannot.
+    """
 
     kind: str
     namespace: str
@@ -85,6 +89,7 @@ class Source:
     data: Mapping[str, bytes] = field(repr=False)
     file: str = ""
     source: str = ""
+    binary: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -181,8 +186,8 @@ def _pod(tree: Tree, identity: Identity, path: str, found: Objects, *, is_item: 
     if read is not None:
         complaints = Complaints()
         check_metadata(read.metadata, complaints)
-        told = (*complaints.found, *check_pod(read.spec))
-        findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in told]
+        wrong = (*complaints.found, *check_pod(read.spec))
+        findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in wrong]
         if not findings:
             pod = _built(read, tree, identity, path)
             findings += _fits(pod, tree)
@@ -247,21 +252,45 @@ def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
                     data=data,
                     file=path,
                     source=tree.where,
+                    binary=frozenset(read.binary_data) - read.data.keys(),
                 )
             )
     found.findings += findings
 
 
+def binary_keys(values: Mapping[str, bytes]) -> frozenset[str]:
+    """Which values are no text, of a source that does not say it."""
+    found = set()
+    for key, value in values.items():
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            found.add(key)
+    return frozenset(found)
+
+
 def _values(read: _Source, kind: str, tree: Tree, findings: list[Finding]) -> dict[str, bytes]:
     """Values as bytes; what stands in base64 is decoded, and never shown where it cannot be."""
-    encoded, field_name = (read.data, "data") if kind == "Secret" else (read.binary_data, "binaryData")
-    texts = read.string_data if kind == "Secret" else read.data
+    encoded, encoded_name = (read.data, "data") if kind == "Secret" else (read.binary_data, "binaryData")
+    texts, text_name = (read.string_data, "stringData") if kind == "Secret" else (read.data, "data")
     found = {}
+    for name, values in ((encoded_name, encoded), (text_name, texts)):
+        for key in values:
+            if not is_data_key(key):
+                place = place_of(tree, name)
+                findings.append(Finding(place, f"{name}[{key}]", f"Invalid value: {told(key)}: {DATA_KEY_TEXT}"))
     for key, value in encoded.items():
         try:
             found[key] = base64.b64decode("".join(value.split()), validate=True)
         except (binascii.Error, ValueError):
-            where = f"{field_name}.{key}"
+            where = f"{encoded_name}.{key}"
             findings.append(Finding(place_of(tree, where), where, "Invalid value: must be base64"))
+    for key in texts.keys() & encoded.keys() if kind == "ConfigMap" else ():
+        text = f"Invalid value: {told(key)}: stands in data and in binaryData; one of them is right"
+        findings.append(Finding(place_of(tree, "binaryData"), f"binaryData[{key}]", text))
     found.update({key: value.encode() for key, value in texts.items()})
+    size = sum(map(len, found.values()))
+    if size > MOST_DATA_BYTES:
+        text = f"Too long: all values together have {size} bytes; at most {MOST_DATA_BYTES} are possible"
+        findings.append(Finding(tree.where, text_name, text))
     return found

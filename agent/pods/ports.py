@@ -7,6 +7,7 @@ from typing import Protocol
 from agent.model.finding import Finding
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.runtime_event import RuntimeEvent
+from agent.model.source_folder import SourceFolder
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = [
@@ -99,7 +100,10 @@ class Asker(Protocol):
 
 
 class Snapshot(Protocol):
-    """A look at the files: their content, what cannot be read now, and of which files nothing was ever read."""
+    """A look at the files: their content, what cannot be read now, and of which files nothing was ever read.
+
+    `folders` are ConfigMaps and Secrets with a file per key; `ignored` is no manifest; `exposed` others may read.
+    """
 
     @property
     def files(self) -> Mapping[str, bytes]: ...
@@ -109,6 +113,15 @@ class Snapshot(Protocol):
 
     @property
     def unread(self) -> frozenset[str]: ...
+
+    @property
+    def folders(self) -> Mapping[str, SourceFolder]: ...
+
+    @property
+    def ignored(self) -> tuple[Finding, ...]: ...
+
+    @property
+    def exposed(self) -> frozenset[str]: ...
 
 
 class Manifests(Protocol):

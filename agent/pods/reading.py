@@ -3,7 +3,8 @@
 
 Owns: the last good version. A file with a fault keeps the pods that it had (MAN-07), for a slip of the pen must not
 end what runs; only a file or document that is gone from a faultless file ends its pod. Of two pods with one name or
-uid the one that is in force stays, else the first file wins (MAN-03).
+uid the one that is in force stays, else the first file wins (MAN-03). A source in a document comes before one in a
+directory.
 Never: reads files or knows what runs. Pure: one reading and the next snapshot give the next reading.
 """
 
@@ -15,8 +16,12 @@ from agent.model.finding import Finding, printable
 from agent.model.pod import PodSpec
 from agent.pods.manifest import Identity, Source, parse_objects
 from agent.pods.ports import Snapshot
+from agent.pods.source_folders import FolderReading, read_folder
 
-__all__ = ["FileReading", "Reading", "read_pods"]
+__all__ = ["FileReading", "Reading", "changed_sources", "read_pods"]
+
+Key = tuple[str, str, str]
+EXPOSED = "can be read by others than root and has a Secret; chmod 600 keeps it from them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,9 @@ class Reading:
     pods: Mapping[str, PodSpec] = field(default_factory=dict)
     complaints: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
-    sources: Mapping[tuple[str, str, str], Source] = field(default_factory=dict)
+    sources: Mapping[Key, Source] = field(default_factory=dict)
+    folders: Mapping[str, FolderReading] = field(default_factory=dict)
+    warnings: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -74,8 +81,10 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Readin
         for pod in before.files[path].accepted if path in before.files else ():
             claims.take_if_free(pod)
     accepted = claims.by_file()
-    sources = _claim_sources(parsed, claims.losers)
-    complaints = {path: (*file.findings, *claims.losers.get(path, ())) for path, file in parsed.items()}
+    folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
+    sources = _claim_sources(parsed, folders, claims.losers)
+    told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
+    complaints = {path: (*findings, *claims.losers.get(path, ())) for path, findings in told.items()}
     for problem in snapshot.problems:
         complaints[problem.where] = (problem, *complaints.get(problem.where, ()))
     return Reading(
@@ -84,7 +93,31 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Readin
         complaints={path: findings for path, findings in complaints.items() if findings},
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
         sources=sources,
+        folders=folders,
+        warnings=(*snapshot.ignored, *_exposed(snapshot, parsed)),
     )
+
+
+def changed_sources(before: Reading, now: Reading) -> frozenset[Key]:
+    """Of which there is another content, or which came or went; where they stand does not matter."""
+    if before.sources is now.sources:
+        return frozenset()
+    keys = before.sources.keys() | now.sources.keys()
+    return frozenset(key for key in keys if _data(before.sources.get(key)) != _data(now.sources.get(key)))
+
+
+def _data(source: Source | None) -> object:
+    return None if source is None else (source.data, source.binary)
+
+
+def _exposed(snapshot: Snapshot, parsed: Mapping[str, FileReading]) -> Iterable[Finding]:
+    """Secrets that do not deserve the name."""
+    for path in sorted(snapshot.exposed):
+        if path in parsed and any(one.kind == "Secret" for one in parsed[path].sources):
+            yield Finding(path, "", EXPOSED)
+    for folder in snapshot.folders.values():
+        if folder.kind == "Secret" and folder.exposed:
+            yield Finding(folder.exposed, "", EXPOSED)
 
 
 def _covers(path: str, file: str) -> bool:
@@ -108,18 +141,19 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Ide
 
 
 def _claim_sources(
-    parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]]
-) -> Mapping[tuple[str, str, str], Source]:
+    parsed: Mapping[str, FileReading], folders: Mapping[str, FolderReading], losers: dict[str, list[Finding]]
+) -> Mapping[Key, Source]:
     """Of two with one name the first file's stays."""
-    found: dict[tuple[str, str, str], Source] = {}
-    for file in parsed.values():
-        for one in file.sources:
-            if one.key in found:
-                what = f"{one.kind} {one.namespace}/{one.name}"
-                text = f"{what} stands in {found[one.key].source} already; this one is ignored"
-                losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
-            else:
-                found[one.key] = one
+    found: dict[Key, Source] = {}
+    in_files = (one for file in parsed.values() for one in file.sources)
+    in_folders = (folder.source for folder in folders.values() if folder.source is not None)
+    for one in (*in_files, *in_folders):
+        if one.key in found:
+            what = f"{one.kind} {one.namespace}/{one.name}"
+            text = f"{what} stands in {found[one.key].source} already; this one is ignored"
+            losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
+        else:
+            found[one.key] = one
     return found
 
 

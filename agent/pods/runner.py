@@ -37,8 +37,9 @@ from agent.pods.memory import Memory
 from agent.pods.observation import seen_pods
 from agent.pods.orphans import orphan_spec
 from agent.pods.ports import Events, Manifests, Snapshot
-from agent.pods.reading import Reading, read_pods
+from agent.pods.reading import Reading, changed_sources, read_pods
 from agent.pods.record import FOLDER, Record, decode_record
+from agent.pods.references import source_references
 from agent.pods.run_state import PodRun
 from agent.pods.seen import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.pods.status import Look, pod_status
@@ -166,9 +167,10 @@ class PodRunner:
             self._look.set()
         else:
             self._want()
-        if before.sources != self._reading.sources:
+        if changed := changed_sources(before, self._reading):
             for keeper in self._keepers.values():
-                keeper.sources_changed()
+                if changed & source_references(keeper.run.pod):
+                    keeper.sources_changed()
         self._changed.set()
 
     def _tell_findings(self, before: Reading) -> None:
@@ -178,6 +180,9 @@ class PodRunner:
                 log.warning("manifest_refused", finding=str(finding))
                 reason = "ManifestDuplicate" if "stands in" in finding.text else "FailedValidation"
                 self._around.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
+        for finding in self._reading.warnings:
+            if finding not in before.warnings:
+                log.warning("manifest_doubtful", finding=str(finding))
 
     def _want(self) -> None:
         """Tell every pod what is wanted of it, and begin new ones whose name is free."""

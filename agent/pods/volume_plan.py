@@ -13,7 +13,7 @@ from agent.model.pod_fields import Container, DownwardItem, KeyToPath, Volume
 from agent.pods.environment import ConfigProblem, Facts, Sources, field_value, resource_value
 from agent.pods.qos import amount
 
-__all__ = ["PlannedFile", "PlannedVolume", "mount_source", "plan_volumes"]
+__all__ = ["PlannedFile", "PlannedVolume", "Updates", "mount_source", "plan_updates", "plan_volumes"]
 
 NANOS = 10**9
 MOUNT_PROBLEM = "FailedMount"
@@ -56,6 +56,26 @@ class PlannedVolume:
 def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
     """All volumes. Raises ConfigProblem where a source is missing."""
     return tuple(_volume(pod, one, sources, facts) for one in pod.spec.volumes if one.image is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Volumes whose content may be another now, and what is wrong with those that have none."""
+
+    volumes: tuple[PlannedVolume, ...]
+    problems: tuple[str, ...]
+
+
+def plan_updates(pod: PodSpec, sources: Sources, facts: Facts) -> Updates:
+    """Of a pod that runs: each volume with content by itself (VOL-07)."""
+    planned, problems = [], []
+    for volume in pod.spec.volumes:
+        if volume.config_map or volume.secret or volume.downward_api or volume.projected:
+            try:
+                planned.append(_volume(pod, volume, sources, facts))
+            except ConfigProblem as problem:
+                problems.append(f'volume "{volume.name}" keeps its content: {problem}')
+    return Updates(tuple(planned), tuple(problems))
 
 
 def mount_source(pod: PodSpec, volume_name: str) -> str:

@@ -112,16 +112,50 @@ def test_what_is_no_file_is_left_out_and_what_cannot_be_read_is_told(tmp_path: P
 def test_only_a_directory_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
     """MAN-08."""
     (tmp_path / "file").write_bytes(b"1")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     before = Snapshot({"/m/a.yaml": b"1"})
 
     assert read_manifests(tmp_path / "nothing", before) == Snapshot()
-    for name, reason in (("file", "Not a directory"), ("loop", "Too many levels"), ("file/below", "Not a directory")):
+    for name, reason in (("pipe", "Not a directory"), ("loop", "Too many levels"), ("file/below", "Not a directory")):
         path = tmp_path / name
         fresh, later = read_manifests(path), read_manifests(path, before)
         assert f"{path}: cannot be read: {reason}" in str(fresh.problems[0])
         assert (fresh.files, fresh.unread) == ({}, {str(path)})
         assert (later.files, later.problems, later.unread) == (before.files, fresh.problems, frozenset())
+
+
+def test_a_single_file_may_stand_in_the_place_of_the_directory(tmp_path: Path) -> None:
+    """MAN-01: whatever its name ends in."""
+    (tmp_path / "pod").write_bytes(b"1")
+
+    assert named(read_manifests(tmp_path / "pod").files) == {"pod": b"1"}
+
+
+def test_what_lies_beside_manifests_is_told(tmp_path: Path) -> None:
+    """MAN-01, MAN-02: nobody has to guess why a file has no effect."""
+    for name in ("web.yaml.bak", "web.yaml"):
+        (tmp_path / name).write_bytes(b"1")
+    for name in ("below", "odd.yaml", "configmaps", "secrets"):
+        (tmp_path / name).mkdir()
+    told = [str(one).removeprefix(f"{tmp_path}/") for one in read_manifests(tmp_path).ignored]
+
+    assert told == [
+        "below: is a directory and is not read: manifests lie in the directory above it",
+        "odd.yaml: is no file and is not read",
+        "web.yaml.bak: is not read: names of manifests end in .json, .yaml, .yml",
+    ]
+
+
+def test_files_that_others_may_read_are_named(tmp_path: Path) -> None:
+    for name, mode in (("a.yaml", 0o600), ("b.yaml", 0o644)):
+        (tmp_path / name).write_bytes(b"1")
+        (tmp_path / name).chmod(mode)
+    tmp_path.chmod(0o755)
+    assert {Path(path).name for path in read_manifests(tmp_path).exposed} == {"b.yaml"}
+    tmp_path.chmod(0o700)
+
+    assert read_manifests(tmp_path).exposed == frozenset(), "nobody gets that far"
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
@@ -245,13 +279,14 @@ async def test_the_fake_says_what_the_driver_says(tmp_path: Path) -> None:
     folder.mkdir()
     write(folder / "a.yaml", b"1")
     path = str(folder / "a.yaml")
+    folder.chmod(0o700)
     fake = FakeManifestDirectory({path: b"1"})
     looks = fake.snapshots()
     first, real_first = await anext(looks), read_manifests(folder)
     fake.fail(str(folder), "broken")
     broken = await anext(looks)
     folder.rename(tmp_path / "aside")
-    folder.write_bytes(b"no directory")
+    os.mkfifo(folder)
     real_broken = read_manifests(folder, real_first)
 
     assert first == real_first

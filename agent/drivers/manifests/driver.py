@@ -4,27 +4,31 @@
 Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file
 systems tell nothing) and reading within bounds. Files that begin with a dot are somebody's work in progress.
 Never: parses, or takes what cannot be read for something that is not there: only a directory or file that does not
-exist is an empty one, after any other error the last content stays.
+exist is an empty one, after any other error the last content stays. Directories below are those of ConfigMaps and
+Secrets, which source_folders.py reads for whoever wants them.
 """
 
 import asyncio
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 from asyncinotify import Inotify, Mask, Watch
 
 from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.source_folders import is_exposed, is_shut, read_source_folders
 from agent.model.finding import Finding
+from agent.model.source_folder import SOURCE_FOLDERS
 
 __all__ = ["ManifestDirectory", "read_manifests"]
 
 log = structlog.get_logger(plane="daemon")
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-MAX_FILE_BYTES = 4 << 20
+MAX_FILE_BYTES = 10 << 20
 CHANGES = (
     Mask.CREATE | Mask.CLOSE_WRITE | Mask.ATTRIB | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE
     | Mask.DELETE_SELF | Mask.MOVE_SELF
@@ -33,25 +37,29 @@ CHANGES = (
 COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
 MOST_DEBOUNCES = 10
+# Directories that come while one looks are looked at again, but not without end.
+MOST_LOOKS = 8
 
 
 def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
     """Every manifest file by its path; what cannot be read keeps the content that `before` has of it."""
     try:
-        paths = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+        paths = _listed(directory)
     except FileNotFoundError:
         return Snapshot()
     except OSError as error:
         problem = _problem(directory, error)
         if before is None:
             return Snapshot({}, (problem,), frozenset({str(directory)}))
-        return Snapshot(before.files, (problem,), before.unread)
+        return replace(before, problems=(problem,))
     files: dict[str, bytes] = {}
     problems: list[Finding] = []
     unread: set[str] = set()
+    ignored: list[Finding] = []
+    exposed: set[str] = set()
     for path in paths:
         try:
-            content = _content(path) if path.suffix in SUFFIXES else None
+            content = _content(path, ignored, exposed) if path.suffix in SUFFIXES or path == directory else None
         except OSError as error:
             problems.append(_problem(path, error))
             content = before.files.get(str(path)) if before is not None else None
@@ -59,18 +67,49 @@ def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
                 unread.add(str(path))
         if content is not None:
             files[str(path)] = content
-    return Snapshot(files, tuple(problems), frozenset(unread))
+        elif path.suffix not in SUFFIXES:
+            _say_why(path, directory, ignored)
+    is_private = bool(exposed) and is_shut(directory.stat())
+    return Snapshot(
+        files,
+        tuple(problems),
+        frozenset(unread),
+        ignored=tuple(ignored),
+        exposed=frozenset() if is_private else frozenset(exposed),
+    )
 
 
-def _content(path: Path) -> bytes | None:
+def _listed(directory: Path) -> list[Path]:
+    """What may be a manifest; a single file in the place of the directory is one (MAN-01)."""
+    if stat.S_ISREG(directory.stat().st_mode):
+        return [directory]
+    return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+
+
+def _content(path: Path, ignored: list[Finding], exposed: set[str]) -> bytes | None:
     """None if there is no such file, or something that is no file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        told = path.stat()
+        if not stat.S_ISREG(told.st_mode):
+            ignored.append(Finding(str(path), "", "is no file and is not read"))
             return None
+        if is_exposed(told):
+            exposed.add(str(path))
         with path.open("rb") as source:
             return source.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
+
+
+def _say_why(path: Path, directory: Path, ignored: list[Finding]) -> None:
+    """What lies there and is no manifest; told once by whoever runs pods (MAN-01, MAN-02)."""
+    if not path.is_dir():
+        text = f"is not read: names of manifests end in {', '.join(sorted(SUFFIXES))}"
+    elif path.parent == directory and path.name in SOURCE_FOLDERS:
+        return
+    else:
+        text = "is a directory and is not read: manifests lie in the directory above it"
+    ignored.append(Finding(str(path), "", text))
 
 
 def _problem(path: Path, error: OSError) -> Finding:
@@ -80,34 +119,61 @@ def _problem(path: Path, error: OSError) -> Finding:
 class ManifestDirectory:
     """One directory. `timing` gives (rescan, debounce) in seconds and is asked anew each time: a reload changes it."""
 
-    def __init__(self, directory: Path, timing: Callable[[], tuple[float, float]]) -> None:
+    def __init__(
+        self, directory: Path, timing: Callable[[], tuple[float, float]], *, has_sources: bool = False
+    ) -> None:
         self.directory = directory
         self._timing = timing
+        self._has_sources = has_sources
+        self._watches: dict[Path, Watch] = {}
+        self._places: tuple[Path, ...] = (directory,)
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """The files now, and again whenever they differ from the last time."""
         last: Snapshot | None = None
         with _inotify() as inotify:
-            watch: Watch | None = None
+            self._watches = {}
             while True:
-                if inotify is not None:
-                    watch = self._watched(inotify, watch)
-                snapshot = await asyncio.to_thread(read_manifests, self.directory, last)
+                snapshot = await self._look(inotify, last)
                 if snapshot != last:
                     _tell(snapshot, last)
                     last = snapshot
                     yield snapshot
                 await self._wait(inotify)
 
-    def _watched(self, inotify: Inotify, before: Watch | None) -> Watch | None:
-        """Watch what stands at the path now; that may be another directory than the last time, or none."""
-        watch = None
-        with suppress(OSError):
-            watch = inotify.add_watch(self.directory, CHANGES)
-        if before is not None and before is not watch:
+    async def _look(self, inotify: Inotify | None, last: Snapshot | None) -> Snapshot:
+        """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
+        for _ in range(MOST_LOOKS):
+            is_new = self._watch(inotify)
+            snapshot, below = await asyncio.to_thread(self._read, last)
+            before, self._places = self._places, (self.directory, *below)
+            if before == self._places and not (is_new and below):
+                break
+        return snapshot
+
+    def _read(self, last: Snapshot | None) -> tuple[Snapshot, list[Path]]:
+        snapshot = read_manifests(self.directory, last)
+        if not self._has_sources:
+            # What is no manifest, and who else may read one, is the affair of whoever reads all of it.
+            return replace(snapshot, ignored=(), exposed=frozenset()), []
+        if str(self.directory) in snapshot.files:
+            return snapshot, []
+        look = read_source_folders(self.directory, last.folders if last is not None else {})
+        problems = (*snapshot.problems, *look.problems)
+        return replace(snapshot, folders=look.folders, problems=problems), look.watched
+
+    def _watch(self, inotify: Inotify | None) -> bool:
+        """Watch what stands at the paths now, be it another directory than the last time; whether any is new."""
+        if inotify is None:
+            return False
+        before, self._watches = self._watches, {}
+        for path in self._places:
+            with suppress(OSError):  # not there, or the kernel's limit is reached
+                self._watches[path] = inotify.add_watch(path, CHANGES)
+        for watch in set(before.values()) - set(self._watches.values()):
             with suppress(OSError):  # the kernel drops the watch of a directory that is deleted
-                inotify.rm_watch(before)
-        return watch
+                inotify.rm_watch(watch)
+        return any(before.get(path) is not watch for path, watch in self._watches.items())
 
     async def _wait(self, inotify: Inotify | None) -> None:
         """Until something changed and has been quiet for a moment, or until it is time to look anyway."""

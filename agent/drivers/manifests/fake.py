@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
+from agent.model.source_folder import SourceFolder
 
 __all__ = ["FakeManifestDirectory"]
 
@@ -15,6 +16,7 @@ class FakeManifestDirectory:
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._files = dict(files or {})
+        self._folders: dict[str, SourceFolder] = {}
         self._reasons: dict[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -24,6 +26,14 @@ class FakeManifestDirectory:
             self._files.pop(path, None)
         else:
             self._files[path] = content
+        self._changed.set()
+
+    def put_folder(self, path: str, folder: SourceFolder | None) -> None:
+        """Make a source with a file per key, or remove it."""
+        if folder is None:
+            self._folders.pop(path, None)
+        else:
+            self._folders[path] = folder
         self._changed.set()
 
     def fail(self, path: str, reason: str) -> None:
@@ -53,4 +63,5 @@ class FakeManifestDirectory:
         seen = {path: content for path, content in self._files.items() if not is_hidden(path)}
         kept = {path: content for path, content in known.items() if is_hidden(path)}
         unread = frozenset(path for path in reasons if not any(one.startswith(path) for one in kept))
-        return Snapshot(dict(sorted({**seen, **kept}.items())), problems, unread)
+        files = dict(sorted({**seen, **kept}.items()))
+        return Snapshot(files, problems, unread, folders=dict(sorted(self._folders.items())))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.model.finding import Finding
+from agent.model.source_folder import SourceFolder
 
 __all__ = ["Snapshot"]
 
@@ -17,8 +18,13 @@ class Snapshot:
     """Files by path. What can be read no longer stands here with its last content, and in `problems` with the reason.
 
     `unread` are the files that nobody has read yet, or the directory: what stands there is unknown, not nothing.
+    `folders` are ConfigMaps and Secrets with a file per key, by path; `ignored` is what lies beside manifests and is
+    none; `exposed` are files that others than root may read.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
     unread: frozenset[str] = frozenset()
+    folders: Mapping[str, SourceFolder] = field(default_factory=dict)
+    ignored: tuple[Finding, ...] = ()
+    exposed: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ import re
 from agent.model.pod_fields import Metadata
 from agent.pods.validation.complaint import DNS_SUBDOMAIN, Complaints
 
-__all__ = ["check_metadata"]
+__all__ = ["DATA_KEY_TEXT", "check_metadata", "is_data_key"]
 
 LONGEST_NAME = 253
 LONGEST_PART = 63
@@ -25,6 +25,16 @@ LABEL_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345')"
 )
+
+DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}\Z")
+DATA_KEY_TEXT = (
+    "a key must consist of up to 253 alphanumeric characters, '-', '_' or '.', and must not be '.' or start with '..'"
+)
+
+
+def is_data_key(key: str) -> bool:
+    """Whether a ConfigMap or Secret may have it: keys become names of files."""
+    return DATA_KEY.match(key) is not None and key != "." and not key.startswith("..")
 
 
 def check_metadata(metadata: Metadata, out: Complaints) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What containers find around them on a real runtime: sources, groups of the kernel, names, limits."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+from tests.node.pods import Actor, Stage
+from tests.node.test_pod_life import container, events
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
+    root = lab.place.cgroup_parent.strip("/")
+    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
+        daemon.start("--planes", "pods").wait_ready()
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+
+
+@pytest.fixture
+def stage(kepd: Kepd, lab: Lab) -> Stage:
+    return Stage(kepd, lab.push(Image(name="node/surface")))
+
+
+def test_sources_with_a_file_per_key_come_and_change(stage: Stage) -> None:
+    """VOL-06, VOL-07: a pod waits for them, follows changes, and keeps what it had while there is a fault."""
+    manifests = stage.kepd.manifests
+    script = (
+        "while true; do cat /conf/mode > /out/.mode; mv /out/.mode /out/mode; cat /word/word > /out/word; "
+        "echo $WORD > /out/variable; sleep 0.05; done"
+    )
+    app = Actor("app", 0.1).container(stage.image, stage.out)
+    app["command"] = ["sh", "-c", f"trap 'exit 0' TERM; {script}"]
+    app["env"] = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "hidden", "key": "word"}}}]
+    app["volumeMounts"] += [{"name": "conf", "mountPath": "/conf"}, {"name": "word", "mountPath": "/word"}]
+    volumes = [
+        {"name": "out", "hostPath": {"path": str(stage.out)}},
+        {"name": "conf", "configMap": {"name": "conf"}},
+        {"name": "word", "secret": {"secretName": "hidden", "defaultMode": 0o400}},
+    ]
+    stage.write([], containers=[app], volumes=volumes)
+    stage.wait(lambda: ("FailedMount", 'configmap "conf" not found') in events(stage), "it waits")
+    for path, text in (("configmaps/default/conf/mode", "slow"), ("secrets/default/hidden/word", "sesame")):
+        (manifests / path).parent.mkdir(parents=True)
+        (manifests / path).write_text(text)
+        (manifests / path).chmod(0o600)
+
+    def said(name: str) -> str:
+        path = stage.out / name
+        return path.read_text().strip() if path.exists() else ""
+
+    stage.wait(lambda: (said("mode"), said("word"), said("variable")) == ("slow", "sesame", "sesame"), "it runs")
+    (manifests / "configmaps/default/conf/mode").write_text("fast")
+    stage.wait(lambda: said("mode") == "fast", "the volume follows")
+    (manifests / "configmaps/default/conf/passwd").symlink_to("/etc/passwd")
+    stage.wait(lambda: "conf/passwd: is a link to /etc/passwd, which leads out" in stage.kepd.log.read_text(), "told")
+    assert said("mode") == "fast"
+    assert container(stage, "app").get("restartCount", 0) == 0
+    assert "sesame" not in stage.kepd.log.read_text()
