@@ -18,7 +18,9 @@ from agent.daemon.instance import instance_id
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.queued_images import QueuedImages
 from agent.daemon.runtime_events import RuntimeEvents
+from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.asker.driver import NetworkAsker
+from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -26,6 +28,7 @@ from agent.drivers.mounts.driver import Mounts
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.puller import Puller
 from agent.model.component import Board, Report
+from agent.model.control_group import GroupShape
 from agent.model.event import Event
 from agent.model.feed import Overtaken
 from agent.model.pod import PodSpec
@@ -43,7 +46,6 @@ __all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/proc/meminfo")
-CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
 
 
@@ -110,6 +112,7 @@ class Outside:
     puller: Puller | None
     events: RuntimeEvents
     clock: SystemClock
+    watch: RuntimeWatch
     tell: Callable[[Event], None]
     configuration: Callable[[], Configuration]
 
@@ -117,7 +120,8 @@ class Outside:
 def wire_pods(outside: Outside) -> PodPlane:
     """Make everything."""
     configuration = outside.configuration()
-    facts = node_facts(configuration)
+    groups = ControlGroups()
+    facts = node_facts(configuration, groups.shape())
     directory = Path(pod_directory(configuration))
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
@@ -138,6 +142,8 @@ def wire_pods(outside: Outside) -> PodPlane:
         tell=outside.tell,
         metrics=metrics,
         started_s=outside.clock.now_s(),
+        groups=groups,
+        runtime=outside.watch,
     )
 
     def timing() -> tuple[float, float]:
@@ -182,11 +188,14 @@ def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) 
         log_max_bytes=int(pods.logs.max_size),
         log_files=pods.logs.max_files,
         log_check_s=pods.logs.interval,
+        most_pids=pods.pod_pids_limit,
+        may_swap=pods.swap == "LimitedSwap",
+        kills_single_process=pods.single_process_oom_kill,
         facts=facts,
     )
 
 
-def node_facts(configuration: Configuration) -> NodeFacts:
+def node_facts(configuration: Configuration, groups: GroupShape) -> NodeFacts:
     """What this machine is."""
     total_kib = next(
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
@@ -196,5 +205,5 @@ def node_facts(configuration: Configuration) -> NodeFacts:
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),
-        cgroup_version=2 if CGROUP_2.exists() else 1,
+        groups=groups,
     )

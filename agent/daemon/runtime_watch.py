@@ -16,6 +16,7 @@ import structlog
 
 from agent.model.component import Report
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["RuntimeFacts", "RuntimeWatch"]
@@ -23,6 +24,7 @@ __all__ = ["RuntimeFacts", "RuntimeWatch"]
 log = structlog.get_logger(plane="daemon")
 
 CALL_LIMIT_S = 3.0
+CALLS = 6
 PAUSE_AWAY_S = 1.0
 PAUSE_THERE_S = 10.0
 NOT_TRIED = "not tried yet"
@@ -47,6 +49,8 @@ class Runtime(Protocol):
 
     async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus: ...
 
+    async def features(self, deadline_s: float | None = None) -> RuntimeFeatures: ...
+
 
 class RuntimeWatch:
     """Keeps `facts`. `connected` is set while the runtime answers."""
@@ -57,10 +61,17 @@ class RuntimeWatch:
         self._runtime = runtime
         self._now_s = now_s
         self._hurry = asyncio.Event()
+        self._features = RuntimeFeatures()
 
     def look_again(self) -> None:
         """Somebody has reason to think that things have changed."""
         self._hurry.set()
+
+    async def features(self) -> RuntimeFeatures:
+        """What the runtime can do, as of the last time it came; waits for the first."""
+        if not self.facts.name:
+            await self.connected.wait()
+        return self._features
 
     def note_event_source(self, source: str) -> None:
         """Where events come from, for those who ask."""
@@ -69,20 +80,23 @@ class RuntimeWatch:
     async def run(self, report: Report) -> None:
         """Look for ever."""
         while True:
-            # Both calls are bounded; a look that lasts longer than both of them is stuck, and the watchdog shall know.
-            report.busy_until(self._now_s() + 3 * CALL_LIMIT_S)
+            # All calls are bounded; a look that lasts longer than all of them is stuck, and the watchdog shall know.
+            report.busy_until(self._now_s() + CALLS * CALL_LIMIT_S)
             await self._look(report)
             report.busy_until(None)
             pause_s = PAUSE_THERE_S if self.connected.is_set() else PAUSE_AWAY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._hurry.wait()
-            self._hurry.clear()
 
     async def _look(self, report: Report) -> None:
+        is_hurried = self._hurry.is_set()
+        self._hurry.clear()
         try:
             version = await self._runtime.version(deadline_s=CALL_LIMIT_S)
             status = await self._runtime.status(deadline_s=CALL_LIMIT_S)
+            if is_hurried or not self.connected.is_set():
+                self._features = await self._runtime.features(deadline_s=CALL_LIMIT_S)
         except RuntimeCallFailed as error:
             self._lost(report, f"does not answer: {error.details}")
             return

@@ -335,6 +335,7 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
             puller=parts.puller,
             events=parts.events,
             clock=parts.clock,
+            watch=parts.watch,
             tell=parts.ring.tell,
             configuration=lambda: parts.running.configuration,
         )

@@ -13,6 +13,7 @@ from agent.model.pod_fields import VolumeMount
 from agent.pods.cri_config import Made, NodeShape, cgroup_of, container_config, linux_resources, sandbox_config
 from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environment
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
+from agent.pods.pod_group import MakeGroup, plan_group, pod_limits, wished_group
 from agent.pods.run_state import PodRun
 from agent.pods.seen import Instance
 from agent.pods.volume_plan import mount_source, plan_updates, plan_volumes
@@ -46,7 +47,10 @@ class ContainerSetup:
             cgroup_root=settings.cgroup_root,
             default_seccomp=settings.default_seccomp,
             memory_bytes=settings.facts.memory_bytes,
-            cgroup_version=settings.facts.cgroup_version,
+            groups=settings.facts.groups,
+            uses_systemd=self._run.features.uses_systemd,
+            may_swap=settings.may_swap,
+            kills_single_process=settings.kills_single_process,
             copies_kubelet=settings.copies_kubelet,
         )
 
@@ -69,6 +73,49 @@ class ContainerSetup:
                 problems.append(f'volume "{volume.name}" keeps its content: {error}')
         return problems
 
+    async def ground(self) -> None:
+        """What has to be there before a sandbox: its log directory and its group."""
+        await self._learn()
+        await asyncio.to_thread(self._ground)
+
+    async def _learn(self) -> None:
+        """What the runtime can do; a pod that was found running has not asked yet."""
+        self._run.features = await self._around.runtime.features()
+
+    def _ground(self) -> None:
+        run, around = self._run, self._around
+        around.files.logs.make(run.log_directory)
+        # systemd makes its own groups, together with the first process in one.
+        if not run.features.uses_systemd:
+            self._limit()
+
+    async def limit(self) -> None:
+        """The group of the pod as a whole, as its manifest is now."""
+        await self._learn()
+        await asyncio.to_thread(self._limit)
+
+    def _limit(self) -> None:
+        """RES-04. A pod that has limits does not run without them; shares alone are no reason not to run."""
+        run, groups = self._run, self._around.groups
+        settings = self._around.settings()
+        shape = settings.facts.groups
+        limits = pod_limits(run.pod, settings.most_pids, shape)
+        wish = wished_group(limits, self.cgroup, shape)
+        try:
+            for step in plan_group(wish, groups.read(wish.paths)).steps:
+                if isinstance(step, MakeGroup):
+                    groups.make(step.path)
+                else:
+                    groups.write(step.path, step.value)
+        except OSError as error:
+            if limits.is_binding:
+                text = f"the limits of the pod cannot be set: {step}: {error.strerror or error}"
+                raise ConfigProblem(text, "FailedCreatePodContainer") from error
+            if "group" not in self._told:
+                self._told.add("group")
+                text = f"the pod has no share of its own: {step}: {error.strerror or error}"
+                run.tell("FailedCreatePodContainer", text, is_warning=True)
+
     def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
         """Of this pod."""
         run = self._run
@@ -90,6 +137,7 @@ class ContainerSetup:
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
         """Everything an instance needs beyond its manifest."""
         run, around = self._run, self._around
+        await self._learn()
         facts = self._facts()
         environment = resolve_environment(run.pod, container, around.sources(), facts)
         values = dict(environment)

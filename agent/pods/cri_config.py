@@ -13,19 +13,20 @@ from pathlib import Path
 
 import msgspec
 
+from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.model.pod_fields import Profile, Resources, SecurityContext, SELinux
 from agent.pods import names
 from agent.pods.environment import ConfigProblem
 from agent.pods.network_files import Resolver, host_name
-from agent.pods.qos import amount, container_needs, cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
+from agent.pods.pod_group import group_path, hugepage_limits
+from agent.pods.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, pod_needs, qos_class
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["Made", "NodeShape", "cgroup_of", "container_config", "linux_resources", "sandbox_config"]
 
 PERIOD_US = 100_000
-NANOS = 10**9
 MASKED = (
     "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
@@ -49,7 +50,10 @@ class NodeShape:
     cgroup_root: str
     default_seccomp: str = "Unconfined"
     memory_bytes: int = 1 << 30
-    cgroup_version: int = 1
+    groups: GroupShape = field(default_factory=GroupShape)
+    uses_systemd: bool = False
+    may_swap: bool = False
+    kills_single_process: bool = False
     seccomp_root: str = "/var/lib/kepd/seccomp"
     copies_kubelet: bool = False
 
@@ -105,10 +109,8 @@ def sandbox_config(
 
 
 def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
-    """RES-04, with plain paths; Guaranteed pods have no level of their own."""
-    quality = qos_class(pod)
-    level = "" if quality == "Guaranteed" else f"/{quality.lower()}"
-    return f"/{node.cgroup_root}{level}/pod{pod.uid}"
+    """RES-04."""
+    return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
 
 
 def _namespaces(pod: PodSpec) -> pb.NamespaceOption:
@@ -251,13 +253,27 @@ def linux_resources(
         memory_limit_in_bytes=memory_limit,
         oom_score_adj=oom_score(pod, container, node.memory_bytes),
     )
-    for name in resources.limits:
-        if name.startswith("hugepages-"):
-            size = name.removeprefix("hugepages-").replace("i", "") + "B"
-            found.hugepage_limits.add(page_size=size, limit=amount(resources.limits, name) // NANOS)
-    if node.cgroup_version > 1:
+    for size, most_bytes in hugepage_limits(resources.limits, node.groups):
+        found.hugepage_limits.add(page_size=size, limit=most_bytes)
+    if node.groups.version > 1 and not node.kills_single_process:
         found.unified["memory.oom.group"] = "1"
+    if node.groups.has_swap_limit:
+        most_bytes = swap_limit(pod, container, node) if node.may_swap else 0
+        if node.groups.version > 1:
+            found.unified["memory.swap.max"] = str(most_bytes)
+        else:
+            # Version 1 counts memory and swap together, and only where memory has a limit.
+            found.memory_swap_limit_in_bytes = memory_limit
     return found
+
+
+def swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
+    """KEP-2400, limited swap: by its share of the node's memory, for containers of Burstable pods that may grow."""
+    needs = container_needs(container.fields.resources)
+    is_fixed = not needs.memory_request or needs.memory_request == needs.memory_limit
+    if qos_class(pod) != "Burstable" or is_fixed or is_critical(pod) or needs.memory_request > node.memory_bytes:
+        return 0
+    return needs.memory_request * node.groups.swap_bytes // node.memory_bytes
 
 
 def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:

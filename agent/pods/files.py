@@ -19,9 +19,8 @@ from agent.pods.environment import ConfigProblem
 from agent.pods.logs import LogDirectories
 from agent.pods.volume_plan import PlannedFile, PlannedVolume
 
-__all__ = ["CGROUPS", "Mounts", "PodFiles", "remove_cgroups"]
+__all__ = ["Mounts", "PodFiles"]
 
-CGROUPS = Path("/sys/fs/cgroup")
 DIRECTORY_MODE = 0o755
 PRIVATE_MODE = 0o700
 SHARED_MODE = 0o777
@@ -163,18 +162,6 @@ class PodFiles:
         """Uids of pods that have a directory."""
         folder = self.directory / "pods"
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-
-
-def remove_cgroups(root: Path, group: str) -> None:
-    """The empty groups that a pod leaves (GC-03), in every hierarchy; one that is in use stays."""
-    below = group.strip("/")
-    if not below or ".." in Path(below).parts or not root.is_dir():
-        return
-    for hierarchy in (root, *(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())):
-        place = hierarchy / below
-        for path in (*sorted(place.glob("**/"), key=lambda one: -len(one.parts)), place):
-            with suppress(OSError):
-                path.rmdir()
 
 
 def check_host_path(path: str, kind: str) -> None:

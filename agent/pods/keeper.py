@@ -12,6 +12,7 @@ Never: looks at another pod.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -20,7 +21,7 @@ from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
-from agent.pods.files import CGROUPS, remove_cgroups
+from agent.pods.environment import ConfigProblem
 from agent.pods.launching import Launcher
 from agent.pods.memory import Failing, Outcome
 from agent.pods.probing import Prober
@@ -291,7 +292,7 @@ class PodKeeper:
                     await asyncio.to_thread(around.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(around.files.remove, pod.uid)
-                await asyncio.to_thread(remove_cgroups, CGROUPS, self._launcher.cgroup)
+                await asyncio.to_thread(around.groups.remove, self._launcher.cgroup)
                 run.is_forgotten = True
                 await around.records.remove(record_name(pod.uid))
                 break
@@ -351,8 +352,12 @@ class PodKeeper:
         run = self.run
         run.tell("ResizeStarted", "Container resources are changed in place", container.name)
         try:
+            # Either may have to come first: the group of the pod when there is more, the container when there is less.
+            with suppress(ConfigProblem):
+                await self._launcher.limit_pod()
             await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(container))
-        except FAILURES as error:
+            await self._launcher.limit_pod()
+        except (ConfigProblem, *FAILURES) as error:
             run.tell("ResizeError", reason_of_error(error), container.name, is_warning=True)
             return
         run.tell("ResizeCompleted", "Container resources have been changed", container.name)

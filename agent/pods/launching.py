@@ -84,6 +84,10 @@ class Launcher:
         """Where the pod's containers are counted."""
         return self._setup.cgroup
 
+    async def limit_pod(self) -> None:
+        """The group of the pod gets what the manifest says now."""
+        await self._setup.limit()
+
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         """What a container may use, as the runtime wants it."""
         return self._setup.resources_of(container)
@@ -94,11 +98,13 @@ class Launcher:
         try:
             await self._clear_away(step)
             await self._setup.prepare()
+            await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
-            await asyncio.to_thread(around.files.logs.make, run.log_directory)
             began_s = around.clock.now_s()
             sandbox_id = await around.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
             status = await around.sandboxes.sandbox_status(sandbox_id)
+            if run.features.uses_systemd:
+                await self._setup.limit()
         except ConfigProblem as error:
             self._sandbox_failed(error.reason, str(error))
             return

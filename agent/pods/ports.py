@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pods plane needs from outside."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Protocol
 
 from agent.model.finding import Finding
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.runtime_event import RuntimeEvent
+from agent.model.runtime_features import RuntimeFeatures
 from agent.model.source_folder import SourceFolder
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -15,6 +16,8 @@ __all__ = [
     "Clock",
     "Containers",
     "Events",
+    "Features",
+    "Groups",
     "Images",
     "Manifests",
     "Records",
@@ -144,6 +147,24 @@ class Events(Protocol):
     """News from the runtime."""
 
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
+
+
+class Groups(Protocol):
+    """Control groups by paths below their root; blocking calls that raise OSError."""
+
+    def read(self, paths: Iterable[str]) -> Mapping[str, str | None]: ...
+
+    def make(self, path: str) -> None: ...
+
+    def write(self, path: str, value: str) -> None: ...
+
+    def remove(self, group: str) -> None: ...
+
+
+class Features(Protocol):
+    """What the runtime can do; known as soon as it answered once."""
+
+    async def features(self) -> RuntimeFeatures: ...
 
 
 class Clock(Protocol):

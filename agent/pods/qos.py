@@ -4,7 +4,7 @@
 Owns: the arithmetic of RES-01 to RES-06. Never: writes to a cgroup. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,17 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
 from agent.model.quantity import QuantityError, parse_quantity
 
-__all__ = ["Needs", "container_needs", "cpu_quota", "cpu_shares", "oom_score", "pod_needs", "qos_class"]
+__all__ = [
+    "Needs",
+    "container_needs",
+    "cpu_quota",
+    "cpu_shares",
+    "is_critical",
+    "most_at_once",
+    "oom_score",
+    "pod_needs",
+    "qos_class",
+]
 
 PERIOD_US = 100_000
 LEAST_SHARES, MOST_SHARES = 2, 262_144
@@ -83,7 +93,7 @@ def _class_of(listed: Iterable[Resources]) -> str:
 
 def oom_score(pod: PodSpec, container: ContainerSpec, capacity_bytes: int) -> int:
     """RES-03. A sidecar is not killed before the main that asked for least."""
-    if pod.spec.priority_class_name == CRITICAL:
+    if is_critical(pod):
         return GUARANTEED_SCORE
     quality = qos_class(pod)
     if quality == "Guaranteed":
@@ -95,6 +105,11 @@ def oom_score(pod: PodSpec, container: ContainerSpec, capacity_bytes: int) -> in
         return own
     mains = [one for one in pod.containers if one.kind is ContainerKind.MAIN]
     return min(own, _score(min(_request(pod, one) for one in mains), capacity_bytes)) if mains else own
+
+
+def is_critical(pod: PodSpec) -> bool:
+    """Whether the node depends on it."""
+    return pod.spec.priority_class_name == CRITICAL
 
 
 def _request(pod: PodSpec, container: ContainerSpec) -> int:
@@ -136,12 +151,16 @@ def _all_limited(pod: PodSpec, which: str) -> bool:
 
 
 def _effective(pod: PodSpec, which: str) -> int:
+    return most_at_once(pod, lambda one: _figure(one, which))
+
+
+def most_at_once(pod: PodSpec, figure: Callable[[ContainerSpec], int]) -> int:
     """Mains and sidecars together, or an init with the sidecars that run beside it, whichever is more."""
     beside = most_at_init = 0
     for one in pod.containers:
         if one.kind is ContainerKind.SIDECAR:
-            beside += _figure(one, which)
+            beside += figure(one)
         elif one.kind is ContainerKind.INIT:
-            most_at_init = max(most_at_init, beside + _figure(one, which))
-    mains = sum(_figure(one, which) for one in pod.containers if one.kind is ContainerKind.MAIN)
+            most_at_init = max(most_at_init, beside + figure(one))
+    mains = sum(figure(one) for one in pod.containers if one.kind is ContainerKind.MAIN)
     return max(beside + mains, most_at_init)

@@ -18,6 +18,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, PodSpec
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.annotations import PodWishes, read_wishes
 from agent.pods.environment import Facts
 from agent.pods.history import History, Moment
@@ -62,6 +63,8 @@ class PodRun:
         self.hook_outputs: dict[str, str] = {}
         self.stale: set[str] = set()
         self.wishes = PodWishes()
+        # As of the last sandbox; until one is made nothing depends on it.
+        self.features = RuntimeFeatures()
         self.saved_memory: Memory | None = None
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None

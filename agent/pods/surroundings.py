@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.model.control_group import GroupShape
 from agent.model.event import Event
 from agent.pods.files import PodFiles
 from agent.pods.manifest import Source
 from agent.pods.metrics import PodMetrics
-from agent.pods.ports import Asker, Clock, Containers, Images, Records, Sandboxes, Surgery
+from agent.pods.ports import Asker, Clock, Containers, Features, Groups, Images, Records, Sandboxes, Surgery
 from agent.pods.restart import Curve
 
 __all__ = ["NodeFacts", "PodSettings", "Surroundings"]
@@ -28,7 +29,7 @@ class NodeFacts:
     cpus: int = 1
     memory_bytes: int = GIBIBYTE
     boot_id: str = ""
-    cgroup_version: int = 1
+    groups: GroupShape = field(default_factory=GroupShape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,9 @@ class PodSettings:
     log_max_bytes: int = 10 << 20
     log_files: int = 5
     log_check_s: float = 10.0
+    most_pids: int = 0
+    may_swap: bool = False
+    kills_single_process: bool = False
     facts: NodeFacts = NodeFacts()
 
 
@@ -75,6 +79,8 @@ class Surroundings:
     tell: Callable[[Event], None]
     metrics: PodMetrics
     started_s: float
+    groups: Groups
+    runtime: Features
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
 
     @property

@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
     root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
+    extra = (
+        f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: '', podPidsLimit: 200}}\n"
+    )
     with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
         daemon.start("--planes", "pods").wait_ready()
         yield daemon
@@ -67,3 +69,36 @@ def test_sources_with_a_file_per_key_come_and_change(stage: Stage) -> None:
     assert said("mode") == "fast"
     assert container(stage, "app").get("restartCount", 0) == 0
     assert "sesame" not in stage.kepd.log.read_text()
+
+
+def group_file(lab: Lab, uid: str, level: str, controller: str, file: str) -> str:
+    return Path(f"/sys/fs/cgroup/{controller}{lab.place.cgroup_parent}{level}/pod{uid}/{file}").read_text().strip()
+
+
+def uid_of(stage: Stage) -> str:
+    return (stage.pod() or {})["uid"]
+
+
+def test_a_pod_has_a_group_with_its_limits(stage: Stage, lab: Lab) -> None:
+    """RES-04, RES-05: of the pod as a whole and of its containers; it goes with the pod."""
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        pytest.skip("reads the files of version 1; version 2 is tested on a tree in memory")
+    limits = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}
+    stage.begin([Actor("app", 0.1, more={"resources": limits}), Actor("web", 0.1, more={"resources": limits})])
+    uid = uid_of(stage)
+
+    def pod(controller: str, file: str) -> str:
+        return group_file(lab, uid, "/burstable", controller, file)
+
+    assert pod("cpu", "cpu.shares") == str(2 * 102)
+    assert pod("cpu", "cpu.cfs_quota_us") == "100000"
+    assert pod("memory", "memory.limit_in_bytes") == str(128 << 20)
+    assert pod("pids", "pids.max") == "200"
+    inner = container(stage, "app")["id"].removeprefix("containerd://")
+    assert pod("memory", f"{inner}/memory.limit_in_bytes") == str(64 << 20)
+    if Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists():
+        assert pod("memory", f"{inner}/memory.memsw.limit_in_bytes") == str(64 << 20)
+    stage.remove()
+    stage.wait_gone()
+
+    assert not list(Path("/sys/fs/cgroup").glob(f"*{lab.place.cgroup_parent}/burstable/pod{uid}"))

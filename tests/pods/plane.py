@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.drivers.asker.fake import FakeAsker
+from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
@@ -19,6 +20,7 @@ from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.files import PodFiles
 from agent.pods.logs import LogDirectories
 from agent.pods.metrics import PodMetrics
@@ -46,6 +48,16 @@ class Silence:
     async def listen(self) -> AsyncIterator[RuntimeEvent]:
         yield RuntimeEvent(EventKind.LOST)
         await asyncio.Event().wait()
+
+
+class KnownRuntime:
+    """Says what it can do."""
+
+    def __init__(self, **features: Any) -> None:
+        self._features = RuntimeFeatures(**features)
+
+    async def features(self) -> RuntimeFeatures:
+        return self._features
 
 
 class News:
@@ -154,6 +166,8 @@ async def running(
     *,
     clock: Any = None,
     events: Any = None,
+    groups: Any = None,
+    runtime: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
     """The plane while the block lasts; leaving it is the end of the process."""
@@ -169,7 +183,8 @@ async def running(
         sandboxes=cri, containers=cri, images=cri, surgery=cri, asker=asker,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
-        metrics=PodMetrics(), started_s=clock.now_s(),
+        metrics=PodMetrics(), started_s=clock.now_s(), groups=groups or FakeControlGroups(),
+        runtime=runtime or KnownRuntime(),
     )  # fmt: skip
     runner = PodRunner(around, manifests, events or Silence())
     plane = Plane(cri, manifests, logs, runner, told, asker)

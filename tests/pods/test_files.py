@@ -9,7 +9,7 @@ import pytest
 
 from agent.drivers.mounts.fake import FakeMounts
 from agent.pods.environment import ConfigProblem, Facts
-from agent.pods.files import PodFiles, check_host_path, open_below, remove_cgroups, swap_content
+from agent.pods.files import PodFiles, check_host_path, open_below, swap_content
 from agent.pods.logs import LogDirectories
 from agent.pods.manifest import Source
 from agent.pods.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
@@ -196,16 +196,3 @@ class TestLogs:
     def test_no_name_leads_out_of_the_directory(self, files: PodFiles) -> None:
         with pytest.raises(ValueError, match="is not inside"):
             files.logs.pod("..", "x/..", "y/../../z")
-
-
-def test_empty_groups_of_a_pod_go_in_every_hierarchy(tmp_path: Path) -> None:
-    """GC-03; a group with something in it cannot be removed, and others are not touched."""
-    for hierarchy in (".", "cpu", "memory"):
-        (tmp_path / hierarchy / "kepd" / "podu1" / "inner").mkdir(parents=True)
-        (tmp_path / hierarchy / "kepd" / "podu2").mkdir()
-    (tmp_path / "cpu" / "kepd" / "podu1" / "tasks").touch()
-    for group in ("", "/", "/../kepd/podu2", "/kepd/podu1"):
-        remove_cgroups(tmp_path, group)
-
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("pod*"))
-    assert left == ["cpu/kepd/podu1", "cpu/kepd/podu2", "kepd/podu2", "memory/kepd/podu2"]

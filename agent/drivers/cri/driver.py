@@ -15,11 +15,12 @@ import grpc
 from agent.drivers.cri import methods
 from agent.drivers.cri.methods import Answer, Method, Request
 from agent.drivers.grpc_channel import open_channel, translated
-from agent.model.runtime_error import NotFound
+from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["CriRuntime"]
+__all__ = ["CriRuntime", "told_to_use_systemd"]
 
 EVENT_KINDS = {
     pb.CONTAINER_CREATED_EVENT: EventKind.CREATED,
@@ -93,6 +94,26 @@ class CriRuntime:
     async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus:
         """Whether runtime and network are ready."""
         return (await self.call(methods.STATUS, pb.StatusRequest(), deadline_s=deadline_s)).status
+
+    async def features(self, deadline_s: float | None = None) -> RuntimeFeatures:
+        """What it can do. Older runtimes tell their way with control groups only among other things, as JSON."""
+        version = await self.version(deadline_s)
+        told = await self.call(methods.STATUS, pb.StatusRequest(verbose=True), deadline_s=deadline_s)
+        try:
+            config = await self.call(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest(), deadline_s=deadline_s)
+            uses_systemd = config.linux.cgroup_driver == pb.SYSTEMD
+        except NotImplementedByRuntime:
+            uses_systemd = told_to_use_systemd(told.info.get("config", ""))
+        return RuntimeFeatures(
+            name=version.runtime_name,
+            version=version.runtime_version,
+            uses_systemd=uses_systemd,
+            user_namespaces=frozenset(one.name for one in told.runtime_handlers if one.features.user_namespaces),
+            recursive_read_only=frozenset(
+                one.name for one in told.runtime_handlers if one.features.recursive_read_only_mounts
+            ),
+            has_group_policy=told.features.supplemental_groups_policy,
+        )
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         """All sandboxes, in any state."""
@@ -256,3 +277,13 @@ def _event(event: pb.ContainerEventResponse) -> RuntimeEvent:
         sandbox_id=event.pod_sandbox_status.id,
         exit_code=exit_codes.get(event.container_id) if stopped else None,
     )
+
+
+def told_to_use_systemd(config: str) -> bool:
+    """From the configuration that containerd shows: what its default handler has."""
+    try:
+        containerd = json.loads(config)["containerd"]
+        options = containerd["runtimes"][containerd["defaultRuntimeName"]]["options"]
+        return options.get("SystemdCgroup") is True
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -12,6 +12,7 @@ from itertools import count
 
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["FakeCri"]
@@ -64,6 +65,10 @@ class FakeCri:
         self._enter("Status", deadline_s)
         ready = [pb.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")]
         return pb.RuntimeStatus(conditions=ready)
+
+    async def features(self, deadline_s: float | None = None) -> RuntimeFeatures:
+        self._enter("Status", deadline_s)
+        return RuntimeFeatures(name="fake", version="1")
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         self._enter("ListPodSandbox")

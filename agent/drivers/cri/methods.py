@@ -38,6 +38,7 @@ class Method(Generic[Request, Answer]):
 
 VERSION = Method(RUNTIME + "Version", pb.VersionRequest, pb.VersionResponse)
 STATUS = Method(RUNTIME + "Status", pb.StatusRequest, pb.StatusResponse)
+RUNTIME_CONFIG = Method(RUNTIME + "RuntimeConfig", pb.RuntimeConfigRequest, pb.RuntimeConfigResponse)
 RUN_POD_SANDBOX = Method(RUNTIME + "RunPodSandbox", pb.RunPodSandboxRequest, pb.RunPodSandboxResponse, 2.0)
 STOP_POD_SANDBOX = Method(RUNTIME + "StopPodSandbox", pb.StopPodSandboxRequest, pb.StopPodSandboxResponse)
 REMOVE_POD_SANDBOX = Method(RUNTIME + "RemovePodSandbox", pb.RemovePodSandboxRequest, pb.RemovePodSandboxResponse)

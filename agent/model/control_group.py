@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node's control groups are like, as far as pods need it.
+
+Owns: the value that a driver reads once and planners decide by. Never: reads or writes a group.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["GroupShape"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShape:
+    """`controllers` are those that limits can be given to; `hugepage_bytes` the sizes of pages that can be counted."""
+
+    version: int = 1
+    controllers: frozenset[str] = frozenset({"cpu", "memory", "pids"})
+    hugepage_bytes: tuple[int, ...] = ()
+    has_swap_limit: bool = False
+    swap_bytes: int = 0

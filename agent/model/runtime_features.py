@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a container runtime says that it can do.
+
+Owns: the value, and what versions that say nothing are known to do. Never: asks.
+"""
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["RuntimeFeatures"]
+
+NUMBER = re.compile(r"v?(\d+)\.(\d+)")
+# The first versions of containerd with a behaviour that no answer of CRI tells.
+CONTAINERD_IMAGE_VOLUMES = (2, 1)
+CRIO_IMAGE_VOLUMES = (1, 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeFeatures:
+    """Handlers by name; the default one has an empty name too."""
+
+    name: str = ""
+    version: str = ""
+    uses_systemd: bool = False
+    user_namespaces: frozenset[str] = frozenset()
+    recursive_read_only: frozenset[str] = frozenset()
+    has_group_policy: bool = False
+
+    @property
+    def label(self) -> str:
+        """How people call it."""
+        return f"{self.name} {self.version}".strip() or "the container runtime"
+
+    @property
+    def has_image_volumes(self) -> bool:
+        """Whether an image can be mounted (VOL-09)."""
+        return self._is_from(containerd=CONTAINERD_IMAGE_VOLUMES, crio=CRIO_IMAGE_VOLUMES)
+
+    @property
+    def _number(self) -> tuple[int, int]:
+        found = NUMBER.match(self.version)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def _is_from(self, *, containerd: tuple[int, int], crio: tuple[int, int]) -> bool:
+        return self._number >= {"containerd": containerd, "cri-o": crio}.get(self.name, (0, 0))
