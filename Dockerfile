@@ -14,7 +14,7 @@ RUN apt-get update -qq \
 WORKDIR /src
 COPY . .
 # Not /usr/local/bin: the names are found through PATH in the last stage.
-RUN PREFIX=/opt/kepd LIBDIR=/out/lib BINDIR=/out/bin SYSCONFDIR=/out/etc scripts/install \
+RUN LOCK=runtime PREFIX=/opt/kepd LIBDIR=/out/lib BINDIR=/out/bin SYSCONFDIR=/out/etc scripts/install \
     && rm -rf /opt/kepd/lib/python3*/site-packages/pip* /opt/kepd/bin/pip* /opt/kepd/share \
     && python3 scripts/sbom.py > /opt/kepd/sbom.spdx.json
 

@@ -33,6 +33,7 @@ docs:
 locks:
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o scripts/locks/runtime.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra systemd pyproject.toml -o scripts/locks/systemd.lock -c scripts/locks/runtime.lock
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o scripts/locks/dev.lock -c scripts/locks/runtime.lock
 
 install:

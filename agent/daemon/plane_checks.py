@@ -8,6 +8,7 @@ from agent.config.sources import FurtherCheck
 from agent.daemon.in_pod_check import in_pod_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
+from agent.pods.settings_check import pods_faults
 from agent.proxy.settings_check import proxy_faults
 from agent.services.settings_check import services_faults
 
@@ -33,9 +34,14 @@ def check_proxy(configuration: Configuration, _given: frozenset[str]) -> list[Fi
     return list(proxy_faults(configuration))
 
 
+def check_pods(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
+    """The pods plane's."""
+    return list(pods_faults(configuration.pods))
+
+
 def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
     """What cannot work where this process runs."""
     return list(in_pod_faults(configuration, os.environ))
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_proxy, check_services, check_place)
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_pods, check_proxy, check_services, check_place)

@@ -23,6 +23,7 @@ from agent.drivers.asker.driver import NetworkAsker
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.state_files.driver import StateFiles
@@ -34,11 +35,14 @@ from agent.model.feed import Overtaken
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.pods.desk import PodDesk
+from agent.pods.draining import Drainer
 from agent.pods.files import PodFiles
 from agent.pods.logs import LogDirectories
 from agent.pods.metrics import PodMetrics
+from agent.pods.node_shutdown import NodeShutdown
 from agent.pods.restart import Curve
 from agent.pods.runner import PodRunner
+from agent.pods.shutdown import Group
 from agent.pods.stream_desk import StreamDesk
 from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
 
@@ -79,13 +83,14 @@ class LocalPods:
                         return
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PodPlane:
     """What wiring made."""
 
     runner: PodRunner
     desk: PodDesk
     streams: StreamDesk
+    shutdown: NodeShutdown
     metrics: PodMetrics
     records: StateFiles
     endpoint: str
@@ -152,8 +157,18 @@ def wire_pods(outside: Outside) -> PodPlane:
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, has_sources=True)
     runner = PodRunner(around, manifests, outside.events)
-    desk = PodDesk(runner, around, Path(configuration.manifests.directory))
-    return PodPlane(runner, desk, StreamDesk(desk, cri), metrics, records, configuration.runtime.endpoint)
+    drainer = Drainer(runner, around)
+    desk = PodDesk(runner, drainer, around, Path(configuration.manifests.directory))
+    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: around.settings().shutdown_groups)
+    return PodPlane(
+        runner=runner,
+        desk=desk,
+        streams=StreamDesk(desk, cri),
+        shutdown=shutdown,
+        metrics=metrics,
+        records=records,
+        endpoint=configuration.runtime.endpoint,
+    )
 
 
 def pod_directory(configuration: Configuration) -> str:
@@ -191,8 +206,15 @@ def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) 
         most_pids=pods.pod_pids_limit,
         may_swap=pods.swap == "LimitedSwap",
         kills_single_process=pods.single_process_oom_kill,
+        shutdown_groups=shutdown_groups(configuration),
         facts=facts,
     )
+
+
+def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
+    """Pods by priority, with the time of each group."""
+    groups = [dict(one) for one in configuration.pods.shutdown.groups]
+    return tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups)
 
 
 def node_facts(configuration: Configuration, groups: GroupShape) -> NodeFacts:

@@ -217,8 +217,8 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
             services.images, unit = _images(parts)
             units.append(unit)
         elif plane == "pods":
-            services.pods, unit = _pods(parts)
-            units.append(unit)
+            services.pods, more = _pods(parts)
+            units += more
         elif plane == "proxy":
             services.cri, unit = _proxy(parts)
             units.append(unit)
@@ -326,7 +326,7 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
     return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 
-def _pods(parts: _Parts) -> tuple[PodService, Unit]:
+def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
     from agent.daemon.pod_wiring import LocalPods, Outside, wire_pods
 
     plane = wire_pods(
@@ -343,7 +343,10 @@ def _pods(parts: _Parts) -> tuple[PodService, Unit]:
     parts.here = LocalPods(plane.runner, parts.board)
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
-    return PodService(plane.desk, plane.desk, plane.streams), parts.unit("pods", plane.run, is_plane=True)
+    parts.advisers.append(plane.shutdown.advice)
+    parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
+    units = [parts.unit("pods", plane.run, is_plane=True), parts.unit("node-shutdown", plane.shutdown.run)]
+    return PodService(plane.desk, plane.desk, plane.streams), units
 
 
 def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:

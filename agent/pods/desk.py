@@ -20,10 +20,11 @@ from agent.model.pod import ContainerKind
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.pods.draining import Drainer
 from agent.pods.history import Moment
 from agent.pods.keeper import PodKeeper
 from agent.pods.manifest import Identity, Objects, parse_objects
-from agent.pods.memory import ContainerMemory, Failing, Outcome
+from agent.pods.memory import ContainerMemory, Failing
 from agent.pods.runner import PodRunner
 from agent.pods.seen import Instance, Stage
 from agent.pods.surroundings import Surroundings
@@ -32,11 +33,7 @@ __all__ = ["PodDesk"]
 
 log = structlog.get_logger(plane="pods")
 
-SHUTDOWN = Outcome(
-    phase="Failed", reason="Terminated", message="Pod was terminated in response to imminent node shutdown."
-)
 FILE_MODE = 0o640
-POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +47,11 @@ class LogPlace:
 class PodDesk:
     """For the API."""
 
-    def __init__(self, runner: PodRunner, around: Surroundings, directory: Path) -> None:
+    def __init__(self, runner: PodRunner, drainer: Drainer, around: Surroundings, directory: Path) -> None:
         self._runner = runner
         self._around = around
         self._directory = directory
+        self._drainer = drainer
 
     @property
     def pods(self) -> Feed[PodState]:
@@ -161,21 +159,8 @@ class PodDesk:
         run.ring()
 
     async def drain(self, grace_s: float) -> list[str]:
-        """NSD-02: groups of one priority from low to high, each ended before the next."""
-        self._runner.is_draining = True
-        keepers = sorted(self._runner.keepers.values(), key=lambda one: one.run.pod.spec.priority)
-        ended: list[str] = []
-        while keepers:
-            priority = keepers[0].run.pod.spec.priority
-            group = [one for one in keepers if one.run.pod.spec.priority == priority]
-            keepers = keepers[len(group) :]
-            for keeper in group:
-                own_s = float(keeper.run.pod.grace_s)
-                keeper.end("shutdown", min(own_s, grace_s) if grace_s else own_s, SHUTDOWN)
-                ended.append(keeper.run.pod.key)
-            while any(one.run.memory.outcome is None and not one.run.is_gone for one in group):
-                await self._around.clock.sleep(POLL_S)
-        return ended
+        """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd."""
+        return await self._drainer.drain("drain", self._around.settings().shutdown_groups, grace_s)
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
         """Of the newest instance, or the one before."""

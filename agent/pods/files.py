@@ -30,6 +30,7 @@ MESSAGE_MODE = 0o666
 MOST_MESSAGE_BYTES = 4096
 FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 DATA = "..data"
+VOLUMES = "volumes"
 MOUNT_PROBLEM = "FailedMount"
 TESTS = {
     "Directory": (stat.S_ISDIR, "directory"),
@@ -157,6 +158,14 @@ class PodFiles:
         if home.is_dir():
             self._mounts.unmount_below(home)
             shutil.rmtree(home, ignore_errors=False)
+
+    def release(self, uid: str) -> None:
+        """The volumes of a pod that has ended and stays as a record (TRM-18); its last words stay with it."""
+        home = self.of(uid)
+        if home.is_dir():
+            self._mounts.unmount_below(home)
+            if (home / VOLUMES).is_dir():
+                shutil.rmtree(home / VOLUMES, ignore_errors=False)
 
     def known(self) -> list[str]:
         """Uids of pods that have a directory."""

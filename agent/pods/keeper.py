@@ -96,11 +96,20 @@ class PodKeeper:
                 self.run.tell("FailedMount", problem, is_warning=True)
 
     def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
-        """It ends and stays as a record: evicted, or the node goes down."""
+        """It ends and stays as a record: evicted, or the node goes down. One that ends already has to hurry."""
         run = self.run
-        if run.memory.stop is None and not run.is_removed and run.memory.outcome is None and STOP not in run.tasks:
+        now_s = run.around.clock.now_s()
+        if run.memory.outcome is not None:
+            return
+        if run.memory.stop is None and not run.is_removed and STOP not in run.tasks:
             run.memory = replace(run.memory, ending_as=outcome)
-            run.spawn(STOP, self._end(Trigger.COMPLETE, cause, grace_s, run.around.clock.now_s()))
+            run.spawn(STOP, self._end(Trigger.COMPLETE, cause, grace_s, now_s))
+        elif run.memory.stop is not None:
+            # Grace 0 is no force here (CMP-04); and what would have begun anew in another sandbox does not.
+            run.memory = replace(run.memory, stop=shortened(run.memory.stop, max(grace_s, 1.0), now_s))
+            if run.memory.stop_cause == "sandbox":
+                run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
+            run.ring()
 
     def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
         """It shall end for good (MAN-09). Later calls may only shorten (TRM-22)."""
@@ -275,10 +284,20 @@ class PodKeeper:
         elif cause == "completed" or run.memory.ending_as is not None:
             phase = final_phase(run.pod, run.seen, run.wishes.keystone)
             outcome = run.memory.ending_as or Outcome(phase=phase)
+            await self._release()
             run.memory = replace(run.memory, stop=None, stop_cause="", outcome=outcome, ending_as=None)
             await run.save()
         else:
             await self._tear_down()
+
+    async def _release(self) -> None:
+        """TRM-18: a pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
+        run, around = self.run, self.run.around
+        try:
+            await asyncio.to_thread(around.files.release, run.pod.uid)
+            await asyncio.to_thread(remove_cgroups, CGROUPS, self._launcher.cgroup)
+        except OSError as error:
+            log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
     async def _tear_down(self) -> None:
         """GC-03: everything of a pod that is over; repeated until it works."""

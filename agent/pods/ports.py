@@ -19,6 +19,7 @@ __all__ = [
     "Features",
     "Groups",
     "Images",
+    "Logind",
     "Manifests",
     "Records",
     "Sandboxes",
@@ -175,3 +176,24 @@ class Clock(Protocol):
     def wall_s(self) -> float: ...
 
     async def sleep(self, duration_s: float) -> None: ...
+
+
+class Logind(Protocol):
+    """Who announces that the node goes down, and waits for those that asked for a delay.
+
+    Calls raise OSError where it cannot be reached; `news` does when the connection breaks.
+    """
+
+    async def connect(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def take_lock(self) -> None: ...
+
+    def drop_lock(self) -> None: ...
+
+    async def longest_delay_s(self) -> float: ...
+
+    async def raise_longest_delay(self, delay_s: float) -> None: ...
+
+    def news(self) -> AsyncIterator[bool]: ...

@@ -17,10 +17,12 @@ from agent.pods.history import Moment
 from agent.pods.memory import ContainerMemory, Memory
 from agent.pods.stop_state import HookPhase, resumed
 
-__all__ = ["FOLDER", "Record", "decode_record", "encode_record", "record_name"]
+__all__ = ["FOLDER", "SHUTDOWN_REASON", "Record", "decode_record", "encode_record", "record_name"]
 
 FOLDER = "records"
 FORMAT = 1
+# NSD-03.
+SHUTDOWN_REASON = "Terminated"
 MOMENTS_KEPT = 200
 
 
@@ -57,7 +59,7 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
     if record.format != FORMAT:
         raise ValueError(f"format {record.format} is not {FORMAT}")
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
-    memory = _resumed(record.memory) if is_same_boot else _after_reboot(record.memory, now_s, wall_s)
+    memory = _resumed(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
     return replace(record, memory=memory)
 
 
@@ -72,8 +74,15 @@ def _resumed(memory: Memory) -> Memory:
     return replace(memory, containers=containers, stop=stop, ends=ends)
 
 
-def _after_reboot(memory: Memory, now_s: float, wall_s: float) -> Memory:
-    """ADO-05: nothing runs; what was counted stays counted."""
+def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
+    """ADO-05: nothing runs; what was counted stays counted.
+
+    Who was ended because the node went down is wanted again now that it is back, unless its policy is to run once.
+    """
+    memory = record.memory
+    is_over = memory.outcome is not None and (
+        memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
+    )
     containers = {
         name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0)) for name, one in memory.containers.items()
     }
@@ -81,5 +90,5 @@ def _after_reboot(memory: Memory, now_s: float, wall_s: float) -> Memory:
         first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
         first_seen_wall_s=memory.first_seen_wall_s,
         containers=containers,
-        outcome=memory.outcome,
+        outcome=memory.outcome if is_over else None,
     )

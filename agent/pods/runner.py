@@ -33,7 +33,7 @@ from agent.pods.history import History
 from agent.pods.housekeeping import Housekeeping
 from agent.pods.keeper import PodKeeper
 from agent.pods.manifest import Identity, Source
-from agent.pods.memory import Memory
+from agent.pods.memory import Memory, Outcome
 from agent.pods.observation import seen_pods
 from agent.pods.orphans import orphan_spec
 from agent.pods.ports import Events, Manifests, Snapshot
@@ -52,6 +52,7 @@ __all__ = ["PodRunner"]
 log = structlog.get_logger(plane="pods")
 
 MOST_TOLD = 5
+SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 
 
@@ -63,7 +64,8 @@ class PodRunner:
         self._events = events
         self._around = replace(around, sources=self._sources)
         self._reading = Reading()
-        self._has_read = self._has_listed = False
+        self._has_read = False
+        self._listed = asyncio.Event()
         self._keepers: dict[str, PodKeeper] = {}
         self._records: dict[str, Record] = {}
         self._lists = Attempts()
@@ -72,7 +74,9 @@ class PodRunner:
         self._group: asyncio.TaskGroup | None = None
         self._asker = ProbeAsker(around.containers, around.asker, around.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
-        self.is_draining = False
+        # Who wants no new pods now: `drain`, `shutdown`.
+        self._closed_by: set[str] = set()
+        self._rejected: set[str] = set()
         around.metrics.phases = self._phases
 
     # --- for the API -------------------------------------------------------------------------------------------
@@ -95,12 +99,26 @@ class PodRunner:
         """Look at everything soon."""
         self._look.set()
 
+    async def listed(self) -> None:
+        """Until it is known what runs."""
+        await self._listed.wait()
+
+    def close(self, why: str) -> None:
+        """Refuse new pods from now on (NSD-01)."""
+        self._closed_by.add(why)
+
+    def admit(self, why: str) -> None:
+        """This is no reason any more to refuse new pods."""
+        self._closed_by.discard(why)
+        if self._listed.is_set():
+            self._want()
+
     # --- the tasks ---------------------------------------------------------------------------------------------
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
         self._keepers.clear()
-        self._has_listed = False
+        self._listed.clear()
         await self._load_records()
         housekeeping = Housekeeping(self._around, lambda: list(self._keepers.values()))
         try:
@@ -163,7 +181,7 @@ class PodRunner:
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         is_first, self._has_read = not self._has_read, True
         self._tell_findings(before)
-        if is_first or not self._has_listed:
+        if is_first or not self._listed.is_set():
             self._look.set()
         else:
             self._want()
@@ -197,8 +215,34 @@ class PodRunner:
             self._describe(keeper)
         taken = {keeper.run.pod.key for keeper in self._keepers.values()}
         for pod in wanted.values():
-            if pod.key not in taken and not self.is_draining:
-                self._begin(pod, SeenPod())
+            if pod.key not in taken:
+                if self._closed_by:
+                    self._reject(pod)
+                else:
+                    self._begin(pod, SeenPod())
+        for key in self._rejected - {pod.key for pod in wanted.values()} - taken:
+            self._rejected.discard(key)
+            self.pods.remove(key)
+
+    def _reject(self, pod: PodSpec) -> None:
+        """NSD-01: shown, told once, and begun as soon as pods are taken again."""
+        if pod.key in self._rejected:
+            return
+        self._rejected.add(pod.key)
+        outcome = Outcome(phase="Failed", reason="NodeShutdown", message=SHUTDOWN_TEXT)
+        self.pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=Memory(outcome=outcome))))
+        self._around.tell(
+            Event(
+                id="",
+                is_warning=True,
+                reason="NodeShutdown",
+                message=SHUTDOWN_TEXT,
+                plane="pods",
+                namespace=pod.namespace,
+                object_name=pod.name,
+            )
+        )
+        self._changed.set()
 
     def _describe(self, keeper: PodKeeper) -> None:
         """What is wrong with the manifest stands on the pod as well (MAN-07)."""
@@ -221,6 +265,7 @@ class PodRunner:
         """A pod that is new, or was found."""
         around = self._around
         record = self._records.pop(pod.uid, None)
+        self._rejected.discard(pod.key)
         memory = record.memory if record is not None else Memory()
         if not memory.first_seen_wall_s:
             memory = replace(memory, first_seen_s=around.clock.now_s(), first_seen_wall_s=around.clock.wall_s())
@@ -318,7 +363,7 @@ class PodRunner:
         except RuntimeCallFailed as error:
             return self._cannot_look(error)
         self._lists.reset()
-        self._has_listed = True
+        self._listed.set()
         self._forgotten()
         self._want()
         self._changed.set()
@@ -425,5 +470,5 @@ class PodRunner:
             problems[MOST_TOLD:] = [f"and {len(problems) - MOST_TOLD} more"]
         if problems:
             report.degraded("; ".join(problems))
-        elif self._has_read and self._has_listed:
+        elif self._has_read and self._listed.is_set():
             report.ready(f"{len(self._reading.pods)} pods")

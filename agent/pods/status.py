@@ -27,6 +27,8 @@ from agent.pods.stop_state import HookPhase
 
 __all__ = ["Look", "pod_status"]
 
+# How pods end that the node itself gave up.
+DISRUPTIONS = ("Evicted", "Terminated")
 REASONS = {128: "StartError", 255: "Unknown"}
 
 
@@ -210,7 +212,16 @@ def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) ->
         Condition(type="Ready", is_true=pod_ready.is_true, reason=pod_ready.reason, message=pod_ready.message),
         Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
         Condition(type="PodScheduled", is_true=True),
+        *_disruption(look),
     )
+
+
+def _disruption(look: Look) -> tuple[Condition, ...]:
+    """NSD-03: it was the node that ended the pod, not the pod's own work."""
+    ended = look.memory.outcome or look.memory.ending_as
+    if ended is None or ended.reason not in DISRUPTIONS:
+        return ()
+    return (Condition(type="DisruptionTarget", is_true=True, reason="TerminationByKubelet", message=ended.message),)
 
 
 def _initialised(look: Look, containers: Sequence[ContainerState]) -> Condition:

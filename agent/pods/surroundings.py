@@ -15,6 +15,7 @@ from agent.pods.manifest import Source
 from agent.pods.metrics import PodMetrics
 from agent.pods.ports import Asker, Clock, Containers, Features, Groups, Images, Records, Sandboxes, Surgery
 from agent.pods.restart import Curve
+from agent.pods.shutdown import Group
 
 __all__ = ["NodeFacts", "PodSettings", "Surroundings"]
 
@@ -60,6 +61,7 @@ class PodSettings:
     most_pids: int = 0
     may_swap: bool = False
     kills_single_process: bool = False
+    shutdown_groups: tuple[Group, ...] = ()
     facts: NodeFacts = NodeFacts()
 
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of `pods.` that are wrong only together.
+
+Owns: the findings. Never: repeats what single keys are checked for. Pure.
+"""
+
+from collections.abc import Iterator
+
+from agent.config.document import Pods
+from agent.model.finding import Finding
+
+__all__ = ["pods_faults"]
+
+KEY = "pods.shutdown.groups"
+
+
+def pods_faults(pods: Pods) -> Iterator[Finding]:
+    """One finding per contradiction."""
+    known: dict[object, int] = {}
+    for place, pairs in enumerate(pods.shutdown.groups):
+        group = dict(pairs)
+        priority = group["priority"]
+        if priority in known:
+            text = f"priority {priority} is that of groups[{known[priority]}] already; right is one group per priority"
+            yield Finding("", f"{KEY}[{place}]", text)
+        known.setdefault(priority, place)
+        if not group["period"]:
+            text = "period 0s would kill its pods at once; right is a second or more, or no group"
+            yield Finding("", f"{KEY}[{place}]", text)

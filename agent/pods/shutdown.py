@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pods end when the node goes down, and when the next of them.
+
+Owns: groups by priority with their time (NSD-01, NSD-02), and whose turn it is. Without groups, pods of one priority
+end together and take the time they need.
+Never: ends a pod; draining.py carries this out, and stop.py ends each pod within its own share. Pure.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from agent.model.pod_fields import PodFields
+
+__all__ = ["Candidate", "EndPod", "Group", "Shutdown", "ShutdownPlan", "begin_shutdown", "plan_shutdown", "priority_of"]
+
+TINY_S = 1e-9
+# Without an API server nobody looks up classes; these two are part of Kubernetes itself.
+CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Pods from this priority on, up to the next group, have so many seconds."""
+
+    priority: int
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A pod that has to end. `key` is for people."""
+
+    uid: str
+    key: str
+    priority: int = 0
+    grace_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPod:
+    """End one pod within its share."""
+
+    uid: str
+    key: str
+    grace_s: float
+
+    def __str__(self) -> str:
+        return f"end {self.key} within {self.grace_s:g} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Pods that end together; `limit_s` None waits for them however long they take."""
+
+    pods: tuple[Candidate, ...]
+    limit_s: float | None = None
+    began_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown:
+    """All waves, in their order. A group without pods is none, so it costs no time."""
+
+    waves: tuple[Wave, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """In the order in which they are ended."""
+        return tuple(one for wave in self.waves for one in wave.pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownPlan:
+    """What is done now, the state once it is done, and when to plan again if no pod ends before."""
+
+    steps: tuple[EndPod, ...] = ()
+    then: Shutdown = Shutdown()
+    wake_s: float | None = None
+    is_over: bool = False
+
+    def __str__(self) -> str:
+        return "; ".join(str(step) for step in self.steps) or ("all are down" if self.is_over else "nothing to do")
+
+
+def priority_of(spec: PodFields) -> int:
+    """As given, else as the class of that name has it everywhere."""
+    return spec.priority or CLASSES.get(spec.priority_class_name, 0)
+
+
+def begin_shutdown(pods: Iterable[Candidate], groups: Sequence[Group], most_s: float = 0.0) -> Shutdown:
+    """Put pods into waves, lowest priority first. `most_s` bounds the grace of each pod; 0 does not."""
+    ordered = sorted(pods, key=lambda one: (one.priority, one.key))
+    if most_s:
+        ordered = [replace(one, grace_s=min(one.grace_s, most_s)) for one in ordered]
+    if not groups:
+        levels = sorted({one.priority for one in ordered})
+        return Shutdown(waves=tuple(Wave(pods=tuple(p for p in ordered if p.priority == level)) for level in levels))
+    waves = []
+    for group in sorted(groups, key=lambda one: one.priority):
+        members = [one for one in ordered if _group_of(one, groups) == group]
+        shares = tuple(replace(one, grace_s=min(one.grace_s, group.period_s)) for one in members)
+        if shares:
+            waves.append(Wave(pods=shares, limit_s=group.period_s))
+    return Shutdown(waves=tuple(waves))
+
+
+def _group_of(pod: Candidate, groups: Sequence[Group]) -> Group:
+    """The highest that is not above the pod, else the lowest of all."""
+    below = [one for one in groups if one.priority <= pod.priority]
+    if below:
+        return max(below, key=lambda one: one.priority)
+    return min(groups, key=lambda one: one.priority)
+
+
+def plan_shutdown(shutdown: Shutdown, ended: Collection[str], now_s: float) -> ShutdownPlan:
+    """`ended` are the uids of pods of which nothing is left to be ended."""
+    steps: list[EndPod] = []
+    waves = list(shutdown.waves)
+    for place, wave in enumerate(shutdown.waves):
+        left = [one for one in wave.pods if one.uid not in ended]
+        if wave.began_s is None and left:
+            waves[place] = replace(wave, began_s=now_s)
+            steps += [EndPod(uid=one.uid, key=one.key, grace_s=one.grace_s) for one in left]
+        due_s = _due_s(waves[place])
+        if left and (due_s is None or now_s + TINY_S < due_s):
+            return ShutdownPlan(steps=tuple(steps), then=Shutdown(waves=tuple(waves)), wake_s=due_s)
+    return ShutdownPlan(steps=tuple(steps), then=Shutdown(waves=tuple(waves)), is_over=True)
+
+
+def _due_s(wave: Wave) -> float | None:
+    """When the next wave begins at the latest."""
+    return wave.began_s + wave.limit_s if wave.began_s is not None and wave.limit_s is not None else None

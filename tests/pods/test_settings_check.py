@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of the section `pods` that are wrong only together."""
+
+from agent.config.document import Pods, PodShutdown
+from agent.pods.settings_check import pods_faults
+
+
+def faults(*groups: tuple[int, float]) -> list[str]:
+    pairs = tuple((("priority", priority), ("period", period)) for priority, period in groups)
+    return [str(one) for one in pods_faults(Pods(shutdown=PodShutdown(groups=pairs)))]
+
+
+def test_groups_differ_in_priority_and_have_time() -> None:
+    """NSD-01."""
+    assert faults() == faults((0, 20), (5, 1)) == []
+    assert faults((0, 20), (5, 1), (0, 3)) == [
+        "pods.shutdown.groups[2]: priority 0 is that of groups[0] already; right is one group per priority"
+    ]
+    assert faults((0, 0)) == [
+        "pods.shutdown.groups[0]: period 0s would kill its pods at once; right is a second or more, or no group"
+    ]
