@@ -7,6 +7,7 @@ hook. Times are of the kernel's clock, so those of all containers compare.
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +21,8 @@ from tests.daemon.process import Kepd
 # `cut` is no applet of the lab's images; the first word of /proc/uptime has hundredths of a second.
 NOW = "read now rest < /proc/uptime"
 LOOP = "while true; do sleep 0.02 & wait $!; done"
+# Who is killed can write nothing about it; the last sign of life is when it happened.
+LIVING = f"while true; do {NOW}; echo $now >> /out/$NAME.alive; sleep 0.02 & wait $!; done"
 
 
 def say(event: str) -> str:
@@ -48,7 +51,7 @@ class Actor:
             "name": self.name,
             "image": image,
             "imagePullPolicy": "IfNotPresent",
-            "command": ["sh", "-c", script + LOOP],
+            "command": ["sh", "-c", script + (LOOP if self.on_term is not None else LIVING)],
             "env": [{"name": "NAME", "value": self.name}],
             "volumeMounts": [{"name": "out", "mountPath": "/out"}],
         }
@@ -132,6 +135,19 @@ class Stage:
         self.wait(lambda: not any(records.glob("*.json")) and self.pod() is None, "the pod is gone", within_s)
         return uptime_s() - self.ended_s
 
+    def killed_s(self, name: str) -> float:
+        """When the last sign of life of one that ignores its signal was given, since the beginning of the end."""
+        return float((self.out / f"{name}.alive").read_text().splitlines()[-1]) - self.ended_s
+
+    def delete(self, grace_s: int) -> float:
+        """Ask for an end with this grace; when kepd took it, since the beginning of the end."""
+        done = self.kepd.ctl("delete", self.name, "--grace", str(grace_s))
+        assert done.returncode == 0, done.stderr
+        picture = self.kepd.json("timeline", self.name)
+        marks = next(row["marks"] for row in picture["rows"] if not row["name"])
+        at_s = next(one["at_s"] for one in marks if one["kind"] == "grace shortened")
+        return float(picture["origin_s"] + at_s - (time.time() - uptime_s()) - self.ended_s)
+
     def timeline(self, *names: str) -> dict[str, list[tuple[str, float]]]:
         """What each actor wrote since the beginning of the end, but for its first start; in seconds after it."""
         return {
@@ -164,6 +180,13 @@ def check_time(due_s: float, at_s: float, about: object) -> None:
     assert at_s >= due_s - 0.05, about
     if at_s > due_s + 0.3:
         raise Late(f"{at_s - due_s:.2f} s late: {about}")
+
+
+def check_kill(due_s: float, alive_s: float, about: object) -> None:
+    """The last sign of life is up to a turn of its loop before the kill, on a machine that stalls also more."""
+    if alive_s < due_s - 0.1:
+        raise Late(f"last seen {due_s - alive_s:.2f} s before its kill was due: {about}")
+    check_time(due_s, max(alive_s, due_s), about)
 
 
 class Late(AssertionError):
