@@ -295,7 +295,7 @@ class PodKeeper:
         run, around = self.run, self.run.around
         try:
             await asyncio.to_thread(around.files.release, run.pod.uid)
-            await asyncio.to_thread(remove_cgroups, CGROUPS, self._launcher.cgroup)
+            await asyncio.to_thread(around.groups.remove, self._launcher.cgroup)
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
