@@ -23,14 +23,14 @@ FROM ${BASE} AS root
 RUN apt-get update -qq \
     && apt-get install -y -qq --no-install-recommends python3-minimal libpython3-stdlib nftables iptables conntrack \
         python3-iptables \
-    && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/* /usr/share/doc /usr/share/man /usr/share/locale \
     && update-alternatives --set iptables /usr/sbin/iptables-nft \
-    && update-alternatives --set ip6tables /usr/sbin/ip6tables-nft
+    && update-alternatives --set ip6tables /usr/sbin/ip6tables-nft \
+    && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/* /usr/share/doc /usr/share/man /usr/share/locale
 COPY --from=build /opt/kepd /opt/kepd
-# What is left of Debian's programs is what kepd calls. The last thing that a shell does here is to take itself away.
+# What is left of Debian's programs is what kepd calls, and ldconfig, by which python-iptables finds its libraries. The last thing that a shell does here is to take itself away.
 RUN rm -rf /etc/pip.conf /usr/lib/apt /usr/lib/*/perl-base /usr/share/perl5 /usr/libexec /usr/local /var/lib/apt \
     && find /usr/bin /usr/sbin ! -type d ! -name 'python3*' ! -name nft ! -name conntrack ! -name 'iptables*' \
-        ! -name 'ip6tables*' ! -name 'xtables-*' -delete
+        ! -name 'ip6tables*' ! -name 'xtables-*' ! -name ldconfig -delete
 
 # One layer, so that what was removed is not in another.
 FROM scratch

@@ -65,8 +65,10 @@ def run(
 ) -> None:
     """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM hurries the end."""
     from agent.config.sources import Sources
+    from agent.daemon.first_process import leave_first_place
     from agent.daemon.flags import telemetry_flags
 
+    leave_first_place()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)
     sources = Sources(file=file, environment=os.environ, settings=settings, flags=flags, planes=planes)
     sys.exit(start(sources))

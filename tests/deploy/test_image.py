@@ -62,7 +62,7 @@ def test_the_last_stage_runs_one_program_and_has_no_shell_nor_compiler() -> None
     assert ("COPY", "--from=root / /") in last
     assert dict(last)["ENTRYPOINT"] == '["/opt/kepd/bin/kepd"]'
     assert [word for word, _ in last if word in ("RUN", "ADD")] == []
-    assert kept == {"python3*", "nft", "conntrack", "iptables*", "ip6tables*", "xtables-*"}
+    assert kept == {"python3*", "nft", "conntrack", "iptables*", "ip6tables*", "xtables-*", "ldconfig"}
     assert {"nftables", "iptables", "conntrack", "python3-iptables"} <= set(packages.split())
     assert not re.search(r"\b(gcc|make|build-essential|-dev)\b", packages)
 

@@ -49,7 +49,7 @@ class Containerd:
         self.version = programs.containerd_version
         self._programs = programs
         self._netns = netns
-        self._snapshotter = "overlayfs"
+        self.snapshotter = "overlayfs"
         self.cri = Cri(place.containerd_socket)
         self.process = Child(
             "containerd",
@@ -61,13 +61,13 @@ class Containerd:
     def configure(self, pause_image: str, registries: Sequence[str], max_concurrent_downloads: int = 3) -> None:
         """Write everything containerd reads; takes effect at the next start."""
         # an overlay on an overlay is refused, as found where the lab itself runs in a container
-        self._snapshotter = "native" if file_system_of(self.place.directory) == "overlay" else "overlayfs"
+        self.snapshotter = "native" if file_system_of(self.place.directory) == "overlay" else "overlayfs"
         settings = ContainerdSettings(
             version=self.version,
             pause_image=pause_image,
             runc=Path(self._programs["runc"]),
             cni_directory=self._programs.cni_directory,
-            snapshotter=self._snapshotter,
+            snapshotter=self.snapshotter,
             restrict_oom_score_adj=is_lowering_oom_score_refused(),
             max_concurrent_downloads=max_concurrent_downloads,
         )
@@ -140,7 +140,7 @@ class Containerd:
 
     def import_archive(self, archive: Path) -> None:
         """Take the images of a tar archive as `OciImage.archive` writes it; no registry is involved (LAB-16)."""
-        self.ctr("images", "import", "--snapshotter", self._snapshotter, str(archive))
+        self.ctr("images", "import", "--snapshotter", self.snapshotter, str(archive))
 
     def shim_sockets(self) -> set[Path]:
         """Sockets in the directory shared by all containerds that belong to this one's shims."""
