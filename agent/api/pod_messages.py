@@ -39,6 +39,7 @@ def _container(pod: PodState, one: ContainerState) -> pod_pb2.Container:
         kind=one.kind,
         image=one.image,
         image_id=one.image_id,
+        stop_signal=one.stop_signal,
         id=one.id,
         state=one.state,
         reason=one.reason,

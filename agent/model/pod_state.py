@@ -43,6 +43,7 @@ class ContainerState:
     is_ready: bool = False
     is_started: bool = False
     image_id: str = ""
+    stop_signal: str = ""
     last: Termination | None = None
 
 

@@ -9,8 +9,17 @@ import asyncio
 from pathlib import Path
 
 from agent.model.pod import ContainerSpec
-from agent.model.pod_fields import VolumeMount
-from agent.pods.cri_config import Made, NodeShape, cgroup_of, container_config, linux_resources, sandbox_config
+from agent.model.pod_fields import Volume, VolumeMount
+from agent.pods.cri_config import (
+    Made,
+    NodeShape,
+    cgroup_of,
+    check_support,
+    container_config,
+    id_mapping,
+    linux_resources,
+    sandbox_config,
+)
 from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environment
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.pod_group import MakeGroup, plan_group, pod_limits, wished_group
@@ -35,8 +44,8 @@ class ContainerSetup:
     def __init__(self, run: PodRun) -> None:
         self._run = run
         self._around = run.around
-        self._message_file: Path | None = None
         self._told: set[str] = set()
+        self._first_id = 0
 
     @property
     def _node(self) -> NodeShape:
@@ -52,6 +61,8 @@ class ContainerSetup:
             may_swap=settings.may_swap,
             kills_single_process=settings.kills_single_process,
             copies_kubelet=settings.copies_kubelet,
+            cluster_domain=settings.cluster_domain,
+            first_id=self._first_id,
         )
 
     async def prepare(self) -> None:
@@ -75,23 +86,36 @@ class ContainerSetup:
 
     async def ground(self) -> None:
         """What has to be there before a sandbox: its log directory and its group."""
-        await self._learn()
+        await self.learn()
         await asyncio.to_thread(self._ground)
 
-    async def _learn(self) -> None:
+    async def learn(self) -> None:
         """What the runtime can do; a pod that was found running has not asked yet."""
         self._run.features = await self._around.runtime.features()
 
     def _ground(self) -> None:
         run, around = self._run, self._around
+        check_support(run.pod, run.features)
+        self._take_ids()
         around.files.logs.make(run.log_directory)
         # systemd makes its own groups, together with the first process in one.
         if not run.features.uses_systemd:
             self._limit()
 
+    def _take_ids(self) -> None:
+        """SEC-07; the same ones at every start."""
+        if not self._run.pod.spec.host_users:
+            self._first_id = self._around.files.ranges.of(self._run.pod.uid)
+
+    def check_image_volume(self, volume: Volume) -> None:
+        """VOL-09."""
+        if not self._run.features.has_image_volumes:
+            text = f'volume "{volume.name}" is an image, which {self._run.features.label} cannot mount; '
+            raise ConfigProblem(text + "containerd 2.1 and CRI-O 1.31 can")
+
     async def limit(self) -> None:
         """The group of the pod as a whole, as its manifest is now."""
-        await self._learn()
+        await self.learn()
         await asyncio.to_thread(self._limit)
 
     def _limit(self) -> None:
@@ -137,7 +161,7 @@ class ContainerSetup:
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
         """Everything an instance needs beyond its manifest."""
         run, around = self._run, self._around
-        await self._learn()
+        await self.learn()
         facts = self._facts()
         environment = resolve_environment(run.pod, container, around.sources(), facts)
         values = dict(environment)
@@ -161,6 +185,7 @@ class ContainerSetup:
         if not attempt:
             attempt = files.logs.next_attempt(run.log_directory, container.name)
         files.logs.make(run.log_directory, container.name)
+        self._take_ids()
         if run.pod.spec.volumes:
             files.prepare(run.pod.uid, plan_volumes(run.pod, self._around.sources(), run.facts))
         return attempt, self._mounts(container, values)
@@ -210,8 +235,12 @@ class ContainerSetup:
             path = files.write_hosts(run.pod.uid, text)
             found.append(pb.Mount(container_path=HOSTS, host_path=str(path)))
         if fields.termination_message_path and fields.termination_message_path not in taken:
-            self._message_file = files.message_file(run.pod.uid, container.name)
-            found.append(pb.Mount(container_path=fields.termination_message_path, host_path=str(self._message_file)))
+            words = files.message_file(run.pod.uid, container.name)
+            found.append(pb.Mount(container_path=fields.termination_message_path, host_path=str(words)))
+        if self._first_id:
+            for one in found:
+                one.uidMappings.append(id_mapping(self._first_id))
+                one.gidMappings.append(id_mapping(self._first_id))
         return found
 
     def _mount(self, container: ContainerSpec, place: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
@@ -221,8 +250,11 @@ class ContainerSetup:
             return pb.Mount(
                 container_path=mount.mount_path,
                 readonly=True,
-                image=pb.ImageSpec(image=volume.image.reference, user_specified_image=volume.image.reference),
-                image_sub_path=mount.sub_path,
+                image=pb.ImageSpec(
+                    image=run.volume_images.get(volume.name, volume.image.reference),
+                    user_specified_image=volume.image.reference,
+                ),
+                image_sub_path=mount.sub_path or _expanded(mount.sub_path_expr, values),
             )
         sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
         number = f"{container.name}-{place}"
@@ -232,14 +264,17 @@ class ContainerSetup:
             host_path=str(source),
             readonly=mount.read_only,
             propagation=PROPAGATIONS[mount.mount_propagation],
-            recursive_read_only=mount.recursive_read_only == "Enabled",
+            recursive_read_only=self._is_recursive(mount),
         )
 
-    def note_message_file(self, instance_id: str) -> None:
-        """Where the last words of an instance will be."""
-        if self._message_file is not None:
-            self._run.message_files[instance_id] = self._message_file
-            self._message_file = None
+    def _is_recursive(self, mount: VolumeMount) -> bool:
+        """VOL-09: what a runtime cannot do is an error only where somebody insists."""
+        handler = self._run.pod.spec.runtime_class_name
+        can = handler in self._run.features.recursive_read_only
+        if mount.recursive_read_only == "Enabled" and not can:
+            text = f'volumeMount "{mount.name}": recursiveReadOnly Enabled is more than {self._run.features.label} can'
+            raise ConfigProblem(text + " do; IfPossible makes it read-only as far as it goes")
+        return can and mount.recursive_read_only in ("Enabled", "IfPossible")
 
     def link_log(self, instance: Instance) -> None:
         """For log shippers."""

@@ -17,14 +17,25 @@ from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.model.pod_fields import Profile, Resources, SecurityContext, SELinux
+from agent.model.runtime_features import RuntimeFeatures
 from agent.pods import names
 from agent.pods.environment import ConfigProblem
-from agent.pods.network_files import Resolver, host_name
+from agent.pods.network_files import Resolver, kernel_name
 from agent.pods.pod_group import group_path, hugepage_limits
 from agent.pods.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, pod_needs, qos_class
+from agent.pods.user_ranges import RANGE_LENGTH
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Made", "NodeShape", "cgroup_of", "container_config", "linux_resources", "sandbox_config"]
+__all__ = [
+    "Made",
+    "NodeShape",
+    "cgroup_of",
+    "check_support",
+    "container_config",
+    "id_mapping",
+    "linux_resources",
+    "sandbox_config",
+]
 
 PERIOD_US = 100_000
 MASKED = (
@@ -56,6 +67,8 @@ class NodeShape:
     kills_single_process: bool = False
     seccomp_root: str = "/var/lib/kepd/seccomp"
     copies_kubelet: bool = False
+    cluster_domain: str = "cluster.local"
+    first_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +102,14 @@ def sandbox_config(
         annotations[names.CONFIG_SEEN] = seen
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
-        hostname=host_name(pod),
+        hostname=kernel_name(pod, node.cluster_domain),
         log_directory=str(node.log_directory / names.log_directory_name(pod.namespace, pod.name, pod.uid)),
         labels={**dict(pod.labels), names.NAME: pod.name, names.NAMESPACE: pod.namespace, names.UID: pod.uid},
         annotations=annotations,
         port_mappings=_port_mappings(pod, node),
         linux=pb.LinuxPodSandboxConfig(
             cgroup_parent=cgroup_of(pod, node),
-            security_context=_sandbox_security(pod),
+            security_context=_sandbox_security(pod, node),
             sysctls=_sysctls(pod),
             resources=_pod_resources(pod),
         ),
@@ -113,12 +126,34 @@ def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
     return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
 
 
-def _namespaces(pod: PodSpec) -> pb.NamespaceOption:
+def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
+    """What a runtime that does not know it would pass over in silence (SEC-02, SEC-07)."""
+    spec, reason = pod.spec, "FailedCreatePodSandBox"
+    if not spec.host_users and spec.runtime_class_name not in features.user_namespaces:
+        handler = f" for its handler {spec.runtime_class_name}" if spec.runtime_class_name else ""
+        text = f"hostUsers false needs user namespaces, which {features.label} does not have{handler}; containerd 2.0 "
+        raise ConfigProblem(text + "and CRI-O 1.30 have them, with runc 1.2 or crun, from Linux 6.3 on", reason)
+    given = spec.security_context
+    if given is not None and given.supplemental_groups_policy == "Strict" and not features.has_group_policy:
+        text = f"supplementalGroupsPolicy Strict is more than {features.label} can do; "
+        raise ConfigProblem(text + "containerd 2.0 and CRI-O 1.31 can", reason)
+
+
+def id_mapping(first_id: int) -> pb.IDMapping:
+    """From the pod's ids to the node's."""
+    return pb.IDMapping(host_id=first_id, container_id=0, length=RANGE_LENGTH)
+
+
+def _namespaces(pod: PodSpec, node: NodeShape) -> pb.NamespaceOption:
     spec = pod.spec
     pid = pb.NODE if spec.host_pid else pb.POD if spec.share_process_namespace else pb.CONTAINER
-    return pb.NamespaceOption(
+    found = pb.NamespaceOption(
         network=pb.NODE if spec.host_network else pb.POD, pid=pid, ipc=pb.NODE if spec.host_ipc else pb.POD
     )
+    if node.first_id:
+        mapping = id_mapping(node.first_id)
+        found.userns_options.CopyFrom(pb.UserNamespace(mode=pb.POD, uids=[mapping], gids=[mapping]))
+    return found
 
 
 def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
@@ -145,10 +180,10 @@ def _sysctls(pod: PodSpec) -> dict[str, str]:
     return {} if given is None else {one.name.replace("/", "."): one.value for one in given.sysctls}
 
 
-def _sandbox_security(pod: PodSpec) -> pb.LinuxSandboxSecurityContext:
+def _sandbox_security(pod: PodSpec, node: NodeShape) -> pb.LinuxSandboxSecurityContext:
     given = pod.spec.security_context
     context = pb.LinuxSandboxSecurityContext(
-        namespace_options=_namespaces(pod),
+        namespace_options=_namespaces(pod, node),
         privileged=any(
             one.fields.security_context is not None and one.fields.security_context.privileged for one in pod.containers
         ),
@@ -307,7 +342,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
     whole = pod.spec.security_context
     is_unmasked = own.proc_mount == "Unmasked"
     context = pb.LinuxContainerSecurityContext(
-        namespace_options=_namespaces(pod),
+        namespace_options=_namespaces(pod, node),
         privileged=own.privileged,
         readonly_rootfs=own.read_only_root_filesystem,
         no_new_privs=own.allow_privilege_escalation is False,

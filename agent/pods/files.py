@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.pods.environment import ConfigProblem
+from agent.pods.id_ranges import IdRanges
 from agent.pods.logs import LogDirectories
 from agent.pods.volume_plan import PlannedFile, PlannedVolume
 
@@ -29,6 +30,9 @@ HOSTS_MODE = 0o644
 MESSAGE_MODE = 0o666
 MOST_MESSAGE_BYTES = 4096
 FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
+# Each line of a log has its time, stream and tag before it.
+FALLBACK_READ = FALLBACK_BYTES + FALLBACK_LINES * 64
+TAG = 2
 DATA = "..data"
 VOLUMES = "volumes"
 MOUNT_PROBLEM = "FailedMount"
@@ -46,6 +50,8 @@ class Mounts(Protocol):
 
     def tmpfs(self, path: Path, size_bytes: int, *, is_secret: bool) -> None: ...
 
+    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int) -> None: ...
+
     def bind(self, source: Path, target: Path) -> None: ...
 
     def unmount_below(self, directory: Path) -> None: ...
@@ -57,6 +63,7 @@ class PodFiles:
     def __init__(self, directory: Path, logs: LogDirectories, mounts: Mounts) -> None:
         self.directory = directory
         self.logs = logs
+        self.ranges = IdRanges(directory)
         self._mounts = mounts
 
     def of(self, uid: str) -> Path:
@@ -81,6 +88,8 @@ class PodFiles:
                 place.chmod(SHARED_MODE if volume.files is None else DIRECTORY_MODE)
             if volume.tmpfs_bytes is not None:
                 self._mounts.tmpfs(place, volume.tmpfs_bytes, is_secret=volume.files is not None)
+            if volume.page_bytes:
+                self._mounts.huge_pages(place, volume.page_bytes, volume.limit_bytes)
             if volume.group is not None and is_new:
                 os.chown(place, -1, volume.group)
                 place.chmod((SHARED_MODE if volume.files is None else DIRECTORY_MODE) | SET_GROUP)
@@ -137,11 +146,7 @@ class PodFiles:
         text = tail_of(path, MOST_MESSAGE_BYTES)
         if text or not falls_back:
             return text
-        lines = [
-            line.partition(" F ")[2] or line.partition(" P ")[2]
-            for line in tail_of(log, 4 * FALLBACK_BYTES).splitlines()
-        ]
-        return "\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:]
+        return last_lines(tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
 
     def used_bytes(self, uid: str, place: str) -> int:
         """What lies in a volume (VOL-03)."""
@@ -284,11 +289,29 @@ def _is_same(place: Path, files: Sequence[PlannedFile]) -> bool:
 
 
 def tail_of(path: Path, most: int) -> str:
-    """The last bytes of a file as text; of one that is not there, nothing."""
+    """The last bytes of a file as text; of one that is not there, or is no file, nothing.
+
+    Containers write there, so nothing is followed and nothing waited for.
+    """
     try:
-        with path.open("rb") as source:
-            source.seek(0, os.SEEK_END)
-            source.seek(max(source.tell() - most, 0))
-            return source.read(most).decode("utf-8", "replace")
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        told = os.fstat(handle)
+        if not stat.S_ISREG(told.st_mode):
+            return ""
+        return os.pread(handle, most, max(told.st_size - most, 0)).decode("utf-8", "replace")
+    finally:
+        os.close(handle)
+
+
+def last_lines(log: str, most_lines: int, most_bytes: int) -> str:
+    """What a container wrote, out of the lines of its log: `TIME STREAM P|F TEXT`; P has no end of line."""
+    found = []
+    for line in log.splitlines():
+        words = line.split(" ", 3)
+        if len(words) > TAG and words[TAG] in ("P", "F"):
+            found.append((words[3] if len(words) > TAG + 1 else "") + ("\n" if words[TAG] == "F" else ""))
+    text = "".join(found[-most_lines:]).encode()
+    return text[-most_bytes:].decode("utf-8", "replace")

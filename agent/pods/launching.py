@@ -64,6 +64,7 @@ class Launcher:
         self._hooks = HookRunner(run.around.containers, run.around.asker, run.around.clock)
         self._long: dict[str, asyncio.Timeout] = {}
         self._is_interrupted = False
+        self._has_told_of_signal = False
 
     def interrupt(self) -> None:
         """Give up what takes long."""
@@ -168,7 +169,7 @@ class Launcher:
         run = self._run
         container = run.pod.by_name[step.name]
         try:
-            image = await self._interruptible(step.name, self._image(container))
+            image = await self._interruptible(step.name, self._images(container))
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._settle(container, instance.id)
@@ -187,7 +188,7 @@ class Launcher:
             return False
         step = Launch(name, run.seen.next_attempt(name), active.id, (), ended.finished_s)
         try:
-            instance = await self._create(step, container, await self._image(container))
+            instance = await self._create(step, container, await self._images(container))
             if not await self._start(instance, container, step):
                 return False
         except (ConfigProblem, Overtaken, *FAILURES) as error:
@@ -221,33 +222,47 @@ class Launcher:
         finally:
             self._long.pop(name, None)
 
-    async def _image(self, container: ContainerSpec) -> pb.Image:
+    async def _images(self, container: ContainerSpec) -> pb.Image:
+        """Of the volumes that it mounts, once per pod, and its own."""
+        run = self._run
+        await self._setup.learn()
+        mounted = {mount.name for mount in container.fields.volume_mounts}
+        for volume in run.pod.spec.volumes:
+            if volume.image is None or volume.name not in mounted or volume.name in run.volume_images:
+                continue
+            self._setup.check_image_volume(volume)
+            reference = volume.image.reference
+            policy = volume.image.pull_policy or default_policy(reference)
+            run.volume_images[volume.name] = (await self._image(reference, policy, container.name)).id
+        policy = container.fields.image_pull_policy or default_policy(container.image)
+        return await self._image(container.image, policy, container.name)
+
+    async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
         """STA-08. Always and IfNotPresent both end with an image that is there."""
         run, around = self._run, self._around
-        policy = container.fields.image_pull_policy or default_policy(container.image)
-        present = await around.images.image_status(container.image)
+        present = await around.images.image_status(reference)
         if present is not None and policy != "Always":
             return present
         if policy == "Never":
-            text = f'Container image "{container.image}" is not present with pull policy of Never'
+            text = f'Container image "{reference}" is not present with pull policy of Never'
             raise ConfigProblem(text, "ErrImageNeverPull")
         began_s = around.clock.now_s()
-        run.note("pull_started", container.name, container.image)
-        run.problem = f"fetch {container.image} for {container.name}"
+        run.note("pull_started", name, reference)
+        run.problem = f"fetch {reference} for {name}"
         run.ring()
         try:
-            await around.images.pull_image(container.image, sandbox_config=self._setup.sandbox_config(0))
+            await around.images.pull_image(reference, sandbox_config=self._setup.sandbox_config(0))
         except RuntimeCallFailed as error:
-            run.note("pull_failed", container.name, container.image)
+            run.note("pull_failed", name, reference)
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
                 return present
-            raise ConfigProblem(f'Failed to pull image "{container.image}": {error.details}', "ErrImagePull") from error
+            raise ConfigProblem(f'Failed to pull image "{reference}": {error.details}', "ErrImagePull") from error
         finally:
             run.problem = ""
-        run.note("pull_finished", container.name, container.image, around.clock.now_s() - began_s)
-        found = await around.images.image_status(container.image)
+        run.note("pull_finished", name, reference, around.clock.now_s() - began_s)
+        found = await around.images.image_status(reference)
         if found is None:
-            raise ConfigProblem(f'image "{container.image}" vanished after its pull', "ErrImagePull")
+            raise ConfigProblem(f'image "{reference}" vanished after its pull', "ErrImagePull")
         return found
 
     async def _discard(self, step: Launch) -> None:
@@ -271,7 +286,6 @@ class Launcher:
             raise Interrupted
         began_s = around.clock.now_s()
         instance_id = await around.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
-        self._setup.note_message_file(instance_id)
         instance = Instance(
             id=instance_id,
             name=container.name,
@@ -313,8 +327,20 @@ class Launcher:
         )
         run.note("started", container.name, seconds=around.clock.now_s() - now_s)
         run.tell("Started", "Container started", container.name)
+        self._check_signal(container, instance.id)
         self._setup.link_log(instance)
         return True
+
+    def _check_signal(self, container: ContainerSpec, instance_id: str) -> None:
+        """TRM-24: a runtime that does not know the field does not tell a signal either; said once per pod."""
+        wanted = container.fields.lifecycle.stop_signal if container.fields.lifecycle is not None else ""
+        told = any(one.stop_signal for one in self._run.seen.instances if one.id == instance_id)
+        if wanted and not told and not self._has_told_of_signal:
+            self._has_told_of_signal = True
+            runtime = self._run.features.label
+            text = f"lifecycle.stopSignal {wanted} has no effect: {runtime} does not know it, and ends containers with "
+            text += "the signal of their image, or SIGTERM"
+            self._run.tell("StopSignalIgnored", text, container.name, is_warning=True)
 
     async def _settle(self, container: ContainerSpec, instance_id: str) -> None:
         """postStart (HOK-02), and what follows from its end."""

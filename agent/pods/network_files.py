@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.model.pod import PodSpec
+from agent.pods.environment import ConfigProblem
 
-__all__ = ["Resolver", "host_name", "hosts_text", "parse_resolver", "resolver_of"]
+__all__ = ["Resolver", "host_name", "hosts_text", "kernel_name", "parse_resolver", "resolver_of"]
 
-HOST_NAME_LENGTH = 63
+HOST_NAME_LENGTH, LONGEST_KERNEL_NAME = 63, 64
 MOST_SERVERS, MOST_SEARCHES, MOST_LETTERS, LONGEST_SEARCH = 3, 32, 2048, 253
 HEADER = "# Kubernetes-managed hosts file."
 HOST_HEADER = "# Kubernetes-managed hosts file (host network)."
@@ -45,6 +46,23 @@ def host_name(pod: PodSpec) -> str:
     return (pod.spec.hostname or pod.name)[:HOST_NAME_LENGTH].rstrip("-.")
 
 
+def kernel_name(pod: PodSpec, domain: str) -> str:
+    """The name inside, which is the full one for those who ask. Raises ConfigProblem if the kernel cannot have it."""
+    name = host_name(pod)
+    if not pod.spec.set_hostname_as_fqdn or not pod.spec.subdomain or not name or pod.spec.hostname_override:
+        return name
+    full = f"{name}.{_full_domain(pod, domain)}"
+    if len(full) > LONGEST_KERNEL_NAME:
+        text = f"setHostnameAsFQDN: {full} has {len(full)} characters, and the name of a host at most "
+        text += f"{LONGEST_KERNEL_NAME}; a shorter hostname, subdomain or namespace is possible"
+        raise ConfigProblem(text, "FailedCreatePodSandBox")
+    return full
+
+
+def _full_domain(pod: PodSpec, domain: str) -> str:
+    return f"{pod.spec.subdomain}.{pod.namespace}.svc.{domain}"
+
+
 def hosts_text(pod: PodSpec, pod_ips: Sequence[str], domain: str, host_file: str) -> str:
     """The whole file."""
     aliases = [f"{one.ip}\t{chr(9).join(one.hostnames)}" for one in pod.spec.host_aliases if one.hostnames]
@@ -52,7 +70,7 @@ def hosts_text(pod: PodSpec, pod_ips: Sequence[str], domain: str, host_file: str
     if pod.spec.host_network:
         return "\n".join((HOST_HEADER, host_file.rstrip("\n"), *tail)) + "\n"
     name = host_name(pod)
-    full = f"{name}.{pod.spec.subdomain}.{pod.namespace}.svc.{domain}\t{name}" if pod.spec.subdomain else name
+    full = f"{name}.{_full_domain(pod, domain)}\t{name}" if pod.spec.subdomain else name
     lines = [f"{ip}\t{names}" for ip, names in FIXED_LINES]
     return "\n".join((HEADER, *lines, *(f"{ip}\t{full}" for ip in pod_ips if ip), *tail)) + "\n"
 

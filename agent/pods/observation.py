@@ -93,6 +93,7 @@ def with_status(known: Instance, status: pb.ContainerStatus, wall_minus_now_s: f
         exit_code=status.exit_code,
         reason=status.reason,
         message=known.message or status.message,
+        stop_signal=pb.Signal.Name(status.stop_signal) if status.stop_signal else "",
     )
 
 

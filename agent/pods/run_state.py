@@ -6,7 +6,7 @@ Changed by its keeper and the parts of it alone. Never: plans.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,8 @@ class PodRun:
         self.has_looked = False
         self.problem = ""
         self.about_manifest = ""
-        self.message_files: dict[str, Path] = {}
+        # Images that are mounted, by the names of their volumes.
+        self.volume_images: dict[str, str] = {}
         self.hook_outputs: dict[str, str] = {}
         self.stale: set[str] = set()
         self.wishes = PodWishes()
@@ -184,8 +185,6 @@ class PodRun:
         """Instances that were taken away."""
         left = tuple(one for one in self.seen.instances if one.id not in instance_ids)
         self.seen = SeenPod(self.seen.sandboxes, left)
-        for instance_id in instance_ids:
-            self.message_files.pop(instance_id, None)
 
     def is_running(self, instance_id: str) -> bool:
         """As far as is known."""
@@ -212,23 +211,24 @@ class PodRun:
             return
         fresh = with_status(known, status, around.wall_minus_now_s)
         if fresh.stage is Stage.ENDED and not known.message:
-            fresh = replace(fresh, message=await self._last_words(fresh) or fresh.message)
+            words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
+            fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
         # Two askers may answer in the wrong order: an end is never taken back.
         now_known = next((one for one in self.seen.instances if one.id == instance_id), None)
         if now_known is None or (now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED):
             return
         self.put(fresh)
 
-    async def _last_words(self, ended: Instance) -> str:
-        """TMS-01."""
-        path = self.message_files.get(ended.id)
+    async def _last_words(self, ended: Instance, mounts: Mapping[str, str]) -> str:
+        """TMS-01. The runtime knows what is mounted also of an instance that an earlier kepd made."""
         container = self.pod.by_name.get(ended.name)
-        if path is None or container is None:
+        if container is None:
             return ""
+        path = mounts.get(container.fields.termination_message_path, "")
         falls_back = container.fields.termination_message_policy == "FallbackToLogsOnError" and ended.exit_code != 0
         log_file = self.log_directory / ended.name / f"{ended.attempt}.log"
         with suppress(OSError):
-            return await asyncio.to_thread(self.around.files.read_message, path, log_file, falls_back=falls_back)
+            return await asyncio.to_thread(self.around.files.read_message, Path(path), log_file, falls_back=falls_back)
         return ""
 
     @property

@@ -40,6 +40,7 @@ class Instance:
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    stop_signal: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

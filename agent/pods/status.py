@@ -29,6 +29,7 @@ __all__ = ["Look", "pod_status"]
 
 # How pods end that the node itself gave up.
 DISRUPTIONS = ("Evicted", "Terminated")
+MOST_MESSAGE_BYTES = 12 << 10
 REASONS = {128: "StartError", 255: "Unknown"}
 
 
@@ -84,6 +85,7 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
     is_ready = is_started and known.is_ready and one.kind is not ContainerKind.INIT
     state, reason, message = _word(look, one, seen, memory)
     last = _last(look, one, seen, is_shown=state == TERMINATED)
+    most_bytes = MOST_MESSAGE_BYTES // len(look.pod.containers)
     return ContainerState(
         name=one.name,
         image=one.image,
@@ -91,7 +93,7 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
         id=seen.id,
         state=state,
         reason=reason,
-        message=printable(message),
+        message=_last_words(message, most_bytes) if state == TERMINATED else printable(message),
         exit_code=seen.exit_code if state == TERMINATED else 0,
         started_at_s=seen.started_wall_s if state != WAITING else 0.0,
         finished_at_s=seen.finished_wall_s if state == TERMINATED else 0.0,
@@ -99,6 +101,7 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
         is_ready=is_ready,
         is_started=is_started,
         image_id=seen.image_id,
+        stop_signal=seen.stop_signal,
         last=last,
     )
 
@@ -157,11 +160,17 @@ def reason_of(ended: Instance) -> str:
     return REASONS.get(ended.exit_code, "Error") if ended.exit_code else "Completed"
 
 
-def _termination(ended: Instance) -> Termination:
+def _last_words(text: str, most_bytes: int) -> str:
+    """TMS-01: all containers of a pod have 12 KiB, each its even share. Lines stay lines."""
+    cut = text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in cut)
+
+
+def _termination(ended: Instance, most_bytes: int) -> Termination:
     return Termination(
         exit_code=ended.exit_code,
         reason=reason_of(ended),
-        message=printable(ended.message),
+        message=_last_words(ended.message, most_bytes),
         started_at_s=ended.started_wall_s,
         finished_at_s=ended.finished_wall_s,
         id=ended.id,
@@ -173,7 +182,7 @@ def _last(look: Look, one: ContainerSpec, newest: Instance, *, is_shown: bool) -
     ended = [other for other in look.seen.instances if other.name == one.name and other.stage is Stage.ENDED]
     if is_shown:
         ended = [other for other in ended if other is not newest]
-    return _termination(ended[0]) if ended else None
+    return _termination(ended[0], MOST_MESSAGE_BYTES // len(look.pod.containers)) if ended else None
 
 
 def _phase(pod: PodSpec, seen: SeenPod, memory: Memory, containers: Sequence[ContainerState]) -> str:

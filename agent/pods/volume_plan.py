@@ -16,6 +16,7 @@ from agent.pods.qos import amount
 __all__ = ["PlannedFile", "PlannedVolume", "Updates", "mount_source", "plan_updates", "plan_volumes"]
 
 NANOS = 10**9
+HUGE_PAGES, HUGE_PAGE_RESOURCE = "HugePages", "hugepages-"
 MOUNT_PROBLEM = "FailedMount"
 DIRECTORY_NAMES = {
     "empty_dir": "kubernetes.io~empty-dir",
@@ -40,7 +41,8 @@ class PlannedFile:
 class PlannedVolume:
     """One volume: a directory of our own (below the pod's), or a path of the node that has to be as `check` says.
 
-    `files` None means that its content is the containers' own affair; `tmpfs_bytes` asks for memory (0: no bound).
+    `files` None means that its content is the containers' own affair; `tmpfs_bytes` asks for memory (0: no bound),
+    `page_bytes` for memory in huge pages of that size.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PlannedVolume:
     tmpfs_bytes: int | None = None
     group: int | None = None
     limit_bytes: int = 0
+    page_bytes: int = 0
 
 
 def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
@@ -99,7 +102,12 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Pla
         is_memory = volume.empty_dir.medium == "Memory"
         size = _memory_size(pod, limit, facts) if is_memory else None
         return PlannedVolume(
-            name=volume.name, directory=place, tmpfs_bytes=size, group=group, limit_bytes=0 if is_memory else limit
+            name=volume.name,
+            directory=place,
+            tmpfs_bytes=size,
+            group=group,
+            limit_bytes=0 if is_memory else limit,
+            page_bytes=page_size_of(pod, volume.empty_dir.medium, volume.name),
         )
     files = tuple(_files(pod, volume, sources, facts))
     has_secret = volume.secret is not None or (
@@ -112,6 +120,26 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Pla
         group=group,
         tmpfs_bytes=SECRET_BYTES if has_secret else None,
     )
+
+
+def page_size_of(pod: PodSpec, medium: str, volume: str) -> int:
+    """VOL-02: the size that the medium names, or the only one that the pod asks for; 0 where it is no such medium."""
+    if not medium.startswith(HUGE_PAGES):
+        return 0
+    named = medium.removeprefix(HUGE_PAGES).removeprefix("-")
+    listed = (pod.spec.resources, *(one.fields.resources for one in pod.containers))
+    asked = {
+        amount({"": name.removeprefix(HUGE_PAGE_RESOURCE)}, "") // NANOS
+        for one in listed
+        for name in (*one.limits, *one.requests)
+        if name.startswith(HUGE_PAGE_RESOURCE)
+    }
+    wanted = {amount({"": named}, "") // NANOS} if named else asked
+    if len(wanted) == 1 and wanted <= asked:
+        return wanted.pop()
+    what = "none" if not asked else "several" if not named else "others"
+    text = f'volume "{volume}" has the medium {medium}, and the containers ask for {what} of such pages; '
+    raise ConfigProblem(text + "one size has to be asked for, or be named as in HugePages-2Mi", MOUNT_PROBLEM)
 
 
 def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:

@@ -14,6 +14,7 @@ import pytest
 from agent.drivers.manifests.driver import ManifestDirectory, read_manifests
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.vanishing import Vanishing, judge
 
 
 @asynccontextmanager
@@ -292,3 +293,58 @@ async def test_the_fake_says_what_the_driver_says(tmp_path: Path) -> None:
     assert first == real_first
     assert (broken.files, broken.unread) == (real_broken.files, real_broken.unread)
     assert [one.where for one in broken.problems] == [one.where for one in real_broken.problems]
+
+
+class TestVanishing:
+    """MAN-08: an empty directory may be one that was unmounted."""
+
+    @pytest.mark.parametrize("names", [("a",), ("a", "b")])
+    def test_what_vanishes_unseen_is_waited_for(self, names: tuple[str, ...]) -> None:
+        full = Snapshot({f"/m/{name}.yaml": b"1" for name in names})
+        first = judge(None, full, frozenset(), 0.0, 20.0, "/m")
+        held = judge(first, Snapshot(), frozenset(), 5.0, 20.0, "/m")
+        still = judge(held, Snapshot(), frozenset(), 24.9, 20.0, "/m")
+        gone = judge(held, Snapshot(), frozenset(), 25.0, 20.0, "/m")
+        back = judge(held, full, frozenset(), 10.0, 20.0, "/m")
+
+        assert held.snapshot.files == still.snapshot.files == full.files
+        assert str(held.snapshot.problems[0]).startswith(f"/m: all {len(names)} manifests are gone at once, and nobody")
+        assert (held.until_s, still.until_s) == (25.0, 25.0)
+        assert gone == Vanishing(Snapshot())
+        assert back == Vanishing(full)
+
+    def test_what_somebody_deleted_is_gone(self) -> None:
+        first = judge(None, Snapshot({"/m/a": b"1", "/m/b": b"1"}), frozenset(), 0.0, 20.0, "/m")
+
+        assert judge(first, Snapshot(), {"/m/a", "/m/b"}, 1.0, 20.0, "/m") == Vanishing(Snapshot())
+        assert judge(first, Snapshot(), {"/m/a"}, 1.0, 20.0, "/m").until_s == 21.0
+        assert judge(first, Snapshot({"/m/b": b"1"}), frozenset(), 1.0, 20.0, "/m").until_s is None, "not all of them"
+        assert judge(None, Snapshot(), frozenset(), 0.0, 20.0, "/m") == Vanishing(Snapshot()), "there was nothing"
+
+    async def test_deleting_all_of_them_counts_at_once(self, tmp_path: Path) -> None:
+        folder = tmp_path / "manifests"
+        folder.mkdir()
+        for name in "abc":
+            write(folder / f"{name}.yaml", b"1")
+        async with watching(folder, rescan_s=300.0) as seen:
+            assert len(await asyncio.wait_for(seen.get(), 5)) == 3
+            for name in "abc":
+                (folder / f"{name}.yaml").unlink()
+            shown = await asyncio.wait_for(seen.get(), 5)
+            while shown:
+                shown = await asyncio.wait_for(seen.get(), 5)
+
+    async def test_a_directory_that_is_swapped_for_an_empty_one_is_believed_later(self, tmp_path: Path) -> None:
+        folder = tmp_path / "manifests"
+        folder.mkdir()
+        write(folder / "a.yaml", b"1")
+        rescan_s = [300.0]
+        async with watching(folder, rescan_s, problems=True) as seen:
+            assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"1"}
+            rescan_s[0] = 0.3
+            folder.rename(tmp_path / "aside")
+            folder.mkdir()
+            held = await asyncio.wait_for(seen.get(), 5)
+            assert held["a.yaml"] == b"1"
+            assert b"nobody was seen to delete" in held["manifests"]
+            assert await asyncio.wait_for(seen.get(), 5) == {}

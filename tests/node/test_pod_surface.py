@@ -102,3 +102,53 @@ def test_a_pod_has_a_group_with_its_limits(stage: Stage, lab: Lab) -> None:
     stage.wait_gone()
 
     assert not list(Path("/sys/fs/cgroup").glob(f"*{lab.place.cgroup_parent}/burstable/pod{uid}"))
+
+
+def test_what_this_runtime_cannot_do_is_told(stage: Stage, kepd: Kepd) -> None:
+    """SEC-07, VOL-09, TRM-24: containerd 1.6 passes these over in silence; kepd does not."""
+    stage.write([Actor("app", 0.1)], hostUsers=False)
+    stage.wait(lambda: [text for reason, text in events(stage) if reason == "FailedCreatePodSandBox"], "told")
+    assert (
+        "hostUsers false needs user namespaces, which containerd 1.6" in dict(events(stage))["FailedCreatePodSandBox"]
+    )
+    other = Stage(kepd, stage.image, "image")
+    app = Actor("app", 0.1).container(stage.image, other.out)
+    app["volumeMounts"].append({"name": "data", "mountPath": "/data"})
+    out = {"name": "out", "hostPath": {"path": str(other.out)}}
+    other.write([], containers=[app], volumes=[out, {"name": "data", "image": {"reference": stage.image}}])
+    other.wait(lambda: container(other, "app").get("reason") == "CreateContainerConfigError", "told")
+    assert 'volume "data" is an image, which containerd 1.6' in container(other, "app")["message"]
+    third = Stage(kepd, stage.image, "signal")
+    third.begin([Actor("app", 0.1, more={"lifecycle": {"stopSignal": "SIGUSR1"}})], os={"name": "linux"})
+    third.wait(lambda: "StopSignalIgnored" in dict(events(third)), "told")
+
+    assert "lifecycle.stopSignal SIGUSR1 has no effect: containerd 1.6" in dict(events(third))["StopSignalIgnored"]
+
+
+def test_a_pod_may_have_its_full_name_and_large_pages(stage: Stage) -> None:
+    """LBL-08, VOL-02: as seen from inside."""
+    if "hugetlbfs" not in Path("/proc/filesystems").read_text():
+        pytest.skip("this kernel has no huge pages")
+    size = next(Path("/sys/kernel/mm/hugepages").iterdir()).name.removeprefix("hugepages-").removesuffix("kB")
+    page = f"{size}Ki"
+    app = Actor("app", 0.1).container(stage.image, stage.out)
+    app["command"] = [
+        "sh",
+        "-c",
+        "hostname > /out/name; grep ' /pages ' /proc/mounts > /out/mounts; cat /etc/hosts > /out/hosts",
+    ]
+    app["volumeMounts"].append({"name": "pages", "mountPath": "/pages"})
+    app["resources"] = {"limits": {"cpu": "1", f"hugepages-{page}": page}}
+    volumes = [
+        {"name": "out", "hostPath": {"path": str(stage.out)}},
+        {"name": "pages", "emptyDir": {"medium": "HugePages"}},
+    ]
+    stage.write(
+        [], containers=[app], volumes=volumes, setHostnameAsFQDN=True, subdomain="sub", restartPolicy="Never"
+    )  # fmt: skip
+    stage.wait(lambda: (stage.pod() or {}).get("phase") == "Succeeded", "it ended")
+    full = "play-n1.sub.default.svc.cluster.local"
+
+    assert (stage.out / "name").read_text().strip() == full
+    assert f"\t{full}\tplay-n1\n" in (stage.out / "hosts").read_text()
+    assert (stage.out / "mounts").read_text().split()[2] == "hugetlbfs"

@@ -8,6 +8,7 @@ import pytest
 from agent.model.pod_state import PodState
 from agent.pods.memory import Memory, Outcome
 from agent.pods.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
+from agent.pods.seen import Instance, SeenPod, Stage
 from agent.pods.status import Look, pod_status
 from tests.pods.pods import Runs, World, container, make_pod
 
@@ -165,3 +166,14 @@ class TestResources:
 
         assert (needs.cpu_request, needs.memory_limit) == (3000, 5 << 30)
         assert pod_needs(make_pod((container("a", resources=limits(1, "4Gi")), "b"))).cpu_limit == 0
+
+
+def test_last_words_share_what_a_pod_may_have() -> None:
+    """TMS-01: 12 KiB over all containers; lines stay lines, and nothing else that a terminal would act on."""
+    said = "one\ntwo\x1b[2J" + "x" * 8000
+    ended = Instance(id="c1", name="a", sandbox_id="s1", stage=Stage.ENDED, exit_code=1, message=said)
+    alone = pod_status(Look(pod=make_pod(["a"], restartPolicy="Never"), seen=SeenPod((), (ended,)), memory=Memory()))
+    four = pod_status(Look(pod=make_pod("abcd", restartPolicy="Never"), seen=SeenPod((), (ended,)), memory=Memory()))
+
+    assert alone.containers[0].message.startswith("one\ntwo?[2Jxxx")
+    assert [len(one.containers[0].message) for one in (alone, four)] == [len(said), 3072]

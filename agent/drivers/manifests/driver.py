@@ -20,6 +20,7 @@ from asyncinotify import Inotify, Mask, Watch
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.drivers.manifests.source_folders import is_exposed, is_shut, read_source_folders
+from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
 from agent.model.source_folder import SOURCE_FOLDERS
 
@@ -35,6 +36,7 @@ CHANGES = (
 )  # fmt: skip
 # A file that is renamed into the directory is whole, and one that is gone will not change any more (MAN-06).
 COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
+GONE = Mask.MOVED_FROM | Mask.DELETE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
 MOST_DEBOUNCES = 10
 # Directories that come while one looks are looked at again, but not without end.
@@ -127,19 +129,25 @@ class ManifestDirectory:
         self._has_sources = has_sources
         self._watches: dict[Path, Watch] = {}
         self._places: tuple[Path, ...] = (directory,)
+        self._deleted: set[str] = set()
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """The files now, and again whenever they differ from the last time."""
-        last: Snapshot | None = None
+        last: Vanishing | None = None
+        loop = asyncio.get_running_loop()
         with _inotify() as inotify:
             self._watches = {}
             while True:
-                snapshot = await self._look(inotify, last)
-                if snapshot != last:
-                    _tell(snapshot, last)
-                    last = snapshot
-                    yield snapshot
-                await self._wait(inotify)
+                before = last.snapshot if last is not None else None
+                seen = await self._look(inotify, before)
+                rescan_s, _ = self._timing()
+                last = judge(last, seen, self._deleted, loop.time(), rescan_s, str(self.directory))
+                self._deleted &= last.snapshot.files.keys() - seen.files.keys()
+                if last.snapshot != before:
+                    _tell(last.snapshot, before)
+                    yield last.snapshot
+                pause_s = rescan_s if last.until_s is None else last.until_s - loop.time()
+                await self._wait(inotify, max(pause_s, 0.0))
 
     async def _look(self, inotify: Inotify | None, last: Snapshot | None) -> Snapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
@@ -175,35 +183,39 @@ class ManifestDirectory:
                 inotify.rm_watch(watch)
         return any(before.get(path) is not watch for path, watch in self._watches.items())
 
-    async def _wait(self, inotify: Inotify | None) -> None:
+    async def _wait(self, inotify: Inotify | None, pause_s: float) -> None:
         """Until something changed and has been quiet for a moment, or until it is time to look anyway."""
-        rescan_s, debounce_s = self._timing()
+        _, debounce_s = self._timing()
         if inotify is None:
-            await asyncio.sleep(rescan_s)
+            await asyncio.sleep(pause_s)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(rescan_s):
-                if await _next_change(inotify):
+        try:
+            async with asyncio.timeout(pause_s):
+                if await self._next_change(inotify):
                     return
+        except TimeoutError:
+            return
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MOST_DEBOUNCES * debounce_s
         with suppress(TimeoutError):
             while loop.time() < deadline_s:
                 async with asyncio.timeout(debounce_s):
-                    if await _next_change(inotify):
+                    if await self._next_change(inotify):
                         return
 
+    async def _next_change(self, inotify: Inotify) -> bool:
+        """Wait for a change of something that is looked at; whether it is over with it.
 
-async def _next_change(inotify: Inotify) -> bool:
-    """Wait for a change of something that is looked at; whether it is over with it.
-
-    Hidden files are nobody's news, but for names such as `..data`: a swap of that link changes what others lead to.
-    """
-    while True:
-        event = await inotify.get()
-        name = event.name.name if event.name is not None else ""
-        if not name.startswith(".") or name.startswith(".."):
-            return bool(event.mask & COMPLETE)
+        Hidden files are nobody's news, but for names such as `..data`: a swap of that link changes what others lead to.
+        """
+        while True:
+            event = await inotify.get()
+            name = event.name.name if event.name is not None else ""
+            # The watch of a directory that is gone by now is none.
+            if event.mask & GONE and (event.watch is None or event.watch.path == self.directory):
+                self._deleted.add(str(self.directory / name))
+            if not name.startswith(".") or name.startswith(".."):
+                return bool(event.mask & COMPLETE)
 
 
 @contextmanager

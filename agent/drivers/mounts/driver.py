@@ -36,6 +36,12 @@ class Mounts:
             # Kernels before 6.4 do not know noswap.
             self._mount("tmpfs", path, "tmpfs", flags, ",".join(options))
 
+    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int) -> None:
+        """Memory in pages of one size; what is mounted there already stays."""
+        if not self.is_mounted(path):
+            options = f"pagesize={page_bytes},mode=0777" + (f",size={size_bytes}" if size_bytes else "")
+            self._mount("nodev", path, "hugetlbfs", MS_NOSUID | MS_NODEV, options)
+
     def bind(self, source: Path, target: Path) -> None:
         """What an opened descriptor shows, at another path."""
         if not self.is_mounted(target):

@@ -18,6 +18,13 @@ class FakeMounts:
             raise FileNotFoundError(2, "No such file or directory", str(path))
         self.mounted.setdefault(path, size_bytes)
 
+    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int) -> None:
+        if not path.is_dir():
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        if page_bytes & (page_bytes - 1):
+            raise OSError(22, "Invalid argument", str(path))
+        self.mounted.setdefault(path, size_bytes)
+
     def bind(self, source: Path, target: Path) -> None:
         if not source.exists() or not target.exists():
             raise FileNotFoundError(2, "No such file or directory", str(target))

@@ -12,17 +12,16 @@ from agent.model.pod_fields import (
     Env,
     EnvSource,
     PodFields,
-    Resources,
     RestartRule,
     SecurityContext,
     Volume,
     VolumeMount,
 )
-from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.validation.complaint import Complaints
 from agent.pods.validation.handlers import HIGHEST_PORT, PORT_NAME, PORT_RANGE, check_lifecycle, check_probes
+from agent.pods.validation.resources import check_resources
 
-__all__ = ["check_containers", "check_resources"]
+__all__ = ["check_containers"]
 
 POLICIES = ("Always", "Never", "OnFailure")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -311,29 +310,6 @@ def _sub_paths(out: Complaints, mount: VolumeMount, path: str) -> None:
             out.invalid(f"{path}.{name}", value, "must be a relative path")
         if ".." in value.split("/"):
             out.invalid(f"{path}.{name}", value, "must not contain '..'")
-
-
-def check_resources(resources: Resources, path: str) -> Complaints:
-    """Quantities, and requests that fit into their limits."""
-    out = Complaints()
-    parsed: dict[str, dict[str, int]] = {"limits": {}, "requests": {}}
-    for kind, given in (("limits", resources.limits), ("requests", resources.requests)):
-        for name, amount in given.items():
-            try:
-                parsed[kind][name] = parse_quantity(str(amount)).nanos
-            except QuantityError:
-                out.invalid(f"{path}.{kind}.{name}", str(amount), "must be a quantity such as 500m, 1.5 or 64Mi")
-                continue
-            if parsed[kind][name] < 0:
-                out.invalid(f"{path}.{kind}.{name}", str(amount), "must be greater than or equal to 0")
-    for name, amount in parsed["requests"].items():
-        limit = parsed["limits"].get(name)
-        if limit is not None and amount > limit:
-            detail = f"must be less than or equal to {name} limit of {resources.limits[name]}"
-            out.invalid(f"{path}.requests", str(resources.requests[name]), detail)
-    if resources.claims:
-        out.forbidden(f"{path}.claims", "resource claims need a control plane")
-    return out
 
 
 def _security(out: Complaints, given: SecurityContext, path: str) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from agent.model.pod_fields import Container, DnsConfig, PodFields, PodSecurityContext
 from agent.pods.validation.complaint import Complaint, Complaints
-from agent.pods.validation.containers import POLICIES, check_containers, check_id, check_profile, check_resources
+from agent.pods.validation.containers import POLICIES, check_containers, check_id, check_profile
+from agent.pods.validation.resources import check_resources
 from agent.pods.validation.volumes import check_volumes
 
 __all__ = ["check_pod", "warnings_about"]
@@ -37,30 +38,15 @@ def check_pod(spec: PodFields) -> list[Complaint]:
             out.label(f"spec.{name}", getattr(spec, name))
     _host_aliases(out, spec)
     _namespaces(out, spec)
-    _not_yet(out, spec)
     if spec.security_context is not None:
         _security(out, spec, spec.security_context)
     if spec.os is not None and spec.os.name != "linux":
         out.one_of("spec.os.name", spec.os.name, ("linux",))
-    out.found += check_resources(spec.resources, "spec.resources").found
+    out.found += check_resources(spec.resources, "spec.resources", is_pod=True).found
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:
             out.required(f"spec.readinessGates[{index}].conditionType")
     return out.found
-
-
-def _not_yet(out: Complaints, spec: PodFields) -> None:
-    """What is understood and cannot be carried out: told here, not passed over at run time."""
-    text = "not carried out by this version"
-    if not spec.host_users:
-        out.forbidden("spec.hostUsers", f"user namespaces are {text}")
-    if spec.set_hostname_as_fqdn:
-        out.forbidden("spec.setHostnameAsFQDN", text)
-    for index, volume in enumerate(spec.volumes):
-        if volume.image is not None:
-            out.forbidden(f"spec.volumes[{index}].image", f"image volumes are {text}")
-        if volume.empty_dir is not None and volume.empty_dir.medium.startswith("HugePages"):
-            out.forbidden(f"spec.volumes[{index}].emptyDir.medium", f"huge pages are {text}")
 
 
 def _dns(out: Complaints, spec: PodFields) -> None:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All manifests gone at once: an order to end everything, or a directory that was unmounted?
+
+Owns: the answer. Files that somebody was seen to delete are gone; when the rest vanishes together and unseen, what they
+said stays valid until the next look by the clock has found nothing either (MAN-08).
+Never: looks at files or at the clock. Pure.
+"""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from agent.drivers.manifests.snapshot import Snapshot
+from agent.model.finding import Finding
+
+__all__ = ["Vanishing", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vanishing:
+    """What is believed now. `until_s` is when an empty directory will be believed."""
+
+    snapshot: Snapshot
+    until_s: float | None = None
+
+
+def judge(
+    before: Vanishing | None, seen: Snapshot, deleted: AbstractSet[str], now_s: float, wait_s: float, directory: str
+) -> Vanishing:
+    """`deleted` are the paths that were seen to be deleted or moved away."""
+    known = before.snapshot.files if before is not None else {}
+    unseen = known.keys() - deleted
+    if seen.files or not unseen or before is None:
+        return Vanishing(seen)
+    until_s = now_s + wait_s if before.until_s is None else before.until_s
+    if now_s >= until_s:
+        return Vanishing(seen)
+    text = f"all {len(known)} manifests are gone at once, and nobody was seen to delete {len(unseen)} of them; "
+    text += f"what they said stays valid, for {wait_s:g} s if they do not come back"
+    problems = (*seen.problems, Finding(directory, "", text))
+    return Vanishing(replace(seen, files=known, problems=problems), until_s)
