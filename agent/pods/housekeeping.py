@@ -7,7 +7,6 @@ without running containers it sleeps.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -89,9 +88,3 @@ class Housekeeping:
                 run.tell("Evicted", text, is_warning=True)
                 keeper.end("evicted", EVICTION_GRACE_S, Outcome(phase="Failed", reason="Evicted", message=text))
                 return
-
-
-def without_problems(keeper: PodKeeper) -> None:
-    """Forget pauses: everything is tried at once."""
-    run = keeper.run
-    run.memory = replace(run.memory, reason="", message="", pause_s=0.0, retry_s=0.0)

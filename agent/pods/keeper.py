@@ -23,10 +23,10 @@ from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
 from agent.pods.environment import ConfigProblem
 from agent.pods.launching import Launcher
-from agent.pods.memory import Failing, Outcome
+from agent.pods.memory import Failing, Outcome, resumed_memory
 from agent.pods.probing import Prober
 from agent.pods.record import record_name
-from agent.pods.run_state import PodRun, reason_of_error
+from agent.pods.run_state import PodRun, reason_of_error, without_problem
 from agent.pods.seen import SeenPod, Stage
 from agent.pods.start import final_phase, note_progress, plan_start
 from agent.pods.start_steps import BeginStop, EndContainer, Finish, Launch, MakeSandbox, RestartAll, Settle, StartStep
@@ -72,7 +72,7 @@ class PodKeeper:
             self._resize(before)
             run.read_wishes()
             for name in run.memory.containers:
-                run.remember(name, lambda one: replace(one, reason="", message="", pause_s=0.0, retry_s=0.0))
+                run.remember(name, without_problem)
             run.ring()
 
     def sources_changed(self) -> None:
@@ -135,6 +135,13 @@ class PodKeeper:
             stop = shortened(run.memory.stop, grace_s, now_s)
             run.memory = replace(run.memory, stop=stop, stop_cause=self._cause, ending_as=None)
             run.note("stop_shortened", seconds=grace_s)
+
+    def recover(self) -> None:
+        """Before `keep` is called again: its tasks died with it, and what they did is as unknown as after a crash."""
+        run = self.run
+        run.memory = resumed_memory(run.memory)
+        self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
+        self._launcher.resume()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 

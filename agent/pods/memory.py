@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.pods.restart import BackOff
-from agent.pods.stop_state import HookPhase, Stop
+from agent.pods.stop_state import HookPhase, Stop, resumed
 
-__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome"]
+__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome", "resumed_memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +106,14 @@ class Memory:
         if self.sandbox == sandbox:
             return self
         return replace(self, sandbox=sandbox, passed=frozenset(), is_initialised=False)
+
+
+def resumed_memory(memory: Memory) -> Memory:
+    """Hooks that ran when kepd, or the keeper of the pod, died are not run again (TRM-23, HOK-12)."""
+    containers = {
+        name: replace(one, post_start=HookPhase.OK) if one.post_start is HookPhase.RUNNING else one
+        for name, one in memory.containers.items()
+    }
+    stop = resumed(memory.stop) if memory.stop is not None else None
+    ends = {name: resumed(one) for name, one in memory.ends.items()}
+    return replace(memory, containers=containers, stop=stop, ends=ends)

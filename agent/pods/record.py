@@ -14,8 +14,7 @@ import msgspec
 from agent.model.finding import printable
 from agent.model.pod import PodSpec
 from agent.pods.history import Moment
-from agent.pods.memory import ContainerMemory, Memory
-from agent.pods.stop_state import HookPhase, resumed
+from agent.pods.memory import ContainerMemory, Memory, resumed_memory
 
 __all__ = ["FOLDER", "SHUTDOWN_REASON", "Record", "decode_record", "encode_record", "record_name"]
 
@@ -59,19 +58,8 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
     if record.format != FORMAT:
         raise ValueError(f"format {record.format} is not {FORMAT}")
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
-    memory = _resumed(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
+    memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
     return replace(record, memory=memory)
-
-
-def _resumed(memory: Memory) -> Memory:
-    """Hooks that ran when kepd died are not run again (TRM-23, HOK-12)."""
-    containers = {
-        name: replace(one, post_start=HookPhase.OK) if one.post_start is HookPhase.RUNNING else one
-        for name, one in memory.containers.items()
-    }
-    stop = resumed(memory.stop) if memory.stop is not None else None
-    ends = {name: resumed(one) for name, one in memory.ends.items()}
-    return replace(memory, containers=containers, stop=stop, ends=ends)
 
 
 def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:

@@ -31,7 +31,7 @@ from agent.pods.start import StartPlan, StartRules
 from agent.pods.stop import note_exit
 from agent.pods.surroundings import Surroundings
 
-__all__ = ["PodRun"]
+__all__ = ["PodRun", "reason_of_error", "without_problem"]
 
 log = structlog.get_logger(plane="pods")
 
@@ -166,6 +166,9 @@ class PodRun:
         others = [one for one in self.seen.instances if one.id != instance.id]
         self.seen = SeenPod(self.seen.sandboxes, newest_first((*others, instance)))
         has_ended = instance.stage is Stage.ENDED and (known is None or known.stage is not Stage.ENDED)
+        if known is not None and known.stage is Stage.CREATED and instance.stage in (Stage.RUNNING, Stage.ENDED):
+            # It ran after all, whatever was said when nobody could see whether its start had worked.
+            self.memory = self.memory.changed(instance.name, without_problem)
         if has_ended:
             self._note_exit(instance, was_known=known is not None)
         self.ring()
@@ -295,6 +298,11 @@ class PodRun:
     def kind_of(self, name: str) -> ContainerKind:
         container = self.pod.by_name.get(name)
         return container.kind if container is not None else ContainerKind.MAIN
+
+
+def without_problem(known: ContainerMemory) -> ContainerMemory:
+    """There is no reason any more why it does not run, and no pause."""
+    return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
 
 
 def _exit_text(instance: Instance) -> str:

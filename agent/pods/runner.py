@@ -292,6 +292,7 @@ class PodRunner:
             except Exception as error:  # see above
                 failures.fail(self._around.clock.now_s(), repr(error))
                 log.error("pod_keeper_failed", pod=run.pod.key, error=repr(error), exc_info=error)
+                keeper.recover()
                 run.problem = f"kepd failed inside: {error!r}"
                 self._show(run)
                 await self._around.clock.sleep(failures.pause_s)

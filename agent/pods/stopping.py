@@ -8,6 +8,7 @@ Never: decides.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 
@@ -194,7 +195,9 @@ class Stopper:
         run.note("prestop_end", name, f"{phase} {text}".strip(), took_s)
         self._around.metrics.hook_ended("preStop", phase.value, took_s)
         if not is_good:
-            await run.refresh(newest.id)
+            # Who cannot be asked now is taken for what it was; the next look tells.
+            with suppress(*FAILURES):
+                await run.refresh(newest.id)
             # TRM-09: that a container died is no news of its hook.
             if run.is_running(newest.id):
                 run.tell("FailedPreStopHook", "PreStopHook failed", name, is_warning=True)

@@ -2,7 +2,6 @@
 """Pods on real containers: start order, hooks, probes, volumes, variables, and what people do with them."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,30 +230,3 @@ def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, ke
     assert [(pod["phase"], pod["status"]) for pod in kepd.json("get", "pods")["items"]] == [
         ("Failed", "Terminated")
     ] * 2
-
-
-@pytest.mark.parametrize("waits_for", ["created", "sandbox"])
-def test_kepd_dies_while_a_pod_starts(stage: Stage, lab: Lab, waits_for: str) -> None:
-    """ADO-01, STA-09: one instance of each, and all of them, also of the one whose start was under way.
-
-    containerd ends a start whose caller is gone, maybe after the process has begun: then another one is right.
-    """
-    kepd = stage.kepd
-    stage.write([Actor("app", 0.1), Actor("web", 0.1)], [Actor("net", 0.1)])
-    names = ("net", "app", "web")
-    seen = (
-        (lambda: container(stage, "net").get("id"))
-        if waits_for == "created"
-        else (lambda: (stage.pod() or {}).get("sandboxId"))
-    )
-    stage.wait(seen, waits_for)
-    kepd.end(signal.SIGKILL)
-    died_s = uptime_s()
-    kepd.start("--planes", "pods").wait_ready()
-    stage.wait(lambda: all(container(stage, name).get("state") == "Running" for name in names), "all run")
-    listed = lab.cri.call("ListContainers", pb.ListContainersRequest()).containers
-    running = [one.metadata.name for one in listed if one.state == pb.CONTAINER_RUNNING]
-    later = {name: [at_s for _, at_s in stage.lines(name) if at_s > died_s] for name in names}
-
-    assert sorted(running) == sorted(names)
-    assert all(len(starts) <= 1 for starts in later.values()), later

@@ -4,6 +4,7 @@
 Every call that changes the runtime is a step; the process ends right after it, before anything can be noted.
 """
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.runtime_error import Unavailable
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import DISKS, Slow, running
 from tests.pods.test_runner import log_directories
@@ -162,3 +164,93 @@ async def test_an_end_goes_on_after_any_step(survived: int, tmp_path: Path) -> N
     assert runtime.commands == Counter(["begin", "drain", "flush"])
     assert all(grace_s <= 7 for _, grace_s in runtime.stops)
     assert log_directories(tmp_path) == []
+
+
+class Forgetful(Runtime):
+    """Cannot be asked about containers right after one was started, and not about its end either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost_looks = 0
+
+    async def start_container(self, container_id: str) -> None:
+        await super().start_container(container_id)
+        if self.started == Counter(["setup"]):
+            self.lost_looks = 2
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus:
+        if self.lost_looks:
+            self.lost_looks -= 1
+            raise Unavailable("ContainerStatus", "Connection refused")
+        return await super().container_status(container_id)
+
+
+async def test_what_ran_while_nobody_could_look_is_no_problem_any_more(tmp_path: Path) -> None:
+    """An init container that was started, and ended well, when the runtime had gone for a moment."""
+    runtime, given = Forgetful(), FakeManifestDirectory({"/m/f.yaml": POD})
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+        setup = plane.pod().containers[0]
+
+    assert (setup.state, setup.reason) == ("Terminated", "Completed")
+    assert runtime.started == Counter([*ALL, "setup"])
+
+
+class Breaking(Runtime):
+    """Loses every question about a container while a preStop hook is told to have failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_broken = False
+
+    async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
+        await super().exec_sync(container_id, command, timeout_s)
+        self.is_broken = command == ["drain"]
+        return pb.ExecSyncResponse(exit_code=int(self.is_broken))
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus:
+        if self.is_broken:
+            self.is_broken = False
+            raise Unavailable("ContainerStatus", "Connection refused")
+        return await super().container_status(container_id)
+
+
+async def test_a_runtime_that_goes_away_during_a_hook_does_not_hold_the_end_up(tmp_path: Path) -> None:
+    """TRM-08, TRM-19: the signal follows at once, not at the deadline."""
+    runtime, given = Breaking(), FakeManifestDirectory({"/m/f.yaml": POD.replace(b"Seconds: 7", b"Seconds: 1000")})
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "it has ended")
+
+    assert runtime.commands == Counter(["begin", "drain", "flush"])
+
+
+async def test_a_keeper_that_fails_in_the_middle_of_an_end_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRM-31: as after a crash of the whole process; the hooks that died with it are not waited for."""
+    monkeypatch.setattr("agent.pods.backoff.FIRST_PAUSE_S", 0.02)
+    runtime, given = Runtime(), FakeManifestDirectory({"/m/f.yaml": POD.replace(b"Seconds: 7", b"Seconds: 1000")})
+    failed = []
+
+    async def hang(_container_id: str, command: list[str], _timeout_s: int) -> pb.ExecSyncResponse:
+        runtime.commands[command[0]] += 1
+        failed.append(command[0])
+        if len(failed) == 2:
+            raise AssertionError("a bug")
+        await asyncio.Event().wait()
+        raise AssertionError("never")
+
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+        runtime.exec_sync = hang  # type: ignore[method-assign]
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "it has ended")
+
+    asked = list(dict.fromkeys(name for name, _ in runtime.stops))
+    assert (sorted(asked[:2]), asked[2:]) == (["app", "web"], ["log", "net"])
+    assert runtime.commands == Counter(["begin", "drain", "flush"])
