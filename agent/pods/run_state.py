@@ -47,7 +47,7 @@ class PodRun:
         self.around = around
         self.memory = memory
         self.history = history
-        self.seen = SeenPod()
+        self._seen = SeenPod()
         self.plan = StartPlan()
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.is_removed = False
@@ -70,9 +70,21 @@ class PodRun:
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None
         self.on_change: Callable[[PodRun], None] = lambda _run: None
+        # What there was before is the second.
+        self.on_seen: Callable[[PodRun, SeenPod], None] = lambda _run, _before: None
         # A call failed and nobody knows what it did before: the runtime has to be looked at.
         self.on_doubt: Callable[[], None] = lambda: None
         self.read_wishes()
+
+    @property
+    def seen(self) -> SeenPod:
+        """What the runtime has of it, as far as is known."""
+        return self._seen
+
+    @seen.setter
+    def seen(self, seen: SeenPod) -> None:
+        before, self._seen = self._seen, seen
+        self.on_seen(self, before)
 
     def read_wishes(self) -> None:
         """Take over what annotations ask for; what cannot be used is told once."""

@@ -36,6 +36,7 @@ from agent.pods.manifest import Identity, Source
 from agent.pods.memory import Memory, Outcome
 from agent.pods.observation import seen_pods
 from agent.pods.orphans import orphan_spec
+from agent.pods.owners import Owners
 from agent.pods.ports import Events, Manifests, Snapshot
 from agent.pods.reading import Reading, changed_sources, read_pods
 from agent.pods.record import FOLDER, Record, decode_record
@@ -64,9 +65,13 @@ class PodRunner:
         self._events = events
         self._around = replace(around, sources=self._sources)
         self._reading = Reading()
+        # What it wants, by uid.
+        self._wanted: dict[str, PodSpec] = {}
         self._has_read = False
         self._listed = asyncio.Event()
-        self._keepers: dict[str, PodKeeper] = {}
+        self._owners = Owners()
+        # By name of the pod; those without problems have no entry.
+        self._problems: dict[str, list[str]] = {}
         self._records: dict[str, Record] = {}
         self._lists = Attempts()
         self._look = asyncio.Event()
@@ -84,11 +89,11 @@ class PodRunner:
     @property
     def keepers(self) -> Mapping[str, PodKeeper]:
         """By uid."""
-        return self._keepers
+        return self._owners.keepers
 
     def keeper(self, namespace: str, name: str) -> PodKeeper | None:
         """Of a pod that is shown."""
-        return next((one for one in self._keepers.values() if one.run.pod.key == f"{namespace}/{name}"), None)
+        return self._owners.named(f"{namespace}/{name}")
 
     @property
     def reading(self) -> Reading:
@@ -117,10 +122,11 @@ class PodRunner:
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
-        self._keepers.clear()
+        self._owners.clear()
+        self._problems.clear()
         self._listed.clear()
         await self._load_records()
-        housekeeping = Housekeeping(self._around, lambda: list(self._keepers.values()))
+        housekeeping = Housekeeping(self._around, lambda: list(self._owners.keepers.values()))
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -179,6 +185,7 @@ class PodRunner:
         settings = self._around.settings()
         identity = Identity(settings.node, settings.name_suffix)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
+        self._wanted = {pod.uid: pod for pod in self._reading.pods.values()}
         is_first, self._has_read = not self._has_read, True
         self._tell_findings(before)
         if is_first or not self._listed.is_set():
@@ -186,7 +193,7 @@ class PodRunner:
         else:
             self._want()
         if changed := changed_sources(before, self._reading):
-            for keeper in self._keepers.values():
+            for keeper in self._owners.keepers.values():
                 if changed & source_references(keeper.run.pod):
                     keeper.sources_changed()
         self._changed.set()
@@ -204,25 +211,32 @@ class PodRunner:
 
     def _want(self) -> None:
         """Tell every pod what is wanted of it, and begin new ones whose name is free."""
-        wanted = {pod.uid: pod for pod in self._reading.pods.values()}
-        for uid, keeper in list(self._keepers.items()):
+        for uid, keeper in list(self._owners.keepers.items()):
             pod = keeper.run.pod
-            if uid in wanted:
+            wanted = self._wanted.get(uid)
+            if wanted is not None and wanted.key != pod.key:
+                # A sandbox cannot be given another name.
+                keeper.remove()
+            elif wanted is not None:
                 if not keeper.run.is_removed:
-                    keeper.want(wanted[uid])
+                    keeper.want(wanted)
             elif pod.key in self._reading.pods or not self._reading.is_unread(pod.file):
                 keeper.remove()
             self._describe(keeper)
-        taken = {keeper.run.pod.key for keeper in self._keepers.values()}
-        for pod in wanted.values():
-            if pod.key not in taken:
-                if self._closed_by:
-                    self._reject(pod)
-                else:
-                    self._begin(pod, SeenPod())
-        for key in self._rejected - {pod.key for pod in wanted.values()} - taken:
+        for key, pod in self._reading.pods.items():
+            if self._owners.named(key) is None:
+                self._admit(pod)
+        for key in self._rejected - self._reading.pods.keys():
             self._rejected.discard(key)
             self.pods.remove(key)
+
+    def _admit(self, pod: PodSpec) -> None:
+        if pod.uid in self._owners.keepers:
+            return
+        if self._closed_by:
+            self._reject(pod)
+        else:
+            self._begin(pod, SeenPod())
 
     def _reject(self, pod: PodSpec) -> None:
         """NSD-01: shown, told once, and begun as soon as pods are taken again."""
@@ -275,7 +289,7 @@ class PodRunner:
         run.on_doubt = self._look.set
         run.has_looked = True
         keeper = PodKeeper(run, self._asker)
-        self._keepers[pod.uid] = keeper
+        self._owners.add(keeper)
         if self._group is not None:
             self._group.create_task(self._keep(keeper), name=f"pod {pod.key}")
         if record is None:
@@ -297,11 +311,18 @@ class PodRunner:
                 self._show(run)
                 await self._around.clock.sleep(failures.pause_s)
                 run.problem = ""
-        self._keepers.pop(run.pod.uid, None)
-        if self.keeper(run.pod.namespace, run.pod.name) is None:
+        self._owners.remove(keeper)
+        if self._owners.named(run.pod.key) is None:
             self.pods.remove(run.pod.key)
-        self._want()
+            self._problems.pop(run.pod.key, None)
+        self._succeed(run.pod)
         self._changed.set()
+
+    def _succeed(self, gone: PodSpec) -> None:
+        """A name and a uid are free: who is wanted under them begins (MAN-10)."""
+        for pod in (self._reading.pods.get(gone.key), self._wanted.get(gone.uid)):
+            if pod is not None and self._owners.named(pod.key) is None:
+                self._admit(pod)
 
     # --- the runtime -------------------------------------------------------------------------------------------
 
@@ -315,14 +336,11 @@ class PodRunner:
             return
         if event.kind in (EventKind.CREATED, EventKind.STARTED):
             return
-        for keeper in self._keepers.values():
-            run = keeper.run
-            if any(one.id == event.container_id for one in run.seen.instances):
-                self._look_at(run, event.container_id)
-                return
-            if event.kind is EventKind.STOPPED and any(one.id == event.container_id for one in run.seen.sandboxes):
-                self._look.set()
-                return
+        run = self._owners.of_instance(event.container_id)
+        if run is not None:
+            self._look_at(run, event.container_id)
+        elif event.kind is EventKind.STOPPED and self._owners.of_sandbox(event.container_id) is not None:
+            self._look.set()
 
     def _look_at(self, run: PodRun, container_id: str) -> None:
         """What is told while somebody asks already is asked once more, however often it is told."""
@@ -354,11 +372,11 @@ class PodRunner:
             sandboxes = await around.sandboxes.list_sandboxes()
             seen = seen_pods(sandboxes, containers, around.settings().instance, around.wall_minus_now_s)
             for uid, pod in seen.items():
-                if uid in self._keepers:
-                    await self._merge(self._keepers[uid].run, pod)
+                if uid in self._owners.keepers:
+                    await self._merge(self._owners.keepers[uid].run, pod)
                 else:
                     await self._found(uid, pod)
-            for uid, keeper in list(self._keepers.items()):
+            for uid, keeper in list(self._owners.keepers.items()):
                 if uid not in seen and (keeper.run.seen.sandboxes or keeper.run.seen.instances):
                     await self._merge(keeper.run, SeenPod())
         except RuntimeCallFailed as error:
@@ -373,17 +391,19 @@ class PodRunner:
     async def _found(self, uid: str, seen: SeenPod) -> None:
         """A pod that runs and nobody keeps: wanted, known from before, or an orphan (TRM-30)."""
         record = self._records.get(uid)
-        wanted = next((pod for pod in self._reading.pods.values() if pod.uid == uid), None)
-        pod = wanted or (record.pod if record is not None else orphan_spec(seen))
+        pod = self._wanted.get(uid) or (record.pod if record is not None else orphan_spec(seen))
         run = PodRun(pod, self._around, Memory(), History())
         await self._merge(run, seen)
         self._begin(pod, run.seen)
 
     def _forgotten(self) -> None:
         """Records of pods that neither run nor are wanted: what is left of them goes (GC-03), unless finished."""
-        wanted = {pod.uid for pod in self._reading.pods.values()}
         for uid, record in list(self._records.items()):
-            if uid not in wanted and uid not in self._keepers and not self._reading.is_unread(record.pod.file):
+            if (
+                uid not in self._wanted
+                and uid not in self._owners.keepers
+                and not self._reading.is_unread(record.pod.file)
+            ):
                 self._begin(record.pod, SeenPod()).remove()
 
     async def _merge(self, run: PodRun, listed: SeenPod) -> None:
@@ -452,7 +472,17 @@ class PodRunner:
             is_terminating=run.is_terminating,
         )
         self.pods.put(run.pod.key, pod_status(look))
+        self._note_problems(run)
         self._changed.set()
+
+    def _note_problems(self, run: PodRun) -> None:
+        key, memory = run.pod.key, run.memory
+        problems = [f"{key}: {memory.message}"] if memory.reason else []
+        problems += [f"{key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason]
+        if problems:
+            self._problems[key] = problems
+        else:
+            self._problems.pop(key, None)
 
     def _phases(self) -> Counter[str]:
         return Counter(pod.phase for pod in self.pods.items.values())
@@ -461,12 +491,7 @@ class PodRunner:
         """What is wrong, or that all is well."""
         problems = [self._lists.problem] if self._lists.problem else []
         problems += [str(finding) for finding in self._reading.findings]
-        for keeper in self._keepers.values():
-            memory = keeper.run.memory
-            problems += [f"{keeper.run.pod.key}: {memory.message}"] if memory.reason else []
-            problems += [
-                f"{keeper.run.pod.key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason
-            ]
+        problems += [text for texts in self._problems.values() for text in texts]
         if len(problems) > MOST_TOLD:
             problems[MOST_TOLD:] = [f"and {len(problems) - MOST_TOLD} more"]
         if problems:
