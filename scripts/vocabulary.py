@@ -71,6 +71,7 @@ EVENTS = {
     "StartGateOpened": "The proxy let a container start although what it waited for did not come.",
     "Started": "A container was started.",
     "Starting": "A plane begins its work.",
+    "StopSignalIgnored": "The runtime does not know `lifecycle.stopSignal`; the image's signal is used.",
     "StopHoldExpired": "A pod's time to stop was over before it was this sidecar's turn.",
     "Unhealthy": "A probe failed.",
 }

@@ -41,10 +41,13 @@ async def opened_socket(session: aiohttp.ClientSession, url: str, *protocols: st
         raise CommandFailed(f"the runtime gives no stream at {url.rpartition('/')[0]}: {error}", UNREACHABLE) from error
 
 
-async def run_streams(url: str, *, has_stdin: bool, is_tty: bool) -> int:
-    """Until the command, or the container, ends. Its exit code."""
+async def run_streams(url: str, *, has_stdin: bool, is_tty: bool, greeting: str = "") -> int:
+    """Until the command, or the container, ends. Its exit code. The greeting says that the streams are open."""
     async with aiohttp.ClientSession() as session:
         opened = await opened_socket(session, url, V5, V4)
+        if greeting:
+            sys.stderr.write(f"kepctl: {greeting}\n")
+            sys.stderr.flush()
         with _raw_terminal(is_wanted=is_tty and has_stdin):
             return await _carried(opened, has_stdin=has_stdin, is_tty=is_tty)
 

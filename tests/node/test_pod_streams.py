@@ -88,6 +88,8 @@ def test_attaching_shows_and_writes_and_leaves_it_running(stage: Stage, here: He
     attached = here.begin("attach", "-i", f"{stage.name}/app")
     assert attached.stdin is not None
     assert attached.stdout is not None
+    assert attached.stderr is not None
+    greeting = attached.stderr.readline()
     heard = ""
     for _ in range(20):
         attached.stdin.write("hello\n")
@@ -100,6 +102,7 @@ def test_attaching_shows_and_writes_and_leaves_it_running(stage: Stage, here: He
     still = here.run("exec", f"{stage.name}/app", "--", "true")
 
     assert (refused.returncode, "stdin: true" in refused.stderr) == (6, True)
+    assert greeting == f"kepctl: attached to {stage.name}-n1/app; what it wrote before is in its log\n"
     assert heard == "heard hello\n"
     assert still.returncode == 0
 

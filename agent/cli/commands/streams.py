@@ -51,14 +51,19 @@ def exec_(
 @click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send our input to it.")
 @click.pass_obj
 def attach(session: Session, target: str, container: str, *, has_stdin: bool) -> None:
-    """See what a container writes from now on, and write to it with -i. Ctrl-C leaves it running."""
+    """See what a container writes from now on, and write to it with -i. Ctrl-C leaves it running.
+
+    The runtime keeps no output for those who come later: what was written before the line `attached to …` is in `kepctl
+    logs`, and nowhere else.
+    """
     from agent.cli.remote_streams import run_streams
 
     with connected(session) as daemon:
         namespace, name, chosen = _target(daemon, target, container)
         request = pod_pb2.GetAttachUrlRequest(namespace=namespace, name=name, container=chosen, stdin=has_stdin)
         answer = daemon.call(f"{SERVICE}/GetAttachUrl", request, pod_pb2.GetAttachUrlResponse)
-    sys.exit(asyncio.run(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty)))
+    greeting = f"attached to {name}{f'/{chosen}' if chosen else ''}; what it wrote before is in its log"
+    sys.exit(asyncio.run(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty, greeting=greeting)))
 
 
 @click.command("port-forward")
