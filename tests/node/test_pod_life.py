@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
-from tests.node.pods import Actor, Stage, uptime_s
+from tests.node.pods import Actor, Stage
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
