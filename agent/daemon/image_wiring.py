@@ -10,7 +10,7 @@ import os
 import platform
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ from agent.images.state import StateFile
 from agent.images.texts import ImageEvent
 from agent.images.watcher import ProgressWatcher
 from agent.model.component import Report
+from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Outside:
     environment: Mapping[str, str]
     tell: Callable[[Event], None] = lambda _event: None
     kube: "Callable[[], KubeClient | None]" = lambda: None
+    endings: EndingPods = field(default_factory=EndingPods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
         return None
     from agent.daemon.pod_source import KubePods
 
-    return KubePods(kube, shared.node, puller.pod_gone)
+    return KubePods(kube, shared.node, puller.pod_gone, shared.outside.endings.note)
 
 
 def _rollout_source(shared: _Shared) -> RolloutSource | None:

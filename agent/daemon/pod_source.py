@@ -22,6 +22,7 @@ __all__ = ["KubePods", "pod_images", "spec_images"]
 log = structlog.get_logger(plane="images")
 
 WAITING_PHASES = ("", "Pending")
+FAILED = "Failed"
 POLICIES = {policy.value: policy for policy in PullPolicy}
 
 
@@ -54,12 +55,19 @@ def spec_images(spec: PodSpec, pod: PodIdentity, *, is_rollout: bool = False) ->
 
 
 class KubePods:
-    """The pods of one node. `gone` hears the uid of each pod that is deleted or about to be."""
+    """The pods of one node.
 
-    def __init__(self, client: KubeClient, node: str, gone: Callable[[str], None]) -> None:
+    `gone` hears the uid of each pod that is deleted or about to be; `ends` of these, and of those that are over for the
+    node, such as evicted ones (STO-3 d).
+    """
+
+    def __init__(
+        self, client: KubeClient, node: str, gone: Callable[[str], None], ends: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._client = client
         self._resource = PODS.narrowed(field_selector=f"spec.nodeName={node}")
         self._gone = gone
+        self._ends = ends
 
     async def snapshots(self) -> AsyncIterator[Sequence[PodImage]]:
         """All images that are needed, again whenever they change."""
@@ -87,6 +95,9 @@ class KubePods:
         for pod in before.values():
             if pod.metadata.uid not in present:
                 self._gone(pod.metadata.uid)
+                self._ends(pod.metadata.uid)
+        for pod in items:
+            self._tell(pod)
         return pods
 
     def _changed(self, pods: dict[tuple[str, str], Pod], change: Change, pod: Pod) -> None:
@@ -95,5 +106,14 @@ class KubePods:
             pods.pop(key, None)
         else:
             pods[key] = pod
-        if change is Change.DELETED or pod.metadata.deletion_timestamp is not None:
+        if change is Change.DELETED:
             self._gone(pod.metadata.uid)
+            self._ends(pod.metadata.uid)
+        else:
+            self._tell(pod)
+
+    def _tell(self, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            self._gone(pod.metadata.uid)
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase == FAILED:
+            self._ends(pod.metadata.uid)

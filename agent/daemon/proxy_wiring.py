@@ -23,6 +23,7 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.drivers.systemd.driver import activated_socket
 from agent.images.puller import Puller
 from agent.model.component import Report
+from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.model.image_pull import Carrier, PullRequest
 from agent.model.image_reference import ReferenceInvalid, parse_reference
@@ -53,6 +54,7 @@ class Outside:
     tell: Callable[[Event], None]
     configuration: Callable[[], Configuration]
     environment: Mapping[str, str]
+    endings: EndingPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,7 @@ def wire_proxy(outside: Outside) -> ProxyUnit:
         settings=lambda: proxy_settings(outside.configuration()),
         runtime_path=str(runtime_path),
         drain_s=configuration.images.drain,
+        endings=outside.endings,
     )
     plane = ProxyPlane(parts)
 

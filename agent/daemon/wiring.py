@@ -48,6 +48,7 @@ from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.advice import Advice
 from agent.model.component import Board, Report, State
+from agent.model.ending_pods import EndingPods
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class _Parts:
             Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
         )
         self.puller: Puller | None = None
+        self.endings = EndingPods()
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
@@ -241,6 +243,7 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
         environment=parts.environment,
         tell=parts.ring.tell,
         kube=lambda: _kube(parts),
+        endings=parts.endings,
     )
     plane = wire_images(parts.configuration, outside)
     parts.puller = plane.puller
@@ -361,6 +364,7 @@ def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:
             tell=parts.ring.tell,
             configuration=lambda: parts.running.configuration,
             environment=parts.environment,
+            endings=parts.endings,
         )
     )
     parts.metrics.sources.append(plane.families)

@@ -6,7 +6,7 @@ Never: decides. Its tasks live in the group of the plane's run.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -63,9 +63,16 @@ class Gatehouse:
     """Made anew with each run of the plane; figures live longer."""
 
     def __init__(
-        self, clock: Clock, tell: Callable[[Event], None], settings: Callable[[], ProxySettings], figures: Figures
+        self,
+        clock: Clock,
+        tell: Callable[[Event], None],
+        settings: Callable[[], ProxySettings],
+        figures: Figures,
+        endings: Container[str] = (),
     ) -> None:
         self.clock = clock
+        self.endings = endings
+        """Uids of pods that are known to end."""
         self.figures = figures
         self.ledger = Ledger()
         self.masks: dict[str, str] = {}

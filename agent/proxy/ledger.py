@@ -95,6 +95,7 @@ class Ledger:
     def __init__(self) -> None:
         self.sandboxes: dict[str, Sandbox] = {}
         self._homes: dict[str, str] = {}
+        self._of_pods: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self.sandboxes)
@@ -102,6 +103,7 @@ class Ledger:
     def put(self, sandbox: Sandbox) -> None:
         """A sandbox is there."""
         self.sandboxes[sandbox.id] = sandbox
+        self._of_pods.setdefault(sandbox.uid, set()).add(sandbox.id)
         for container_id in sandbox.containers:
             self._homes[container_id] = sandbox.id
 
@@ -137,9 +139,17 @@ class Ledger:
         """A sandbox is gone with all that was in it."""
         sandbox = self.sandboxes.pop(sandbox_id, None)
         if sandbox is not None:
+            others = self._of_pods[sandbox.uid]
+            others.discard(sandbox_id)
+            if not others:
+                del self._of_pods[sandbox.uid]
             for container_id in sandbox.containers:
                 self._homes.pop(container_id, None)
         return sandbox
+
+    def of_pod(self, uid: str) -> list[Sandbox]:
+        """All attempts of one pod."""
+        return [self.sandboxes[one] for one in self._of_pods.get(uid, ())]
 
     def containers(self) -> Iterator[tuple[Sandbox, Container]]:
         """All of them."""

@@ -13,13 +13,14 @@ Source: PRX-3, PRX-5, PRX-51, PRX-54.
 import asyncio
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 from prometheus_client.core import Metric
 
 from agent.model.component import Report
+from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.proxy.doorman import GateDoorman
 from agent.proxy.figures import Figures
@@ -75,6 +76,8 @@ class ProxyParts:
     settings: Callable[[], ProxySettings]
     runtime_path: str
     drain_s: float = 30.0
+    endings: EndingPods = field(default_factory=EndingPods)
+    """Where nobody follows the pods of the node, it stays empty."""
 
 
 class ProxyPlane:
@@ -92,7 +95,7 @@ class ProxyPlane:
 
     def _new_house(self) -> Gatehouse:
         parts = self._parts
-        return Gatehouse(parts.clock, parts.tell, parts.settings, self.figures)
+        return Gatehouse(parts.clock, parts.tell, parts.settings, self.figures, parts.endings)
 
     async def run(self, report: Report) -> None:
         """Until cancelled; then until what is held has ended."""
@@ -103,6 +106,7 @@ class ProxyPlane:
         minder = Minder(house, self._parts.runtime, readiness, self._parts.events, self._parts.records)
         server = self.server = ProxyServer(self._parts.runtime_path, GateDoorman(house, waiting), self._parts.clock)
         await minder.load_masks()
+        self._parts.endings.listeners[:] = [waiting.pod_ends]
         async with asyncio.TaskGroup() as group:
             house.group = group
             try:

@@ -96,15 +96,18 @@ def judge_stop(sandbox: Sandbox, wish: StopWish, now_s: float, rules: StopRules)
     return Forward(_remaining_s(sandbox, wish, now_s))
 
 
-def note_evidence(sandbox: Sandbox, now_s: float) -> None:
-    """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop."""
+def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> None:
+    """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop.
+
+    `is_known`: somebody who follows the pods of the node says so (STO-3 d); then one stop is enough.
+    """
     if sandbox.evidence_s is not None and now_s - sandbox.evidence_s > _grace_s(sandbox) + TOGETHER_S:
         sandbox.evidence_s = None
     if sandbox.evidence_s is not None:
         return
     recent = [at_s for at_s in (*sandbox.stops_s.values(), *sandbox.hooks_s.values()) if now_s - at_s <= TOGETHER_S]
     touched = {one for one, at_s in (*sandbox.stops_s.items(), *sandbox.hooks_s.items()) if now_s - at_s <= TOGETHER_S}
-    if len(touched) > 1:
+    if len(touched) > 1 or (is_known and touched):
         sandbox.evidence_s = min(recent)
 
 

@@ -87,7 +87,7 @@ class Waiting:
         """A StopContainer of a pod with wishes."""
         house, now_s = self._house, self._house.clock.now_s()
         sandbox.stops_s[container.id] = now_s
-        note_evidence(sandbox, now_s)
+        note_evidence(sandbox, now_s, is_known=sandbox.uid in house.endings)
         house.wake(sandbox.id)
         end_s = now_s + max(0, timeout_s - LEAST_S)
         since_s, budget_end_s, riders = self._first_stops.get(container.id, (now_s, end_s, 0))
@@ -100,6 +100,12 @@ class Waiting:
         hold = house.open_hold(call, reason, sandbox, container.name)
         hold.limit_s = now_s + max(1.0, timeout_s - LEAST_S + PATIENCE_S)
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
+
+    def pod_ends(self, uid: str) -> None:
+        """Somebody who follows the pods of the node says so. A stop that came before may have waited for that."""
+        for sandbox in self._house.ledger.of_pod(uid):
+            note_evidence(sandbox, self._house.clock.now_s(), is_known=True)
+            self._house.wake(sandbox.id)
 
     def pull(self, call: Call, message: bytes) -> str | Refusal:
         """A PullImage, of any pod."""

@@ -6,6 +6,7 @@ from typing import Any
 from agent.daemon.pod_source import KubePods
 from agent.drivers.kube.fake import FakeKube
 from agent.images.prefetch_plan import PodImage
+from agent.model.ending_pods import EndingPods
 
 
 def pod(name: str, node: str = "n1", phase: str = "Pending", **more: Any) -> dict[str, Any]:
@@ -75,3 +76,39 @@ async def test_a_pod_that_goes_is_told_and_an_outage_changes_nothing() -> None:
 
     assert gone == ["uid-web"]
     assert {line.partition(":")[0] for line in seen[-1]} == {"db"}
+
+
+async def test_whoever_is_evicted_ends_too_and_keeps_its_pulls_until_it_is_deleted() -> None:
+    """STO-3 (d)."""
+    kube, gone, ending = FakeKube(), list[str](), EndingPods()
+    for name in ("stays", "evicted", "deleted", "removed"):
+        kube.put("pods", pod(name, phase="Running"))
+
+    async def follow() -> None:
+        async for _ in KubePods(kube, "n1", gone.append, ending.note).snapshots():  # type: ignore[arg-type]
+            pass
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(follow())
+        await asyncio.sleep(0.02)
+        kube.put("pods", pod("evicted", phase="Failed"))
+        kube.put("pods", pod("deleted", phase="Running", deletionTimestamp="2026-01-01T00:00:00Z"))
+        kube.delete("pods", "removed", "default")
+        await asyncio.sleep(0.02)
+        task.cancel()
+
+    assert [name for name in ("stays", "evicted", "deleted", "removed") if f"uid-{name}" in ending] == [
+        "evicted", "deleted", "removed",
+    ]  # fmt: skip
+    assert gone == ["uid-deleted", "uid-removed"]
+
+
+def test_only_so_many_are_remembered() -> None:
+    ending, heard = EndingPods(), list[str]()
+    ending.listeners.append(heard.append)
+    for number in range(1500):
+        ending.note(f"u{number}")
+        ending.note(f"u{number}")
+
+    assert len(heard) == 1500
+    assert ("u0" in ending, "u1499" in ending) == (False, True)

@@ -103,6 +103,17 @@ def test_two_stops_at_once_are_the_end_of_a_pod() -> None:
         assert pod.evidence_s == expected
 
 
+def test_one_stop_is_enough_where_the_end_of_the_pod_is_known() -> None:
+    """STO-3 (d): and without any stop there is nothing to say."""
+    pod = sandbox(ORDER, container("a"), container("main"))
+    note_evidence(pod, 5.0, is_known=True)
+    assert pod.evidence_s is None
+    pod.stops_s = {"a-0": 5.5}
+    note_evidence(pod, 6.0, is_known=True)
+
+    assert pod.evidence_s == 5.5
+
+
 def test_evidence_does_not_outlive_the_grace() -> None:
     """A container that was restarted long ago says nothing about today."""
     pod = ending(grace_s=5)

@@ -10,6 +10,7 @@ import pytest
 from agent.daemon.proxy_wiring import stop_order
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.cri.fake import FakeCri
+from agent.model.ending_pods import EndingPods
 from agent.model.image_pull import Carried, PullGivenUp, PullsAway
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.call import Call, Refusal, Verdict
@@ -106,7 +107,8 @@ class House:
     def __init__(self) -> None:
         self.clock, self.cri, self.files, self.events = FakeClock(), FakeCri(), Files(), Events()
         self.asker, self.pulls, self.told, self.settings = Asker(), Pulls(), [], SETTINGS
-        self.house = Gatehouse(self.clock, self.told.append, lambda: self.settings, Figures())
+        self.endings = EndingPods()
+        self.house = Gatehouse(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
         readiness = Readiness(self.house, self.cri, self.asker)
         self.waiting = Waiting(self.house, self.cri, readiness, lambda: self.pulls)
         self.minder = Minder(self.house, self.cri, readiness, self.events, self.files)
@@ -245,6 +247,38 @@ async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(house: House) -> None
     await house.exit("side", 1)
 
     assert line.refused == Refusal(14, "kepd: waiting for sidecar side")
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["known before the stop", "known after it"])
+async def test_a_sidecar_whose_pod_is_known_to_end_waits_for_its_mains(house: House, is_late: bool) -> None:
+    """STO-3 (d): an older kubelet that stops the containers one after the other gives no other sign."""
+    house.endings.listeners.append(house.waiting.pod_ends)
+    await house.sandbox(NOTES)
+    await house.run("side", NOTES)
+    await house.run("main", NOTES)
+    if not is_late:
+        house.endings.note("u")
+    _, _, line = house.stop("side")
+    if is_late:
+        await house.clock.advance(0.5)
+        house.endings.note("u")
+    await house.clock.advance(3.0)
+    assert line.released is None
+    await house.exit("main")
+
+    assert timeout_of(line) == (26 if is_late else 27)
+
+
+async def test_a_sidecar_of_a_pod_that_nobody_ends_is_restarted_soon(house: House) -> None:
+    """STO-3: a probe's kill costs a second."""
+    house.endings.note("another")
+    await house.sandbox(NOTES)
+    await house.run("side", NOTES)
+    await house.run("main", NOTES)
+    _, _, line = house.stop("side")
+    await house.clock.advance(1.1)
+
+    assert timeout_of(line) == 29
 
 
 @pytest.mark.parametrize("method", ["StopPodSandbox", "RemovePodSandbox", "RemoveContainer"])

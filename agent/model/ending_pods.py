@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that the control plane has given up: deleted, about to be, or ended by the node for good.
+
+Owns: their uids, a bounded number of them, and who hears of each. Never: learns of them itself.
+"""
+
+from collections.abc import Callable
+
+__all__ = ["EndingPods"]
+
+MOST = 1000
+
+
+class EndingPods:
+    """Told by whoever follows the pods of this node; read by whoever has to know why a container is stopped."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str], None]] = []
+        self._uids: dict[str, None] = {}
+
+    def note(self, uid: str) -> None:
+        """This pod ends."""
+        if uid in self._uids:
+            return
+        if len(self._uids) >= MOST:
+            del self._uids[next(iter(self._uids))]
+        self._uids[uid] = None
+        for listener in self.listeners:
+            listener(uid)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._uids
