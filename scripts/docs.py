@@ -46,8 +46,7 @@ def reference() -> str:
         (
             "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. A flag beats the environment, which "
             "beats drop-ins, which beat the file. Any key by flag: `--set images.maxParallelPulls=5`; by environment: "
-            f"`{keys['images.maxParallelPulls'].environment_name}=5`. Keys of planes that this version does not have "
-            "yet are checked and otherwise without effect."
+            f"`{keys['images.maxParallelPulls'].environment_name}=5`."
         ),
         as_table().rstrip(),
         "## API",

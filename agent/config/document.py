@@ -103,7 +103,9 @@ class Kubernetes:
     ] = ()
     qps: Annotated[float, Key(number(0.1, 10000), "Requests a second to the API server.")] = 5.0
     burst: Annotated[int, Key(integer(1, 10000), "Requests that may go out at once.")] = 10
-    resync: Annotated[float, Key(duration(1), "Time after which everything is looked at once more.")] = 900.0
+    resync: Annotated[
+        float, Key(duration(1), "No effect: watches go on where they were; services.fullSyncPeriod compares.")
+    ] = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,4 +44,18 @@ def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Fi
     return list(in_pod_faults(configuration, os.environ))
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_pods, check_proxy, check_services, check_place)
+def check_telemetry(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
+    """What nobody would send."""
+    if not configuration.telemetry.tracing.endpoint:
+        return []
+    return [Finding("", "telemetry.tracing.endpoint", "this version sends no traces; leave it out")]
+
+
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (
+    check_images,
+    check_pods,
+    check_proxy,
+    check_services,
+    check_telemetry,
+    check_place,
+)
