@@ -138,6 +138,7 @@ async def metrics() -> list[Metric]:
     )
     outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
     services = wire_services(shown, outside)
+    beside = wire_services(plain, replace(outside, kube=lambda: None))
     chains = wire_services(replace(plain, services=replace(plain.services, backend="iptables")), outside)
     found = [
         *Metrics("0", tuple).collect(),
@@ -145,6 +146,7 @@ async def metrics() -> list[Metric]:
         *PodMetrics().families(),
         *Figures().families((), 0.0, 0),
         *services.families(),
+        *beside.families(),
         *services.compatible(),
         *chains.compatible(),
     ]

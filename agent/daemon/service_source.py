@@ -7,11 +7,12 @@ Source of behaviour: IN-1, IN-18, SY-11.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TypeVar
 
 import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.decoding import ApiObject
@@ -67,6 +68,7 @@ class KubeServices:
         self._proxy_name = proxy_name
         self._is_strict = is_strict
         self._saw_node = saw_node
+        self._heard_s: dict[str, float] = {}
         ours = f"{PROXY_LABEL}={proxy_name}" if proxy_name else f"!{PROXY_LABEL}"
         self._services = SERVICES.narrowed(field_selector="spec.clusterIP!=None", label_selector=ours)
         self._slices = ENDPOINT_SLICES.narrowed(label_selector=f"!{HEADLESS_LABEL}")
@@ -86,11 +88,22 @@ class KubeServices:
             group.create_task(self._follow_labels(), name="follow-node-labels")
             group.create_task(self._give_up_on_node(), name="wait-for-node")
 
+    def families(self) -> Iterator[Metric]:
+        """How old the last word of the server is: it grows where a watch hangs without breaking (MET-04)."""
+        text = "Time since the API server last told anything of a kind."
+        ages = GaugeMetricFamily("kepd_kube_watch_age_seconds", text, labels=["kind"])
+        now_s = asyncio.get_running_loop().time()
+        for kind, heard_s in sorted(self._heard_s.items()):
+            ages.add_metric([kind], now_s - heard_s)
+        yield ages
+
     async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
         """Only news of objects; the rest is told here."""
         assert self._client is not None  # noqa: S101 - run() found it first
         async with aclosing(self._client.follow(resource, convert)) as news:
             async for one in news:
+                if not isinstance(one, Disconnected):
+                    self._heard_s[kind] = asyncio.get_running_loop().time()
                 match one:
                     case Malformed(key=key, is_gone=True):
                         self._intake.gone(kind, key.namespace, key.name)

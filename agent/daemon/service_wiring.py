@@ -139,7 +139,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         view=ServicesView(plane, backend.views, _addresses_now),
         source=source,
         pages=health.pages(),
-        families=lambda: (*service_metrics(plane), *counts.families(), *_hints_of(source, current[0])),
+        families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, current[0])),
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
@@ -174,10 +174,11 @@ def _source(
     return source, [taint.run]
 
 
-def _hints_of(source: ManifestServices | KubeServices, configuration: Configuration) -> Iterable[Metric]:
-    """Beside an API server hints are computed there (TOP-46)."""
+def _told_by(source: ManifestServices | KubeServices, configuration: Configuration) -> Iterable[Metric]:
+    """Beside an API server hints are computed there (TOP-46), and here it counts when it last said anything."""
     if isinstance(source, ManifestServices):
-        yield from source.hints.families(has_services=configuration.telemetry.per_service)
+        return source.hints.families(has_services=configuration.telemetry.per_service)
+    return source.families()
 
 
 def _exports(configuration: Configuration) -> bool:

@@ -199,3 +199,20 @@ async def test_times_of_changes_are_taken_once(server: ApiServer) -> None:
 
     assert found.intake.take_triggers("IPv4", [key]) == [2051222400.5]
     assert found.intake.take_triggers("IPv4", [key]) == []
+
+
+async def test_the_age_of_the_last_word_grows_by_kind(server: ApiServer) -> None:
+    """MET-04."""
+    fill(server)
+    intake = Intake(NodeSettings(node="node-a"), tell=lambda _: None, started_s=0.0)
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, intake, "node-a")
+        running = asyncio.create_task(source.run())
+        await asyncio.wait_for(intake.arrived.wait(), WITHIN_S)
+        (ages,) = source.families()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    found = {one.labels["kind"]: one.value for one in ages.samples}
+    assert {"Service", "EndpointSlice"} <= set(found)
+    assert all(0 <= age < WITHIN_S for age in found.values())
