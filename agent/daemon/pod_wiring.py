@@ -6,6 +6,7 @@ Owns: what the plane is made of, and what it takes from the configuration. Never
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ __all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/proc/meminfo")
+CPUS, THROTTLES = Path("/sys/devices/system/cpu"), "cpu[0-9]*/thermal_throttle"
 REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
 
 
@@ -194,6 +196,7 @@ def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) 
         post_start_limit_s=pods.post_start_timeout,
         exec_probes_at_once=pods.exec_probe_concurrency,
         default_seccomp=pods.default_seccomp,
+        seccomp_root=Path(configuration.node.state_directory) / "seccomp",
         cluster_dns=pods.cluster_dns,
         cluster_domain=pods.cluster_domain,
         resolv_conf=pods.resolv_conf,
@@ -223,9 +226,30 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> NodeFacts:
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
     )
     return NodeFacts(
-        addresses=tuple(configuration.node.addresses),
+        addresses=tuple(configuration.node.addresses) or own_addresses(),
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),
+        disk_bytes=disk_bytes(Path(pod_directory(configuration))),
+        masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
         groups=groups,
     )
+
+
+def own_addresses() -> tuple[str, ...]:
+    """What this machine would send from to the world, where nobody says what its addresses are; no packet is sent."""
+    found = []
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((elsewhere, 9))
+            found.append(str(asking.getsockname()[0]))
+    return tuple(found)
+
+
+def disk_bytes(directory: Path) -> int:
+    """The size of the file system that pods write to; 0 if nobody can tell."""
+    for place in (directory, *directory.parents):
+        with suppress(OSError):
+            told = os.statvfs(place)
+            return told.f_blocks * told.f_frsize
+    return 0

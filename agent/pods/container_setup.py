@@ -20,7 +20,7 @@ from agent.pods.cri_config import (
     linux_resources,
     sandbox_config,
 )
-from agent.pods.environment import ConfigProblem, Facts, expand, resolve_environment
+from agent.pods.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.pod_group import MakeGroup, plan_group, pod_limits, wished_group
 from agent.pods.run_state import PodRun
@@ -63,6 +63,8 @@ class ContainerSetup:
             copies_kubelet=settings.copies_kubelet,
             cluster_domain=settings.cluster_domain,
             first_id=self._first_id,
+            seccomp_root=str(settings.seccomp_root),
+            masked=settings.facts.masked,
         )
 
     async def prepare(self) -> None:
@@ -145,18 +147,16 @@ class ContainerSetup:
         run = self._run
         return sandbox_config(run.pod, self._node, self._resolver(), attempt, _rfc3339(run.memory.first_seen_wall_s))
 
-    def _resolver(self) -> Resolver | None:
-        """None leaves the runtime its own way, which is the node's file."""
+    def _resolver(self) -> Resolver:
+        """What the pod asks; what was cut off or is missing is told once."""
         settings = self._around.settings()
-        spec = self._run.pod.spec
-        is_plain = spec.dns_config is None and not settings.cluster_dns and spec.dns_policy != "None"
-        node = Resolver() if is_plain else _node_resolver(settings.resolv_conf)
+        node = _node_resolver(settings.resolv_conf)
         found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
         for reason, text in found.warnings:
             if reason not in self._told:
                 self._told.add(reason)
                 self._run.tell(reason, text, is_warning=True)
-        return None if is_plain else found
+        return found
 
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
         """Everything an instance needs beyond its manifest."""
@@ -207,6 +207,7 @@ class ContainerSetup:
             pod_ips=facts.pod_ips,
             cpus=facts.cpus,
             memory_bytes=facts.memory_bytes,
+            disk_bytes=facts.disk_bytes,
             read_file=read_file,
         )
 
@@ -258,7 +259,11 @@ class ContainerSetup:
             )
         sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
         number = f"{container.name}-{place}"
-        source = self._around.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+        try:
+            source = self._around.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+        except (OSError, ConfigProblem) as error:
+            head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+            raise ConfigProblem(f"{head}: {error}") from error
         return pb.Mount(
             container_path=mount.mount_path,
             host_path=str(source),
@@ -288,13 +293,10 @@ class ContainerSetup:
 
 def _expanded(text: str, values: dict[str, str]) -> str:
     """VOL-05: a variable that is not there or empty is an error, not an empty path."""
-    if not text:
-        return ""
-    missing = [name for name, value in values.items() if not value and f"$({name})" in text]
-    found = expand(text, values)
-    if missing or "$(" in found:
-        raise ConfigProblem(f"subPathExpr {text!r} has a variable without a value")
-    return found
+    missing = sorted({name for name in referenced(text) if not values.get(name)})
+    if missing:
+        raise ConfigProblem(f"subPathExpr {text!r}: missing value for {', '.join(missing)}")
+    return expand(text, values)
 
 
 def _node_resolver(path: str) -> Resolver:

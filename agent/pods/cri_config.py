@@ -66,6 +66,7 @@ class NodeShape:
     may_swap: bool = False
     kills_single_process: bool = False
     seccomp_root: str = "/var/lib/kepd/seccomp"
+    masked: tuple[str, ...] = ()
     copies_kubelet: bool = False
     cluster_domain: str = "cluster.local"
     first_id: int = 0
@@ -232,7 +233,9 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
         command=made.command,
         args=made.args,
         working_dir=fields.working_dir,
-        envs=[pb.KeyValue(key=name, value=value.encode()) for name, value in made.environment],
+        envs=[
+            pb.KeyValue(key=name, value=value.encode("utf-8", "surrogateescape")) for name, value in made.environment
+        ],
         mounts=made.mounts,
         labels={
             names.NAME: pod.name,
@@ -270,7 +273,8 @@ def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str
     if fields.pre_stop is not None:
         found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
     if fields.ports:
-        found[names.PORTS] = json.dumps(msgspec.to_builtins(fields.ports))
+        listed = [{**msgspec.to_builtins(port), "protocol": port.protocol} for port in fields.ports]
+        found[names.PORTS] = json.dumps(listed)
     return found
 
 
@@ -347,7 +351,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         readonly_rootfs=own.read_only_root_filesystem,
         no_new_privs=own.allow_privilege_escalation is False,
         supplemental_groups=_groups(pod),
-        masked_paths=() if is_unmasked or own.privileged else MASKED,
+        masked_paths=() if is_unmasked or own.privileged else (*MASKED, *node.masked),
         readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
         seccomp=_profile(
             own.seccomp_profile or (whole.seccomp_profile if whole is not None else None), node, node.default_seccomp
@@ -358,8 +362,9 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         context.run_as_user.value = user
     elif made.image_user:
         context.run_as_username = made.image_user
-    elif made.image_uid is not None:
-        context.run_as_user.value = made.image_uid
+    else:
+        # A group alone would be refused, and an image that names nobody means root.
+        context.run_as_user.value = made.image_uid or 0
     group = own.run_as_group if own.run_as_group is not None else (whole.run_as_group if whole else None)
     if group is not None:
         context.run_as_group.value = group

@@ -21,6 +21,10 @@ REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]\Z")
 PRINTABLE_NAME = re.compile(r"[ -<>-~]+\Z")
 NANOS = 10**9
+ESCAPES = {
+    "\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f",
+    "\v": "\\v",
+}  # fmt: skip
 MOST_FILE_BYTES = 64 << 10
 
 Sources = Mapping[tuple[str, str, str], Source]
@@ -43,6 +47,7 @@ class Facts:
     pod_ips: tuple[str, ...] = ()
     cpus: int = 1
     memory_bytes: int = 0
+    disk_bytes: int = 0
     read_file: Callable[[str, str], bytes | None] = lambda _volume, _path: None
 
 
@@ -71,6 +76,11 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return REFERENCE.sub(put, text)
 
 
+def referenced(text: str) -> list[str]:
+    """The names that `expand` would look for."""
+    return [found[2] for found in REFERENCE.finditer(text) if found[1] != "$"]
+
+
 def _all_of(entry: EnvFrom, pod: PodSpec, sources: Sources) -> dict[str, str]:
     reference, kind = (
         (entry.config_map_ref, "ConfigMap") if entry.config_map_ref is not None else (entry.secret_ref, "Secret")
@@ -82,7 +92,8 @@ def _all_of(entry: EnvFrom, pod: PodSpec, sources: Sources) -> dict[str, str]:
         if reference.optional:
             return {}
         raise ConfigProblem(f'{kind.lower()} "{reference.name}" not found')
-    named = {entry.prefix + key: value.decode("utf-8", "replace") for key, value in sorted(source.data.items())}
+    texts = ((key, value) for key, value in sorted(source.data.items()) if key not in source.binary)
+    named = {entry.prefix + key: value.decode("utf-8", "surrogateescape") for key, value in texts}
     return {name: value for name, value in named.items() if PRINTABLE_NAME.match(name)}
 
 
@@ -105,13 +116,15 @@ def _value(
 def _key(kind: str, reference: KeyReference, pod: PodSpec, sources: Sources) -> str | None:
     source = sources.get((kind, pod.namespace, reference.name))
     value = source.data.get(reference.key) if source is not None else None
-    if value is not None:
-        return value.decode("utf-8", "replace")
+    is_binary = source is not None and reference.key in source.binary
+    if value is not None and not is_binary:
+        return value.decode("utf-8", "surrogateescape")
     if reference.optional:
         return None
     if source is None:
         raise ConfigProblem(f'{kind.lower()} "{reference.name}" not found')
-    raise ConfigProblem(f"couldn't find key {reference.key} in {kind} {pod.namespace}/{reference.name}")
+    why = "; its value is no text, which only volumes can have" if is_binary else ""
+    raise ConfigProblem(f"couldn't find key {reference.key} in {kind} {pod.namespace}/{reference.name}{why}")
 
 
 def field_value(path: str, pod: PodSpec, facts: Facts) -> str:
@@ -143,7 +156,13 @@ def _lines(pairs: tuple[tuple[str, str], ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """Everything on one line, as Go quotes it."""
+    return "".join(ESCAPES.get(sign) or (sign if sign.isprintable() else _code(sign)) for sign in text)
+
+
+def _code(sign: str) -> str:
+    number = ord(sign)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def resource_value(reference: ResourceReference, pod: PodSpec, container: ContainerSpec, facts: Facts) -> str:
@@ -157,7 +176,8 @@ def resource_value(reference: ResourceReference, pod: PodSpec, container: Contai
         nanos = amount(named.fields.resources.limits, resource)
     nanos = nanos or amount(whole, resource)
     if not nanos and kind == "limits":
-        nanos = {"cpu": facts.cpus * NANOS, "memory": facts.memory_bytes * NANOS}.get(resource, 0)
+        whole_node = {"cpu": facts.cpus, "memory": facts.memory_bytes, "ephemeral-storage": facts.disk_bytes}
+        nanos = whole_node.get(resource, 0) * NANOS
     divisor = parse_quantity(str(reference.divisor)).nanos or NANOS
     return str(-(-nanos // divisor))
 
@@ -166,7 +186,7 @@ def _file_key(reference: FileReference, facts: Facts) -> str | None:
     """KEP-3721: the last assignment wins; a missing file honours `optional`, as the KEP says (against Q-ENVFILE)."""
     content = facts.read_file(reference.volume_name, reference.path)
     if content is not None and len(content) > MOST_FILE_BYTES:
-        raise ConfigProblem(f"environment file {reference.path} has {len(content)} bytes; at most {MOST_FILE_BYTES}")
+        raise ConfigProblem(f"environment file {reference.path} has more than {MOST_FILE_BYTES} bytes")
     value = parse_environment_file(content.decode("utf-8", "replace")).get(reference.key) if content else None
     if value is None and not reference.optional:
         what = f"key {reference.key} in file" if content is not None else "file"
@@ -192,7 +212,7 @@ def parse_environment_file(text: str) -> dict[str, str]:
                 raise ConfigProblem(f"environment file: {name} has no closing quote")
             found[name] = text[opened:closed]
             position = closed + 1
-        elif equals and name == name.strip() and name and not rest.strip():
+        elif equals and name == name.strip() and name and (not rest or rest[0].isspace()):
             found[name] = ""
             position = end + 1
         else:

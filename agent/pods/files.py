@@ -18,6 +18,7 @@ from typing import Protocol
 from agent.pods.environment import ConfigProblem
 from agent.pods.id_ranges import IdRanges
 from agent.pods.logs import LogDirectories
+from agent.pods.volume_paths import open_inside, read_inside
 from agent.pods.volume_plan import PlannedFile, PlannedVolume
 
 __all__ = ["Mounts", "PodFiles"]
@@ -26,9 +27,12 @@ DIRECTORY_MODE = 0o755
 PRIVATE_MODE = 0o700
 SHARED_MODE = 0o777
 SET_GROUP = 0o2000
+READABLE = 0o440
 HOSTS_MODE = 0o644
 MESSAGE_MODE = 0o666
 MOST_MESSAGE_BYTES = 4096
+# One more than an environment file may have, which is for its reader to complain about.
+MOST_READ_BYTES = (64 << 10) + 1
 FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 # Each line of a log has its time, stream and tag before it.
 FALLBACK_READ = FALLBACK_BYTES + FALLBACK_LINES * 64
@@ -79,7 +83,7 @@ class PodFiles:
         home.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         for volume in volumes:
             if volume.host_path:
-                check_host_path(volume.host_path, volume.check)
+                _check_host_path(volume)
                 continue
             place = home / volume.directory
             is_new = not place.exists()
@@ -102,27 +106,34 @@ class PodFiles:
         root = Path(place) if place.startswith("/") else home / place
         if not sub_path:
             return root
-        handle = open_below(root, sub_path)
+        handle = open_inside(root, sub_path)
         try:
             target = home / "subpaths" / number
-            target.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
-            if stat.S_ISDIR(os.fstat(handle).st_mode):
-                target.mkdir(exist_ok=True)
-            elif not target.exists():
-                target.touch()
-            self._mounts.bind(Path(f"/proc/self/fd/{handle}"), target)
+            self._bind(handle, target)
         finally:
             os.close(handle)
         return target
 
+    def _bind(self, handle: int, target: Path) -> None:
+        """What was bound for an earlier instance stays if it is the same; content may have been swapped since."""
+        told = os.fstat(handle)
+        if target.exists():
+            there = target.stat()
+            if (there.st_dev, there.st_ino) == (told.st_dev, told.st_ino):
+                return
+            self._mounts.unmount_below(target)
+            if target.is_dir() != stat.S_ISDIR(told.st_mode):
+                target.rmdir() if target.is_dir() else target.unlink()
+        target.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        if stat.S_ISDIR(told.st_mode):
+            target.mkdir(exist_ok=True)
+        else:
+            target.touch()
+        self._mounts.bind(Path(f"/proc/self/fd/{handle}"), target)
+
     def read_below(self, uid: str, place: str, path: str) -> bytes | None:
-        """A file that a container wrote into a volume; None if there is none."""
-        try:
-            handle = open_below(self.of(uid) / place, path, makes=False)
-        except (OSError, ConfigProblem):
-            return None
-        with os.fdopen(handle, "rb") as source:
-            return source.read()
+        """The beginning of a file that a container wrote into a volume; None if there is none."""
+        return read_inside(self.of(uid) / place, path, MOST_READ_BYTES)
 
     def write_hosts(self, uid: str, text: str) -> Path:
         """The hosts file, anew at each start of a container (NET-01). The same file, because it is mounted."""
@@ -178,6 +189,14 @@ class PodFiles:
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
+def _check_host_path(volume: PlannedVolume) -> None:
+    try:
+        check_host_path(volume.host_path, volume.check)
+    except ConfigProblem as problem:
+        text = f'volume "{volume.name}" cannot be mounted: {problem}'
+        raise ConfigProblem(text, problem.reason) from problem
+
+
 def check_host_path(path: str, kind: str) -> None:
     """VOL-04."""
     place = Path(path)
@@ -199,55 +218,9 @@ def check_host_path(path: str, kind: str) -> None:
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {name}", MOUNT_PROBLEM)
 
 
-def open_below(root: Path, path: str, *, makes: bool = True) -> int:
-    """A descriptor of a path inside a directory, found step by step without following a link."""
-    handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    try:
-        for part in Path(path).parts:
-            below = _step(handle, part, root, makes=makes)
-            os.close(handle)
-            handle = below
-        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY)
-    finally:
-        os.close(handle)
-
-
-def _step(handle: int, part: str, root: Path, *, makes: bool) -> int:
-    if part in ("..", "/", ""):
-        raise ConfigProblem(f"subPath leaves its volume {root.name}", MOUNT_PROBLEM)
-    try:
-        below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
-    except FileNotFoundError:
-        if not makes:
-            raise
-        mode = stat.S_IMODE(os.fstat(handle).st_mode)
-        os.mkdir(part, dir_fd=handle)
-        below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
-        Path(f"/proc/self/fd/{below}").chmod(mode)
-    if stat.S_ISLNK(os.fstat(below).st_mode):
-        return _through_our_link(handle, below, part, root)
-    return below
-
-
-def _through_our_link(handle: int, below: int, part: str, root: Path) -> int:
-    """The links of swapped volumes are ours: `key → ..data/key` and `..data → ..TIME`. Others are refused."""
-    target = os.readlink(part, dir_fd=handle)
-    os.close(below)
-    words = Path(target).parts
-    is_ours = words[:1] == (DATA,) or (part == DATA and target.startswith("..") and len(words) == 1)
-    if not is_ours or any(word == ".." for word in words):
-        raise ConfigProblem(f"subPath of volume {root.name} leads through the link {part}", MOUNT_PROBLEM)
-    handle = os.dup(handle)
-    for word in words:
-        nested = _step(handle, word, root, makes=False)
-        os.close(handle)
-        handle = nested
-    return handle
-
-
 def swap_content(place: Path, files: Sequence[PlannedFile], group: int | None) -> None:
     """A new directory with the content, made visible by one rename; nothing is done where nothing changed."""
-    if _is_same(place, files):
+    if _is_same(place, files, group):
         return
     fresh = place / f"..{secrets.token_hex(8)}"
     fresh.mkdir(mode=DIRECTORY_MODE)
@@ -255,7 +228,7 @@ def swap_content(place: Path, files: Sequence[PlannedFile], group: int | None) -
         path = fresh / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
-        path.chmod(file.mode | (stat.S_IRGRP if group is not None else 0))
+        path.chmod(_mode(file, group))
         if group is not None:
             os.chown(path, -1, group)
     before = str((place / DATA).readlink()) if (place / DATA).is_symlink() else ""
@@ -275,14 +248,21 @@ def swap_content(place: Path, files: Sequence[PlannedFile], group: int | None) -
         shutil.rmtree(place / before, ignore_errors=True)
 
 
-def _is_same(place: Path, files: Sequence[PlannedFile]) -> bool:
+def _mode(file: PlannedFile, group: int | None) -> int:
+    """Whoever has the pod's group reads, and so does the owner."""
+    return file.mode | (READABLE if group is not None else 0)
+
+
+def _is_same(place: Path, files: Sequence[PlannedFile], group: int | None) -> bool:
     root = place / DATA
     if not root.is_symlink():
         return False
     try:
         there = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
         return there.keys() == {file.path for file in files} and all(
-            there[file.path].read_bytes() == file.content for file in files
+            there[file.path].read_bytes() == file.content
+            and stat.S_IMODE(there[file.path].stat().st_mode) == _mode(file, group)
+            for file in files
         )
     except OSError:
         return False

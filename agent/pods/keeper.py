@@ -71,6 +71,9 @@ class PodKeeper:
             before, run.pod = run.pod, pod
             self._resize(before)
             run.read_wishes()
+            if (before.labels, before.annotations) != (pod.labels, pod.annotations):
+                # Volumes may show them (VOL-07).
+                self.sources_changed()
             for name in run.memory.containers:
                 run.remember(name, without_problem)
             run.ring()

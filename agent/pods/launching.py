@@ -125,6 +125,7 @@ class Launcher:
             is_ready=status.state == pb.SANDBOX_READY,
             is_host_network=run.pod.spec.host_network,
             ip=status.network.ip,
+            more_ips=tuple(one.ip for one in status.network.additional_ips),
             created_wall_s=status.created_at / 1e9,
         )
         others = [one for one in run.seen.sandboxes if one.id != sandbox_id]

@@ -84,9 +84,10 @@ def parse_resolver(text: str) -> Resolver:
             case ["nameserver"]:
                 servers += words[1:2]
             case ["search"]:
-                searches = words[1:]
+                # The end of a full name says nothing here, and a search for nothing finds nothing.
+                searches = [word.rstrip(".") for word in words[1:] if word != "."]
             case ["options"]:
-                options = words[1:]
+                options += words[1:]
     return Resolver(tuple(servers), tuple(searches), tuple(options))
 
 
@@ -100,7 +101,7 @@ def resolver_of(pod: PodSpec, node: Resolver, cluster_dns: Sequence[str], cluste
     if policy in ("ClusterFirst", "ClusterFirstWithHostNet"):
         if cluster_dns:
             searches = (f"{pod.namespace}.svc.{cluster_domain}", f"svc.{cluster_domain}", cluster_domain)
-            found = Resolver(tuple(cluster_dns), (*searches, *node.searches), ("ndots:5",))
+            found = Resolver(tuple(cluster_dns), _merged(searches, node.searches), ("ndots:5",))
         else:
             text = 'kepd does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
             warnings.append(("MissingClusterDNS", text + 'Falling back to "Default" policy.'))

@@ -120,9 +120,10 @@ class PodRun:
         return Facts(
             node=settings.node,
             host_ips=node.addresses,
-            pod_ips=(active.ip,) if active is not None and active.ip else (),
+            pod_ips=(active.ip, *active.more_ips) if active is not None and active.ip else (),
             cpus=node.cpus,
             memory_bytes=node.memory_bytes,
+            disk_bytes=node.disk_bytes,
         )
 
     # --- tasks and waiting -------------------------------------------------------------------------------------

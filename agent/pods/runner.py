@@ -430,12 +430,13 @@ class PodRunner:
     async def _with_network(self, listed: SeenSandbox, before: SeenSandbox | None) -> SeenSandbox:
         """Lists tell no addresses."""
         if before is not None and (before.ip is not None or not listed.is_ready):
-            return replace(listed, ip=before.ip, is_host_network=before.is_host_network)
+            return replace(listed, ip=before.ip, more_ips=before.more_ips, is_host_network=before.is_host_network)
         if not listed.is_ready:
             return listed
         status = await self._around.sandboxes.sandbox_status(listed.id)
         is_host_network = status.linux.namespaces.options.network == pb.NODE
-        return replace(listed, ip=status.network.ip, is_host_network=is_host_network)
+        more_ips = tuple(one.ip for one in status.network.additional_ips)
+        return replace(listed, ip=status.network.ip, more_ips=more_ips, is_host_network=is_host_network)
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
@@ -470,6 +471,7 @@ class PodRunner:
             waits_for=waits_for,
             message=run.about_manifest,
             is_terminating=run.is_terminating,
+            host_ips=self._around.settings().facts.addresses,
         )
         self.pods.put(run.pod.key, pod_status(look))
         self._note_problems(run)

@@ -68,6 +68,7 @@ class SeenSandbox:
     is_ready: bool = True
     is_host_network: bool = False
     ip: str | None = None
+    more_ips: tuple[str, ...] = ()
     created_wall_s: float = 0.0
 
     @property

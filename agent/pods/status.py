@@ -44,6 +44,7 @@ class Look:
     waits_for: str = ""
     message: str = ""
     is_terminating: bool = False
+    host_ips: tuple[str, ...] = ()
 
 
 def pod_status(look: Look) -> PodState:
@@ -63,7 +64,7 @@ def pod_status(look: Look) -> PodState:
         reason=outcome.reason if outcome is not None else "",
         message=printable("; ".join(text for text in reasons if text)),
         waits_for=printable(look.waits_for),
-        ip=(active.ip or "") if active is not None else "",
+        ip=_address(look),
         sandbox_id=sandbox.id if sandbox is not None else "",
         created_at_s=memory.first_seen_wall_s,
         is_terminating=look.is_terminating,
@@ -72,6 +73,14 @@ def pod_status(look: Look) -> PodState:
         conditions=_conditions(look, phase, containers),
         containers=containers,
     )
+
+
+def _address(look: Look) -> str:
+    """On the node's network the node's."""
+    active = look.seen.active
+    if active is not None and active.is_host_network and look.host_ips:
+        return look.host_ips[0]
+    return (active.ip or "") if active is not None else ""
 
 
 def _container(look: Look, one: ContainerSpec) -> ContainerState:

@@ -30,6 +30,9 @@ class NodeFacts:
     cpus: int = 1
     memory_bytes: int = GIBIBYTE
     boot_id: str = ""
+    disk_bytes: int = 0
+    # Paths of this machine that containers shall not see, beyond those of every machine.
+    masked: tuple[str, ...] = ()
     groups: GroupShape = field(default_factory=GroupShape)
 
 
@@ -49,6 +52,7 @@ class PodSettings:
     post_start_limit_s: float = 0.0
     exec_probes_at_once: int = 10
     default_seccomp: str = "Unconfined"
+    seccomp_root: Path = Path("/var/lib/kepd/seccomp")
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"
     resolv_conf: str = "/etc/resolv.conf"

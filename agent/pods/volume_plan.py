@@ -58,7 +58,16 @@ class PlannedVolume:
 
 def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
     """All volumes. Raises ConfigProblem where a source is missing."""
-    return tuple(_volume(pod, one, sources, facts) for one in pod.spec.volumes if one.image is None)
+    return tuple(_named(pod, one, sources, facts) for one in pod.spec.volumes if one.image is None)
+
+
+def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> PlannedVolume:
+    """A problem says of which volume it is."""
+    try:
+        return _volume(pod, volume, sources, facts)
+    except ConfigProblem as problem:
+        text = f'volume "{volume.name}" cannot be mounted: {problem}'
+        raise ConfigProblem(text, problem.reason) from problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,8 @@ def _from_source(
         if value is not None:
             found.append(PlannedFile(item.path, mode if item.mode is None else item.mode, value))
         elif not optional:
-            raise ConfigProblem(f"references non-existent {kind.lower()} key: {item.key}", MOUNT_PROBLEM)
+            word = "secret" if kind == "Secret" else "config"
+            raise ConfigProblem(f"references non-existent {word} key: {item.key}", MOUNT_PROBLEM)
     return found
 
 

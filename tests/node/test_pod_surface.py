@@ -51,7 +51,8 @@ def test_sources_with_a_file_per_key_come_and_change(stage: Stage) -> None:
         {"name": "word", "secret": {"secretName": "hidden", "defaultMode": 0o400}},
     ]
     stage.write([], containers=[app], volumes=volumes)
-    stage.wait(lambda: ("FailedMount", 'configmap "conf" not found') in events(stage), "it waits")
+    waits_for = ("FailedMount", 'volume "conf" cannot be mounted: configmap "conf" not found')
+    stage.wait(lambda: waits_for in events(stage), "it waits")
     for path, text in (("configmaps/default/conf/mode", "slow"), ("secrets/default/hidden/word", "sesame")):
         (manifests / path).parent.mkdir(parents=True)
         (manifests / path).write_text(text)

@@ -18,7 +18,14 @@ from agent.pods.manifest import Source
 from agent.pods.network_files import Resolver, host_name, hosts_text, parse_resolver, resolver_of
 from tests.pods.pods import container, make_pod
 
-FACTS = Facts(node="n1", host_ips=("192.0.2.1",), pod_ips=("10.0.0.2", "fd00::2"), cpus=4, memory_bytes=1 << 30)
+FACTS = Facts(
+    node="n1",
+    host_ips=("192.0.2.1",),
+    pod_ips=("10.0.0.2", "fd00::2"),
+    cpus=4,
+    memory_bytes=1 << 30,
+    disk_bytes=10 << 20,
+)
 
 
 def source(kind: str, name: str, **data: str) -> dict[tuple[str, str, str], Source]:
@@ -78,7 +85,8 @@ def test_fields_of_the_pod(path: str, value: str) -> None:
     ("resource", "divisor", "value"),
     [
         ("limits.cpu", "0", "2"), ("limits.cpu", "1m", "1500"), ("requests.memory", "1Mi", "64"),
-        ("limits.memory", "1Mi", "1024"), ("requests.cpu", "0", "2"), ("limits.ephemeral-storage", "0", "0"),
+        ("limits.memory", "1Mi", "1024"), ("requests.cpu", "0", "2"), ("limits.ephemeral-storage", "1Mi", "10"),
+        ("requests.ephemeral-storage", "0", "0"),
     ],
 )  # fmt: skip
 def test_resources_are_rounded_up_and_default_to_the_nodes(resource: str, divisor: str, value: str) -> None:
@@ -104,13 +112,45 @@ def test_what_is_missing_is_told_unless_it_may_be(kind: str, reference: dict, te
     assert resolve([{"name": "A", "valueFrom": {kind: {**reference, "optional": True}}}]) == {}
 
 
+def test_what_is_no_text_is_no_variable() -> None:
+    """ENV-05: binaryData of a ConfigMap is for volumes; a Secret may have any bytes, which a variable has as well."""
+    map_ = Source(kind="ConfigMap", namespace="default", name="m", data={"b": b"1"}, binary=frozenset({"b"}))
+    secret = Source(kind="Secret", namespace="default", name="x", data={"b": b"\xff"})
+    sources = {map_.key: map_, secret.key: secret}
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "b"}}}]
+    pod = make_pod([container("app", env=env)])
+    with pytest.raises(ConfigProblem, match="couldn't find key b in ConfigMap default/m; its value is no text"):
+        resolve_environment(pod, pod.containers[0], sources, FACTS)
+    whole = [{"configMapRef": {"name": "m"}}, {"prefix": "S_", "secretRef": {"name": "x"}}]
+    pod = make_pod([container("app", envFrom=whole)])
+    ((name, value),) = resolve_environment(pod, pod.containers[0], sources, FACTS)
+
+    assert (name, value.encode("utf-8", "surrogateescape")) == ("S_b", b"\xff")
+
+
+def test_services_add_no_variables() -> None:
+    """ENV-07."""
+    pod = make_pod([container("app")], enableServiceLinks=True)
+
+    assert resolve_environment(pod, pod.containers[0], SOURCES, FACTS) == ()
+
+
+def test_maps_are_one_line_per_key_whatever_their_values() -> None:
+    """VOL-08: quoted as every reader of downward files expects it."""
+    labels = (("b", 'say "hi"'), ("a", "two\nlines\tand\x01\u00e9\\"))
+    pod = PodSpec(namespace="d", name="w", uid="u", annotations=labels, spec=make_pod().spec)
+    lines = field_value("metadata.annotations", pod, FACTS).splitlines()
+
+    assert lines == ['a="two\\nlines\\tand\\x01\u00e9\\\\"', 'b="say \\"hi\\""']
+
+
 class TestEnvironmentFiles:
     """ENV-06."""
 
     def test_the_grammar(self) -> None:
-        text = "# comment\nA='1'\n\nB='two\nlines'\nC=\nA='last'\n"
+        text = "# comment\nA='1'\n\nB='two\nlines'\nC=\nD= 'x'\nA='last'\n"
 
-        assert parse_environment_file(text) == {"A": "last", "B": "two\nlines", "C": ""}
+        assert parse_environment_file(text) == {"A": "last", "B": "two\nlines", "C": "", "D": ""}
 
     @pytest.mark.parametrize("text", ["A =1", "A=1", "A='open", "just text"])
     def test_what_it_is_not(self, text: str) -> None:
@@ -124,7 +164,7 @@ class TestEnvironmentFiles:
         assert resolve(optional) == {}
         with pytest.raises(ConfigProblem, match="couldn't find file p"):
             resolve(env)
-        with pytest.raises(ConfigProblem, match="at most 65536"):
+        with pytest.raises(ConfigProblem, match="more than 65536 bytes"):
             resolve(env, facts=msgspec_replace(read_file=lambda _v, _p: b"#" * 70000))
 
 
@@ -182,6 +222,19 @@ class TestNetworkFiles:
         found = resolver_of(make_pod(**spec), node, ["10.96.0.10"], "cluster.local")
 
         assert (found.servers, found.searches[0], found.warnings) == (servers, first_search, ())
+
+    def test_the_nodes_file_is_read_as_resolvers_read_it(self) -> None:
+        """NET-02: the last search line counts, options add up, and a root at the end of a name says nothing."""
+        text = "search old\nsearch a. . b.example.\noptions rotate\noptions timeout:2\nnameserver 192.0.2.1\n"
+
+        assert parse_resolver(text) == Resolver(("192.0.2.1",), ("a", "b.example"), ("rotate", "timeout:2"))
+
+    def test_a_search_is_there_once(self) -> None:
+        node = Resolver(("192.0.2.53",), ("cluster.local", "example.org"))
+        found = resolver_of(make_pod(), node, ["10.96.0.10"], "cluster.local")
+
+        assert found.searches == ("default.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org")
+        assert found.options == ("ndots:5",)
 
     def test_without_a_cluster_the_nodes_resolver_is_used_and_told(self) -> None:
         found = resolver_of(make_pod(), Resolver(("192.0.2.53",)), [], "cluster.local")

@@ -9,9 +9,10 @@ import pytest
 
 from agent.drivers.mounts.fake import FakeMounts
 from agent.pods.environment import ConfigProblem, Facts
-from agent.pods.files import PodFiles, check_host_path, open_below, swap_content
+from agent.pods.files import PodFiles, check_host_path, swap_content
 from agent.pods.logs import LogDirectories
 from agent.pods.manifest import Source
+from agent.pods.volume_paths import open_inside, read_inside
 from agent.pods.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
 from tests.pods.pods import make_pod
 
@@ -39,6 +40,9 @@ class TestContent:
         with kept:
             assert kept.read() == "1", "who has it open reads the old one to its end"
         assert (tmp_path / "a").read_text() == "new"
+        swap_content(tmp_path, [PlannedFile("a", 0o400, b"new")], os.getegid())
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o440, "another mode is a change too"
+        swap_content(tmp_path, content(a="new"), None)
         assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("..")) == ["a"]
         assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
@@ -58,7 +62,8 @@ class TestContent:
         try:
             (planned,) = plan_volumes(pod, {}, Facts())
         except ConfigProblem as problem:
-            assert (fails, problem.reason, str(problem)) == (True, "FailedMount", 'configmap "none" not found')
+            text = 'volume "v" cannot be mounted: configmap "none" not found'
+            assert (fails, problem.reason, str(problem)) == (True, "FailedMount", text)
         else:
             assert (fails, planned.files) == (False, ())
 
@@ -110,11 +115,63 @@ class TestPlaces:
 
         assert files.read_below("u1", "volumes/v", "out/secret") is None
 
+    def test_links_inside_a_volume_are_followed(self, tmp_path: Path) -> None:
+        """VOL-05: a release that is switched by a link is a path like any other."""
+        root = tmp_path / "v"
+        (root / "releases" / "1").mkdir(parents=True)
+        (root / "releases" / "1" / "file").write_text("one")
+        (root / "current").symlink_to("releases/1")
+        (root / "releases" / "up").symlink_to("../current")
+        (root / "out").symlink_to("../../etc")
+        (root / "round").symlink_to("round")
+
+        assert read_inside(root, "current/file", 10) == b"one"
+        assert read_inside(root, "releases/up/file", 2) == b"on"
+        for path in ("out", "out/passwd", "round", "releases/up/../../../v", "/etc"):
+            with pytest.raises(ConfigProblem, match="leads out of its volume"):
+                open_inside(root, path)
+
+    def test_what_is_missing_is_made_like_the_directory_above_it(self, tmp_path: Path) -> None:
+        root = tmp_path / "v"
+        root.mkdir()
+        root.chmod(0o2770)
+        os.close(open_inside(root, "a/b"))
+
+        assert stat.S_IMODE((root / "a" / "b").stat().st_mode) == 0o2770
+        with pytest.raises(FileNotFoundError):
+            open_inside(root, "none", makes=False)
+
+    def test_a_pipe_holds_nobody_up(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+
+        assert read_inside(tmp_path, "pipe", 10) is None
+        os.close(open_inside(tmp_path, "pipe"))
+
+    def test_a_path_that_was_swapped_is_bound_anew(self, files: PodFiles) -> None:
+        """VOL-07: a mount shows the old content for as long as its container runs, and the next one has the new."""
+        files.prepare("u1", [PlannedVolume(name="v", directory="volumes/v", files=tuple(content(a="1")))])
+        place = files.of("u1") / "volumes/v"
+        target = files.source("u1", "volumes/v", "a", "app-0")
+        bound: list[int] = []
+
+        class Noting(FakeMounts):
+            def bind(self, source: Path, target: Path) -> None:
+                super().bind(source, target)
+                bound.append(source.stat().st_ino)
+
+        again = PodFiles(files.directory, files.logs, Noting())
+        again.source("u1", "volumes/v", "a", "app-0")
+        swap_content(place, content(a="2"), None)
+        again.source("u1", "volumes/v", "a", "app-0")
+
+        assert target == files.of("u1") / "subpaths" / "app-0"
+        assert bound[-1] == (place / "a").stat().st_ino
+
     def test_swapped_content_has_sub_paths_too(self, tmp_path: Path) -> None:
         swap_content(tmp_path, content(a="1"), None)
-        handle = open_below(tmp_path, "a", makes=False)
-        with os.fdopen(handle) as source:
-            assert source.read() == "1"
+
+        assert read_inside(tmp_path, "a", 10) == b"1"
+        assert read_inside(tmp_path, "..data/a", 10) == b"1"
 
     @pytest.mark.parametrize(
         ("kind", "name", "fails"),

@@ -199,3 +199,23 @@ def test_no_bytes_make_the_reader_fail(content: bytes) -> None:
     for head in (b"", b"kind: Pod\n", b"kind: List\nitems:\n"):
         _, findings = parse_pods("f", head + content, NODE)
         assert all(isinstance(finding, Finding) for finding in findings)
+
+
+def test_what_only_a_scheduler_reads_is_taken_and_has_no_effect() -> None:
+    """MAN-12: a manifest out of a cluster may have all of it; there is no API server that it could mean."""
+    spec = "nodeName: other, tolerations: [{operator: Exists}], affinity: {}, serviceAccountName: s, schedulerName: x"
+    head = "apiVersion: v1\nkind: Pod\nmetadata: {name: w, creationTimestamp: null, deletionTimestamp: null}\n"
+    text = f"{head}spec: {{{spec}, containers: [{{name: a, image: i}}]}}\nstatus: {{}}\n"
+    found = parse_objects("f", text.encode(), NODE)
+
+    assert (found.findings, len(found.pods)) == ([], 1)
+
+
+def test_a_field_nobody_knows_is_named() -> None:
+    """MAN-05: half of what a manifest says would be worse than nothing."""
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: w}\nspec: {contaners: [], containers: [{name: a, image: i}]}\n"
+    found = parse_objects("f", text.encode(), NODE)
+
+    assert [str(one) for one in found.findings] == [
+        'f:4: spec.contaners: not supported by this version; did you mean "containers"?'
+    ]
