@@ -246,10 +246,12 @@ class ContainerSetup:
 
     def _mount(self, container: ContainerSpec, place: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
         run = self._run
+        # The runtime takes whole paths only.
+        where = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
         volume = next((one for one in run.pod.spec.volumes if one.name == mount.name), None)
         if volume is not None and volume.image is not None:
             return pb.Mount(
-                container_path=mount.mount_path,
+                container_path=where,
                 readonly=True,
                 image=pb.ImageSpec(
                     image=run.volume_images.get(volume.name, volume.image.reference),
@@ -265,7 +267,7 @@ class ContainerSetup:
             head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
             raise ConfigProblem(f"{head}: {error}") from error
         return pb.Mount(
-            container_path=mount.mount_path,
+            container_path=where,
             host_path=str(source),
             readonly=mount.read_only,
             propagation=PROPAGATIONS[mount.mount_propagation],

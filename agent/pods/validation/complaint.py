@@ -4,6 +4,7 @@
 Owns: the kinds and their wording (section 8), and the list that checks write to. Never: checks. Pure.
 """
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,15 @@ __all__ = ["Complaint", "Complaints", "told"]
 LONGEST_VALUE = 120
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-LONGEST_LABEL = 63
+LONGEST_LABEL, LONGEST_SUBDOMAIN = 63, 253
 LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     "with an alphanumeric character (e.g. 'my-name', or '123-abc')"
+)
+
+SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com')"
 )
 
 
@@ -79,6 +85,20 @@ class Complaints:
             self.invalid(path, value, f"must be no more than {LONGEST_LABEL} characters")
         elif not DNS_LABEL.match(value):
             self.invalid(path, value, LABEL_TEXT)
+
+    def ip(self, path: str, value: str) -> None:
+        """Complain unless it is an address."""
+        try:
+            ipaddress.ip_address(value)
+        except ValueError:
+            self.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+
+    def subdomain(self, path: str, value: str) -> None:
+        """Complain unless it is a DNS subdomain."""
+        if len(value) > LONGEST_SUBDOMAIN:
+            self.invalid(path, value, f"must be no more than {LONGEST_SUBDOMAIN} characters")
+        elif not DNS_SUBDOMAIN.match(value):
+            self.invalid(path, value, SUBDOMAIN_TEXT)
 
     def at_least(self, path: str, value: int | None, least: int, text: str = "") -> None:
         """Complain about a number that is too small."""

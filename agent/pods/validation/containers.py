@@ -12,11 +12,13 @@ from agent.model.pod_fields import (
     Env,
     EnvSource,
     PodFields,
+    ResourceReference,
     RestartRule,
     SecurityContext,
     Volume,
     VolumeMount,
 )
+from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.validation.complaint import Complaints
 from agent.pods.validation.handlers import HIGHEST_PORT, PORT_NAME, PORT_RANGE, check_lifecycle, check_probes
 from agent.pods.validation.resources import check_resources
@@ -107,7 +109,7 @@ def _container(out: Complaints, at: _Place, names: set[str]) -> None:
     out.found += check_resources(one.resources, f"{path}.resources").found
     out.one_of(f"{path}.terminationMessagePolicy", one.termination_message_policy, MESSAGE_POLICIES)
     if one.security_context is not None:
-        _security(out, one.security_context, f"{path}.securityContext")
+        _security(out, one.security_context, f"{path}.securityContext", has_own_users=not at.spec.host_users)
     for index, resize in enumerate(one.resize_policy):
         out.one_of(f"{path}.resizePolicy[{index}].resourceName", resize.resource_name, ("cpu", "memory"))
         choices = ("NotRequired", "RestartContainer")
@@ -169,6 +171,8 @@ def _ports(out: Complaints, one: Container, path: str) -> None:
             out.invalid(f"{place}.containerPort", port.container_port, PORT_RANGE)
         if port.host_port and not 1 <= port.host_port <= HIGHEST_PORT:
             out.invalid(f"{place}.hostPort", port.host_port, PORT_RANGE)
+        if port.host_ip:
+            out.ip(f"{place}.hostIP", port.host_ip)
         out.one_of(f"{place}.protocol", port.protocol, PROTOCOLS)
 
 
@@ -209,6 +213,8 @@ def _env_source(out: Complaints, env: Env, source: EnvSource, path: str, at: _Pl
             out.required(f"{path}.resourceFieldRef.resource")
         elif not RESOURCES.match(resource):
             out.one_of(f"{path}.resourceFieldRef.resource", resource, RESOURCE_NAMES)
+        else:
+            check_divisor(out, source.resource_field_ref, f"{path}.resourceFieldRef.divisor")
     for name in ("config_map_key_ref", "secret_key_ref"):
         reference = getattr(source, name)
         if reference is not None:
@@ -219,9 +225,24 @@ def _env_source(out: Complaints, env: Env, source: EnvSource, path: str, at: _Pl
         _file_key(out, source, f"{path}.fileKeyRef", at)
 
 
+CPU_DIVISORS = ("1m", "1")
+BYTE_DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 RESOURCE_NAMES = tuple(
     f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
 )
+
+
+def check_divisor(out: Complaints, reference: ResourceReference, path: str) -> None:
+    """Of cpu one or a thousandth, of everything else a power of a thousand or of 1024; nothing is 1."""
+    given = str(reference.divisor)
+    is_cpu = reference.resource.endswith(".cpu")
+    right = CPU_DIVISORS if is_cpu else BYTE_DIVISORS
+    try:
+        nanos = parse_quantity(given).nanos
+    except QuantityError:
+        nanos = -1
+    if nanos and nanos not in {parse_quantity(one).nanos for one in right}:
+        out.invalid(path, given, f"only {', '.join(right)} are supported for {reference.resource}")
 
 
 def _field(out: Complaints, field: str, path: str) -> None:
@@ -295,6 +316,9 @@ def _mounts(out: Complaints, at: _Place) -> None:
             out.one_of(f"{place}.recursiveReadOnly", mount.recursive_read_only, ("Disabled", "Enabled", "IfPossible"))
             if mount.recursive_read_only != "Disabled" and not mount.read_only:
                 out.forbidden(f"{place}.recursiveReadOnly", "may only be specified when readOnly is true")
+            elif mount.recursive_read_only != "Disabled" and mount.mount_propagation != "None":
+                detail = "may only be specified when mountPropagation is None or not specified"
+                out.forbidden(f"{place}.recursiveReadOnly", detail)
     for index, device in enumerate(at.container.volume_devices):
         out.forbidden(
             f"{at.path}.volumeDevices[{index}]",
@@ -312,7 +336,7 @@ def _sub_paths(out: Complaints, mount: VolumeMount, path: str) -> None:
             out.invalid(f"{path}.{name}", value, "must not contain '..'")
 
 
-def _security(out: Complaints, given: SecurityContext, path: str) -> None:
+def _security(out: Complaints, given: SecurityContext, path: str, *, has_own_users: bool) -> None:
     for name, value in (("runAsUser", given.run_as_user), ("runAsGroup", given.run_as_group)):
         check_id(out, f"{path}.{name}", value)
     added: Sequence[str] = given.capabilities.add if given.capabilities is not None else ()
@@ -323,7 +347,9 @@ def _security(out: Complaints, given: SecurityContext, path: str) -> None:
             out.invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
     if given.proc_mount:
         out.one_of(f"{path}.procMount", given.proc_mount, PROC_MOUNTS)
-    check_profile(out, given.seccomp_profile, f"{path}.seccompProfile")
+        if given.proc_mount == "Unmasked" and not has_own_users:
+            out.invalid(f"{path}.procMount", given.proc_mount, "`hostUsers` must be false to use `Unmasked`")
+    check_profile(out, given.seccomp_profile, f"{path}.seccompProfile", is_file=True)
     check_profile(out, given.app_armor_profile, f"{path}.appArmorProfile")
 
 
@@ -333,8 +359,8 @@ def check_id(out: Complaints, path: str, value: int | None) -> None:
         out.invalid(path, value, f"must be between 0 and {LARGEST_ID}, inclusive")
 
 
-def check_profile(out: Complaints, profile: object, path: str) -> None:
-    """Of seccomp or AppArmor."""
+def check_profile(out: Complaints, profile: object, path: str, *, is_file: bool = False) -> None:
+    """Of seccomp, which are files, or of AppArmor."""
     if profile is None:
         return
     kind, name = getattr(profile, "type", ""), getattr(profile, "localhost_profile", "")
@@ -344,5 +370,9 @@ def check_profile(out: Complaints, profile: object, path: str) -> None:
     out.one_of(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
     if kind == "Localhost" and not name:
         out.required(f"{path}.localhostProfile", "must be set when the type is Localhost")
+    elif is_file and name.startswith("/"):
+        out.invalid(f"{path}.localhostProfile", name, "must be a relative path")
+    elif is_file and ".." in name.split("/"):
+        out.invalid(f"{path}.localhostProfile", name, "must not contain '..'")
     elif kind != "Localhost" and name:
         out.invalid(f"{path}.localhostProfile", name, "can only be set when the type is Localhost")

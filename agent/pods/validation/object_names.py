@@ -4,7 +4,7 @@
 import re
 
 from agent.model.pod_fields import Metadata
-from agent.pods.validation.complaint import DNS_SUBDOMAIN, Complaints
+from agent.pods.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TEXT, Complaints
 
 __all__ = ["DATA_KEY_TEXT", "check_metadata", "is_data_key"]
 
@@ -13,10 +13,6 @@ LONGEST_PART = 63
 LONGEST_ANNOTATIONS = 256 << 10
 UID = re.compile(r"[-a-zA-Z0-9.]{1,64}\Z")
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com')"
-)
 KEY_TEXT = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName', or 'my.name', or '123-abc')"

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod as a whole. Owns: the order of complaints, and warnings about what is right and yet unwise (VAL-01). Pure."""
 
-import ipaddress
+import re
 from collections.abc import Iterator
 
 from agent.model.pod_fields import Container, DnsConfig, PodFields, PodSecurityContext
 from agent.pods.validation.complaint import Complaint, Complaints
 from agent.pods.validation.containers import POLICIES, check_containers, check_id, check_profile
-from agent.pods.validation.resources import check_resources
+from agent.pods.validation.resources import check_resources, check_whole
 from agent.pods.validation.volumes import check_volumes
 
 __all__ = ["check_pod", "warnings_about"]
@@ -15,7 +15,10 @@ __all__ = ["check_pod", "warnings_about"]
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 LONGEST_DEADLINE_S = 2147483647
 LONGEST_GRACE_S = 2**31 - 1
-MOST_SERVERS, MOST_SEARCHES, MOST_SEARCH_LETTERS = 3, 32, 2048
+MOST_SERVERS, MOST_SEARCHES, MOST_SEARCH_LETTERS, LONGEST_SEARCH = 3, 32, 2048, 253
+LONGEST_HOST_NAME, LONGEST_SYSCTL = 64, 253
+SEARCH = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*\Z")
+SYSCTL = re.compile(r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*\Z")
 
 
 def check_pod(spec: PodFields) -> list[Complaint]:
@@ -36,13 +39,17 @@ def check_pod(spec: PodFields) -> list[Complaint]:
     for name in ("hostname", "subdomain"):
         if getattr(spec, name):
             out.label(f"spec.{name}", getattr(spec, name))
+    _host_names(out, spec)
     _host_aliases(out, spec)
+    if spec.preemption_policy:
+        out.one_of("spec.preemptionPolicy", spec.preemption_policy, ("Never", "PreemptLowerPriority"))
     _namespaces(out, spec)
     if spec.security_context is not None:
         _security(out, spec, spec.security_context)
     if spec.os is not None and spec.os.name != "linux":
         out.one_of("spec.os.name", spec.os.name, ("linux",))
     out.found += check_resources(spec.resources, "spec.resources", is_pod=True).found
+    out.found += check_whole(spec).found
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:
             out.required(f"spec.readinessGates[{index}].conditionType")
@@ -68,37 +75,38 @@ def _dns_config(out: Complaints, given: DnsConfig) -> None:
         detail = f"must not have more than {MOST_SERVERS} nameservers"
         out.invalid("spec.dnsConfig.nameservers", " ".join(given.nameservers), detail)
     for index, server in enumerate(given.nameservers):
-        if not _is_ip(server):
-            detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            out.invalid(f"spec.dnsConfig.nameservers[{index}]", server, detail)
+        out.ip(f"spec.dnsConfig.nameservers[{index}]", server)
     if len(given.searches) > MOST_SEARCHES:
         detail = f"must not have more than {MOST_SEARCHES} search paths"
         out.invalid("spec.dnsConfig.searches", len(given.searches), detail)
     if len(" ".join(given.searches)) > MOST_SEARCH_LETTERS:
         detail = f"must not have more than {MOST_SEARCH_LETTERS} characters (including spaces) in the search list"
         out.invalid("spec.dnsConfig.searches", len(" ".join(given.searches)), detail)
+    for index, search in enumerate(given.searches):
+        name = search.removesuffix(".")
+        if search != "." and (len(name) > LONGEST_SEARCH or not SEARCH.match(name)):
+            detail = "must be a name of up to 253 characters, of lower case letters, digits, '-', '_' and '.'"
+            out.invalid(f"spec.dnsConfig.searches[{index}]", search, detail)
     for index, option in enumerate(given.options):
         if not option.name:
             out.required(f"spec.dnsConfig.options[{index}]", "must not be empty")
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def _host_names(out: Complaints, spec: PodFields) -> None:
+    name = spec.hostname_override
+    if name and len(name) > LONGEST_HOST_NAME:
+        out.invalid("spec.hostnameOverride", name, f"must be no more than {LONGEST_HOST_NAME} characters")
+    elif name:
+        out.subdomain("spec.hostnameOverride", name)
+    if name and spec.set_hostname_as_fqdn:
+        out.forbidden("spec.hostnameOverride", "may not be set together with `setHostnameAsFQDN`")
 
 
 def _host_aliases(out: Complaints, spec: PodFields) -> None:
     for index, alias in enumerate(spec.host_aliases):
-        if not _is_ip(alias.ip):
-            detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            out.invalid(f"spec.hostAliases[{index}].ip", alias.ip, detail)
+        out.ip(f"spec.hostAliases[{index}].ip", alias.ip)
         for place, name in enumerate(alias.hostnames):
-            if not name or name.split() != [name]:
-                detail = "must be one word"
-                out.invalid(f"spec.hostAliases[{index}].hostnames[{place}]", name, detail)
+            out.subdomain(f"spec.hostAliases[{index}].hostnames[{place}]", name)
 
 
 def _namespaces(out: Complaints, spec: PodFields) -> None:
@@ -125,16 +133,23 @@ def _security(out: Complaints, spec: PodFields, given: PodSecurityContext) -> No
         out.one_of(f"{path}.supplementalGroupsPolicy", given.supplemental_groups_policy, ("Merge", "Strict"))
     if given.fs_group_change_policy:
         out.one_of(f"{path}.fsGroupChangePolicy", given.fs_group_change_policy, ("Always", "OnRootMismatch"))
+    if given.se_linux_change_policy:
+        out.one_of(f"{path}.seLinuxChangePolicy", given.se_linux_change_policy, ("MountOption", "Recursive"))
     names: set[str] = set()
     for index, sysctl in enumerate(given.sysctls):
         if not sysctl.name:
             out.required(f"{path}.sysctls[{index}].name")
         elif sysctl.name in names:
             out.duplicate(f"{path}.sysctls[{index}].name", sysctl.name)
+        elif len(sysctl.name) > LONGEST_SYSCTL or not SYSCTL.match(sysctl.name):
+            detail = (
+                f"must have at most {LONGEST_SYSCTL} characters: names of lower case letters, digits, '-' and '_', "
+            )
+            out.invalid(f"{path}.sysctls[{index}].name", sysctl.name, detail + "parted by '.' or '/'")
         elif spec.host_network and sysctl.name.startswith("net."):
             out.invalid(f"{path}.sysctls[{index}].name", sysctl.name, "may not be specified when 'hostNetwork' is true")
         names.add(sysctl.name)
-    check_profile(out, given.seccomp_profile, f"{path}.seccompProfile")
+    check_profile(out, given.seccomp_profile, f"{path}.seccompProfile", is_file=True)
     check_profile(out, given.app_armor_profile, f"{path}.appArmorProfile")
 
 

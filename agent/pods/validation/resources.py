@@ -4,11 +4,11 @@
 import re
 from collections.abc import Mapping
 
-from agent.model.pod_fields import Resources
+from agent.model.pod_fields import PodFields, Resources
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.validation.complaint import Complaints
 
-__all__ = ["check_resources"]
+__all__ = ["check_resources", "check_whole"]
 
 HUGE_PAGES = "hugepages-"
 STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -37,6 +37,45 @@ def check_resources(resources: Resources, path: str, *, is_pod: bool = False) ->
     if resources.claims:
         out.forbidden(f"{path}.claims", "resource claims need a control plane")
     return out
+
+
+def check_whole(spec: PodFields) -> Complaints:
+    """What a pod has as a whole against what its containers have (KEP-2837)."""
+    out = Complaints()
+    for name in sorted(OF_PODS):
+        whole, limit = (_nanos(given, name) for given in (spec.resources.requests, spec.resources.limits))
+        asked = sum(
+            _nanos(one.resources.requests, name) or _nanos(one.resources.limits, name)
+            for one in (*spec.containers, *(one for one in spec.init_containers if one.is_sidecar))
+        )
+        if name in spec.resources.requests and asked > whole:
+            detail = (
+                f"must be greater than or equal to what its containers request together, {told_amount(asked, name)}"
+            )
+            out.invalid(f"spec.resources.requests.{name}", str(spec.resources.requests[name]), detail)
+        if name in spec.resources.limits:
+            _check_single(out, spec, name, limit)
+    return out
+
+
+def _check_single(out: Complaints, spec: PodFields, name: str, limit: int) -> None:
+    for field, listed in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, one in enumerate(listed):
+            if _nanos(one.resources.limits, name) > limit:
+                detail = f"must be less than or equal to the limit of the pod, {spec.resources.limits[name]}"
+                out.invalid(f"spec.{field}[{index}].resources.limits.{name}", str(one.resources.limits[name]), detail)
+
+
+def told_amount(nanos: int, name: str) -> str:
+    """In the unit in which people think of it."""
+    return f"{nanos // 10**6}m" if name == "cpu" else str(nanos // NANOS)
+
+
+def _nanos(given: Mapping[str, object], name: str) -> int:
+    try:
+        return parse_quantity(str(given.get(name, 0))).nanos
+    except QuantityError:
+        return 0
 
 
 def _parsed(out: Complaints, given: Mapping[str, object], path: str, *, is_pod: bool) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agent.model.pod_fields import DownwardItem, EmptyDir, HostPath, KeyToPath, PodFields, Projection, Volume
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.validation.complaint import Complaints
-from agent.pods.validation.containers import RESOURCES, SUBSCRIPT
+from agent.pods.validation.containers import RESOURCES, SUBSCRIPT, check_divisor
 
 __all__ = ["check_volumes"]
 
@@ -67,6 +67,7 @@ def _volume(out: Complaints, volume: Volume, path: str) -> None:
         _mode(out, volume.projected.default_mode, f"{path}.projected.defaultMode")
         for index, source in enumerate(volume.projected.sources):
             _projection(out, source, f"{path}.projected.sources[{index}]")
+        _conflicts(out, volume.projected.sources, f"{path}.projected.sources")
     if volume.image is not None:
         if not volume.image.reference:
             out.required(f"{path}.image.reference")
@@ -75,8 +76,8 @@ def _volume(out: Complaints, volume: Volume, path: str) -> None:
 
 
 def _empty_dir(out: Complaints, given: EmptyDir, path: str) -> None:
-    if given.medium not in ("", "Memory") and not given.medium.startswith("HugePages"):
-        out.one_of(f"{path}.medium", given.medium, ("", "HugePages", "Memory"))
+    if given.medium not in ("", "Memory", "HugePages") and not _is_page_size(given.medium):
+        out.one_of(f"{path}.medium", given.medium, ("", "HugePages", "HugePages-SIZE", "Memory"))
     if given.size_limit is not None:
         try:
             is_right = parse_quantity(str(given.size_limit)).nanos >= 0
@@ -84,6 +85,14 @@ def _empty_dir(out: Complaints, given: EmptyDir, path: str) -> None:
             is_right = False
         if not is_right:
             out.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
+
+
+def _is_page_size(medium: str) -> bool:
+    head, _, size = medium.partition("-")
+    try:
+        return head == "HugePages" and parse_quantity(size).nanos > 0
+    except QuantityError:
+        return False
 
 
 def _host_path(out: Complaints, given: HostPath, path: str) -> None:
@@ -140,8 +149,22 @@ def _downward(out: Complaints, items: Sequence[DownwardItem], path: str) -> None
                     item.resource_field_ref.resource,
                     "must be limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE",
                 )
+            else:
+                check_divisor(out, item.resource_field_ref, f"{place}.resourceFieldRef.divisor")
         else:
             out.required(place, "one of fieldRef and resourceFieldRef is required")
+
+
+def _conflicts(out: Complaints, sources: Sequence[Projection], path: str) -> None:
+    """Two files of one name: nobody could say which one is meant."""
+    taken: set[str] = set()
+    for index, source in enumerate(sources):
+        listed = (("configMap", source.config_map), ("secret", source.secret), ("downwardAPI", source.downward_api))
+        for key, given in listed:
+            for item in given.items if given is not None else ():
+                if item.path in taken:
+                    out.invalid(f"{path}[{index}].{key}", item.path, "conflicting duplicate paths")
+                taken.add(item.path)
 
 
 def _projection(out: Complaints, source: Projection, path: str) -> None:
