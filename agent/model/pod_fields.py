@@ -127,6 +127,11 @@ class HttpGet(Fields, frozen=True):
     scheme: str = "HTTP"
     http_headers: tuple[HttpHeader, ...] = ()
 
+    @property
+    def whole_path(self) -> str:
+        """As it stands in a request, where each begins with a slash."""
+        return self.path if self.path.startswith("/") else f"/{self.path}"
+
 
 class TcpSocket(Fields, frozen=True):
     """A connection."""

@@ -254,7 +254,8 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
         ),
     )
     if fields.lifecycle is not None and fields.lifecycle.stop_signal:
-        config.stop_signal = pb.Signal.Value(fields.lifecycle.stop_signal)  # type: ignore[assignment]  # stubs want the enum
+        name = names.signal_word(fields.lifecycle.stop_signal)
+        config.stop_signal = pb.Signal.Value(name)  # type: ignore[assignment]  # stubs want the enum
     return config
 
 

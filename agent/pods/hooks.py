@@ -107,7 +107,7 @@ def _question(given: HttpGet, target: Target) -> HttpQuestion:
     return HttpQuestion(
         host=given.host or target.ip,
         port=port_number(target.container, given.port),
-        path=given.path or "/",
+        path=given.whole_path,
         is_tls=given.scheme == "HTTPS",
         headers=headers,
     )

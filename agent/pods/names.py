@@ -12,6 +12,8 @@ __all__ = [
     "UID",
     "log_directory_name",
     "log_link_name",
+    "signal_name",
+    "signal_word",
 ]
 
 UID = "io.kubernetes.pod.uid"
@@ -33,6 +35,16 @@ HASH = "kepd.dev/manifest-hash"
 FILE = "kepd.dev/manifest-file"
 LONGEST_FILE_NAME = 255
 LOG_SUFFIX = ".log"
+
+
+def signal_word(signal: str) -> str:
+    """A signal as CRI calls it, out of how a manifest does: `SIGRTMIN+3` is one word there."""
+    return signal.replace("+", "PLUS").replace("-", "MINUS")
+
+
+def signal_name(word: str) -> str:
+    """And back."""
+    return word.replace("PLUS", "+").replace("MINUS", "-")
 
 
 def log_directory_name(namespace: str, pod: str, uid: str) -> str:

@@ -8,7 +8,7 @@ monotonic clock. Pure.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.pods.names import CONTAINER, CONTAINER_HASH, FILE, HASH, INSTANCE, UID
+from agent.pods.names import CONTAINER, CONTAINER_HASH, FILE, HASH, INSTANCE, UID, signal_name
 from agent.pods.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -93,7 +93,7 @@ def with_status(known: Instance, status: pb.ContainerStatus, wall_minus_now_s: f
         exit_code=status.exit_code,
         reason=status.reason,
         message=known.message or status.message,
-        stop_signal=pb.Signal.Name(status.stop_signal) if status.stop_signal else "",
+        stop_signal=signal_name(pb.Signal.Name(status.stop_signal)) if status.stop_signal else "",
     )
 
 

@@ -319,3 +319,34 @@ def test_namespaces_are_shared_as_asked(stage: Stage, kepd: Kepd) -> None:
     assert node[1:] == here
     assert not set(own) & set(here)
     assert node[0] != own[0]
+
+
+def test_limits_change_while_containers_run(stage: Stage, lab: Lab) -> None:
+    """RSZ, RES-04: of the container and of its pod, up and down, without a restart."""
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        pytest.skip("reads the files of version 1; version 2 is tested on a tree in memory")
+
+    def write(cpu: str, memory: str) -> None:
+        app = Actor("app", 0.1, more={"resources": {"limits": {"cpu": cpu, "memory": memory}}})
+        stage.write([app], metadata={"uid": "resized"})
+
+    def figures() -> list[str]:
+        inner = container(stage, "app").get("id", "").removeprefix("containerd://")
+        if not inner:
+            return []
+        places = [("memory", "memory.limit_in_bytes"), ("cpu", "cpu.cfs_quota_us")]
+        return [
+            group_file(lab, "resized", "", controller, file if not below else f"{inner}/{file}")
+            for below in (False, True)
+            for controller, file in places
+        ]
+
+    write("500m", "64Mi")
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    for cpu, quota, mebibytes in (("500m", "50000", 64), ("2", "200000", 256), ("250m", "25000", 32)):
+        write(cpu, f"{mebibytes}Mi")
+        wanted = [str(mebibytes << 20), quota] * 2
+        stage.wait(lambda wanted=wanted: figures() == wanted, f"{wanted} and not {figures()}")
+
+    assert len(stage.lines("app")) == 1
+    assert not [text for reason, text in events(stage) if reason == "ResizeError"]

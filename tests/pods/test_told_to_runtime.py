@@ -97,6 +97,20 @@ class TestNames:
 
         assert (marked.uid, marked.hash) == (plain.uid, plain.hash)
 
+    def test_every_signal_of_a_manifest_is_one_of_the_runtime(self) -> None:
+        """TRM-24: real-time signals are written otherwise there."""
+        from agent.pods.names import signal_name, signal_word
+        from agent.pods.validation.handlers import SIGNALS
+
+        told = {
+            pb.Signal.Name(made_of(make_pod([container("app", lifecycle={"stopSignal": signal})])).stop_signal)
+            for signal in SIGNALS
+        }
+
+        assert len(SIGNALS) == 65
+        assert {signal_name(word) for word in told} == SIGNALS
+        assert signal_word("SIGRTMIN+3") == "SIGRTMINPLUS3"
+
     def test_simple_fields_pass_through(self) -> None:
         """LBL-08."""
         config = made_of(

@@ -101,8 +101,6 @@ def _handler(out: Complaints, handler: Hook | Probe, path: str, many: str) -> No
 def _check_one(out: Complaints, given: object, path: str) -> None:
     match given:
         case HttpGet():
-            if not given.path.startswith("/") and given.path:
-                out.invalid(f"{path}.path", given.path, "must begin with a slash")
             _port(out, given.port, f"{path}.port")
             out.one_of(f"{path}.scheme", given.scheme, ("HTTP", "HTTPS"))
             for index, header in enumerate(given.http_headers):
