@@ -43,6 +43,12 @@ KUBELET_KEYS: Mapping[str, Rename] = MappingProxyType({
     "containerLogMaxFiles": ("pods.logs.maxFiles", _same),
     "containerLogMaxSize": ("pods.logs.maxSize", _same),
     "runtimeRequestTimeout": ("runtime.requestTimeout", _same),
+    "fileCheckFrequency": ("manifests.rescan", _same),
+    "podPidsLimit": ("pods.podPidsLimit", lambda value: value if isinstance(value, int) and value > 0 else None),
+    "memorySwap.swapBehavior": ("pods.swap", lambda value: value or None),
+    "singleProcessOOMKill": ("pods.singleProcessOOMKill", _same),
+    "seccompDefault": ("pods.defaultSeccomp", lambda value: "RuntimeDefault" if value is True else None),
+    "crashLoopBackOff.maxContainerRestartPeriod": ("pods.maxRestartPeriod", _same),
 })  # fmt: skip
 
 KUBE_PROXY_KEYS: Mapping[str, Rename] = MappingProxyType({

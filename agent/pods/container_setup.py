@@ -186,6 +186,9 @@ class ContainerSetup:
             attempt = files.logs.next_attempt(run.log_directory, container.name)
         files.logs.make(run.log_directory, container.name)
         self._take_ids()
+        if run.features.uses_systemd:
+            # systemd writes what it thinks right whenever it works on a slice; what stands already costs a look.
+            self._limit()
         if run.pod.spec.volumes:
             files.prepare(run.pod.uid, plan_volumes(run.pod, self._around.sources(), run.facts))
         return attempt, self._mounts(container, values)

@@ -17,6 +17,7 @@ from agent.model.pod import PodSpec
 from agent.pods.manifest import Identity, Source, parse_objects
 from agent.pods.ports import Snapshot
 from agent.pods.source_folders import FolderReading, read_folder
+from agent.pods.validation import warnings_about
 
 __all__ = ["FileReading", "Reading", "changed_sources", "read_pods"]
 
@@ -34,6 +35,7 @@ class FileReading:
     accepted: tuple[PodSpec, ...] = ()
     was_good: bool = False
     sources: tuple[Source, ...] = ()
+    warnings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Readin
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
         sources=sources,
         folders=folders,
-        warnings=(*snapshot.ignored, *_exposed(snapshot, parsed)),
+        warnings=(
+            *snapshot.ignored,
+            *_exposed(snapshot, parsed),
+            *(warning for file in parsed.values() for warning in file.warnings),
+        ),
     )
 
 
@@ -137,7 +143,8 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Ide
     if not content.strip() and before is not None and before.accepted:
         findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
     was_good = not findings or (before is not None and before.was_good)
-    return FileReading(content, pods, findings, was_good=was_good, sources=sources)
+    warnings = tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
+    return FileReading(content, pods, findings, was_good=was_good, sources=sources, warnings=warnings)
 
 
 def _claim_sources(

@@ -169,3 +169,14 @@ def test_whatever_happens_names_and_uids_are_unique_and_faults_end_nothing(looks
             pod = before.pods[key]
             assert pod.file not in files or not reading.complaints.get(pod.file) or pod.uid in uids, "or taken over"
         before = reading
+
+
+def test_what_is_right_and_yet_unwise_is_told_beside_the_faults() -> None:
+    """VAL-01: it changes nothing."""
+    reading = read({"/a": manifest(grace_s=0)})
+
+    assert list(reading.pods) == ["default/web"]
+    assert reading.findings == ()
+    assert [str(one) for one in reading.warnings] == [
+        "/a:1: spec.terminationGracePeriodSeconds: 0 ends containers without hooks, order or time"
+    ]
