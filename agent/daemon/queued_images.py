@@ -32,7 +32,10 @@ class QueuedImages:
         del auth
         metadata = sandbox_config.metadata if sandbox_config is not None else pb.PodSandboxMetadata()
         pod = PodIdentity(uid=metadata.uid, namespace=metadata.namespace, name=metadata.name)
-        request = PullRequest(image=image, policy=PullPolicy.IF_NOT_PRESENT, pod=pod)
+        # Whoever asks for what is there wants it fresh; what is not there comes once for all who wait (STA-08).
+        is_present = await self._image_status(image) is not None
+        policy = PullPolicy.ALWAYS if is_present else PullPolicy.IF_NOT_PRESENT
+        request = PullRequest(image=image, policy=policy, pod=pod)
         outcome = await self._puller.request(request)
         if not outcome.image_id:
             raise RuntimeCallFailed("PullImage", f"{outcome.reason}: {outcome.message}")

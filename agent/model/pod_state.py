@@ -106,16 +106,17 @@ class PodState:
             if is_done:
                 continue
             if one.state == TERMINATED:
-                return f"Init:{one.reason or 'Error'}" if one.reason != "Error" else f"Init:ExitCode:{one.exit_code}"
+                return f"Init:{one.reason}" if one.reason else f"Init:ExitCode:{one.exit_code}"
             if one.state == WAITING and one.reason not in ("", "PodInitializing", "ContainerCreating"):
                 return f"Init:{one.reason}"
             return f"Init:{place}/{len(entries)}"
         return ""
 
     def _main_status(self) -> str:
+        """The first main that says more than that it runs, as kubectl has it."""
         mains = [one for one in self.containers if one.kind == "main"]
-        waiting = [one.reason for one in mains if one.state == WAITING and one.reason]
-        if waiting:
-            return waiting[0]
-        ended = [one.reason for one in mains if one.state == TERMINATED and one.reason]
-        return ended[0] if ended and not any(one.state == RUNNING for one in mains) else ""
+        words = [one.reason for one in mains if one.state in (WAITING, TERMINATED) and one.reason]
+        if words and words[0] == "Completed" and any(one.state == RUNNING and one.is_ready for one in mains):
+            is_ready = any(one.type == "Ready" and one.is_true for one in self.conditions)
+            return "Running" if is_ready else "NotReady"
+        return words[0] if words else ""

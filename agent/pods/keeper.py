@@ -23,7 +23,7 @@ from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
 from agent.pods.environment import ConfigProblem
 from agent.pods.launching import Launcher
-from agent.pods.memory import Failing, Outcome, resumed_memory
+from agent.pods.memory import Failing, Outcome, resumed_memory, without_outdated
 from agent.pods.probing import Prober
 from agent.pods.record import record_name
 from agent.pods.run_state import PodRun, reason_of_error, without_problem
@@ -33,7 +33,7 @@ from agent.pods.start_steps import BeginStop, EndContainer, Finish, Launch, Make
 from agent.pods.stop_state import Trigger, shortened
 from agent.pods.stopping import Stopper, outcome_of
 
-__all__ = ["PodKeeper"]
+__all__ = ["ALL", "PodKeeper"]
 
 log = structlog.get_logger(plane="pods")
 
@@ -69,6 +69,7 @@ class PodKeeper:
         run = self.run
         if pod != run.pod:
             before, run.pod = run.pod, pod
+            run.memory = without_outdated(run.memory, before, pod)
             self._resize(before)
             run.read_wishes()
             if (before.labels, before.annotations) != (pod.labels, pod.annotations):
@@ -138,6 +139,7 @@ class PodKeeper:
             stop = shortened(run.memory.stop, grace_s, now_s)
             run.memory = replace(run.memory, stop=stop, stop_cause=self._cause, ending_as=None)
             run.note("stop_shortened", seconds=grace_s)
+            run.save_soon()
 
     def recover(self) -> None:
         """Before `keep` is called again: its tasks died with it, and what they did is as unknown as after a crash."""
@@ -236,6 +238,7 @@ class PodKeeper:
                 if STOP not in run.tasks:
                     if cause == "deadline":
                         run.memory = replace(run.memory, ending_as=DEADLINE)
+                        run.tell("DeadlineExceeded", DEADLINE_TEXT)
                     run.spawn(STOP, self._end(trigger, cause, grace_s, run.around.clock.now_s()))
             case Finish(phase, reason, message):
                 run.memory = replace(run.memory, outcome=Outcome(phase=phase, reason=reason, message=message))

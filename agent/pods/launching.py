@@ -40,7 +40,14 @@ NETWORK_PAUSE_S = 1.0
 MEMORY_S = 120.0
 NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
 AFTER_SIGNAL_S = 2
-OWN_EVENTS = ("FailedMount", "ErrImageNeverPull")
+OWN_EVENTS = {
+    "FailedMount": "FailedMount",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "ImageInspectError": "InspectFailed",
+}
+# Words of the images plane for a pull that is not to be had; each keeps its name on the container.
+REFUSALS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed")
+IMAGE_REASONS = (*REFUSALS, "ErrImageNeverPull")
 FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 Result = TypeVar("Result")
@@ -241,7 +248,11 @@ class Launcher:
     async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
         """STA-08. Always and IfNotPresent both end with an image that is there."""
         run, around = self._run, self._around
-        present = await around.images.image_status(reference)
+        try:
+            present = await around.images.image_status(reference)
+        except RuntimeCallFailed as error:
+            text = f'Failed to inspect image "{reference}": {error.details}'
+            raise ConfigProblem(text, "ImageInspectError") from error
         if present is not None and policy != "Always":
             return present
         if policy == "Never":
@@ -257,7 +268,8 @@ class Launcher:
             run.note("pull_failed", name, reference)
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
                 return present
-            raise ConfigProblem(f'Failed to pull image "{reference}": {error.details}', "ErrImagePull") from error
+            reason, text = _refusal(error.details)
+            raise ConfigProblem(f'Failed to pull image "{reference}": {text}', reason) from error
         finally:
             run.problem = ""
         run.note("pull_finished", name, reference, around.clock.now_s() - began_s)
@@ -405,17 +417,21 @@ class Launcher:
         """No instance ran; tried again after a pause."""
         run = self._run
         known = run.memory.of(container.name)
-        is_image = reason in ("ErrImagePull", "ErrImageNeverPull")
+        is_image = reason in IMAGE_REASONS
         first_s, longest_s = (
             (FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S) if is_image else (FIRST_PAUSE_S, LONGEST_PAUSE_S)
         )
         pause_s = min(known.pause_s * 2, longest_s) if known.pause_s else first_s
         retry_s = self._around.clock.now_s() + pause_s
+        shown, message = reason, text
+        if reason == "ErrImagePull" and known.pause_s:
+            shown = "ImagePullBackOff"
+            message = f'Back-off pulling image "{container.image}": ErrImagePull: {text}'
         run.remember(
             container.name,
-            lambda one: replace(one, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s),
+            lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s),
         )
-        event = reason if reason in OWN_EVENTS else "Failed"
+        event = OWN_EVENTS.get(reason, "Failed")
         run.tell(event, text if is_image or event != "Failed" else f"Error: {text}", container.name, is_warning=True)
         run.save_soon()
         run.on_doubt()
@@ -424,7 +440,9 @@ class Launcher:
     async def restart_all(self, step: RestartAll) -> None:
         """RST-05: signal, two seconds, and away; logs stay."""
         run, around = self._run, self._around
+        failed = False
         run.tell("RestartAllContainers", f"All containers restart because of the exit of {step.name}")
+        run.on_change(run)
         try:
             async with asyncio.TaskGroup() as group:
                 for one in run.seen.running:
@@ -435,4 +453,17 @@ class Launcher:
                 run.drop(one.id)
         except* FAILURES as errors:
             run.tell("FailedKillPod", str(errors.exceptions[0]), is_warning=True)
+            failed = True
+        if failed:
+            # The container that brought this about goes last, so all of it is planned again.
+            await around.clock.sleep(FIRST_PAUSE_S)
+            return
+        now_s = around.clock.now_s()
+        run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
+
+
+def _refusal(details: str) -> tuple[str, str]:
+    """Reason and text of a pull that failed, in the words of whoever pulled."""
+    word, colon, text = details.partition(": ")
+    return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)

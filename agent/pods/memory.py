@@ -8,10 +8,11 @@ Never: decides. Times are on the monotonic clock of one boot. Pure.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from agent.model.pod import PodSpec
 from agent.pods.restart import BackOff
 from agent.pods.stop_state import HookPhase, Stop, resumed
 
-__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome", "resumed_memory"]
+__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome", "resumed_memory", "without_outdated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,16 @@ class Memory:
         if self.sandbox == sandbox:
             return self
         return replace(self, sandbox=sandbox, passed=frozenset(), is_initialised=False)
+
+
+def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
+    """RST-03: a container with another image or other resources is another one, which has not failed yet."""
+    for one in after.containers:
+        known = before.by_name.get(one.name)
+        is_other = known is not None and (known.image, known.fields.resources) != (one.image, one.fields.resources)
+        if is_other and one.name in memory.containers:
+            memory = memory.changed(one.name, lambda old: replace(old, backoff=BackOff()))
+    return memory
 
 
 def resumed_memory(memory: Memory) -> Memory:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from agent.model.pod import ContainerKind, ContainerSpec
 from agent.model.pod_fields import Probe
 from agent.pods.asking import ProbeAsker
+from agent.pods.decision import policy_of
 from agent.pods.hooks import Target
 from agent.pods.memory import Failing
 from agent.pods.probe_state import (
@@ -148,12 +149,17 @@ class Prober:
         )
         self._run.save_soon()
 
+    def _intent(self, container: ContainerSpec) -> str:
+        """What follows is said only where something does."""
+        is_kept = container.kind is ContainerKind.SIDECAR or policy_of(self._run.pod, container) != "Never"
+        return ", will be restarted" if is_kept else ""
+
     def _fail(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
         """PRB-11: the planner ends it."""
         failing = Failing(
             instance=instance.id,
             cause=kind.value,
-            message=f"Container {container.name} failed {kind.value} probe, will be restarted",
+            message=f"Container {container.name} failed {kind.value} probe{self._intent(container)}",
             grace_s=probe.termination_grace_period_seconds,
         )
         self._run.remember(container.name, lambda one: replace(one.of(instance.id), failing=failing, is_ready=False))

@@ -38,9 +38,8 @@ def pause_before_restart_s(restarts: int, curve: Curve = DEFAULT_CURVE) -> float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """What is remembered of one container. `key` changes with what makes it another container (RST-03)."""
+    """What is remembered of one container, until it becomes another one (RST-03)."""
 
-    key: str = ""
     restarts: int = 0
     tried_s: float = 0.0
 

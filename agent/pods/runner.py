@@ -31,9 +31,9 @@ from agent.pods.asking import ProbeAsker
 from agent.pods.backoff import Attempts
 from agent.pods.history import History
 from agent.pods.housekeeping import Housekeeping
-from agent.pods.keeper import PodKeeper
+from agent.pods.keeper import ALL, PodKeeper
 from agent.pods.manifest import Identity, Source
-from agent.pods.memory import Memory, Outcome
+from agent.pods.memory import Memory, Outcome, without_outdated
 from agent.pods.observation import seen_pods
 from agent.pods.orphans import orphan_spec
 from agent.pods.owners import Owners
@@ -280,7 +280,7 @@ class PodRunner:
         around = self._around
         record = self._records.pop(pod.uid, None)
         self._rejected.discard(pod.key)
-        memory = record.memory if record is not None else Memory()
+        memory = without_outdated(record.memory, record.pod, pod) if record is not None else Memory()
         if not memory.first_seen_wall_s:
             memory = replace(memory, first_seen_s=around.clock.now_s(), first_seen_wall_s=around.clock.wall_s())
         run = PodRun(pod, around, memory, History(record.moments if record is not None else ()))
@@ -472,6 +472,7 @@ class PodRunner:
             message=run.about_manifest,
             is_terminating=run.is_terminating,
             host_ips=self._around.settings().facts.addresses,
+            is_restarting_all=ALL in run.tasks,
         )
         self.pods.put(run.pod.key, pod_status(look))
         self._note_problems(run)

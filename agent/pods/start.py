@@ -265,7 +265,10 @@ def _restart_all(at: _Situation) -> RestartAll | None:
         if ended is None or ended.stage is not Stage.ENDED or at.memory.of(one.name).killed == ended.id:
             continue
         if matching_action(one.fields, ended.exit_code) == RESTART_ALL and not at.busy:
-            return RestartAll(one.name)
+            # One that ends again and again is waited for as any other; the launches say how long.
+            due_s = at.memory.of(one.name).backoff.due_s(ended.finished_s, at.rules.curve)
+            if due_s <= at.now_s + TINY_S:
+                return RestartAll(one.name, ended.finished_s)
     return None
 
 

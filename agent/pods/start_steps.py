@@ -70,6 +70,7 @@ class RestartAll:
     """End everything without hooks and order, and begin anew in the same sandbox (RST-05)."""
 
     name: str
+    ended_s: float = 0.0
 
     def __str__(self) -> str:
         return f"restart all containers because of {self.name}"

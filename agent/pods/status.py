@@ -45,6 +45,7 @@ class Look:
     message: str = ""
     is_terminating: bool = False
     host_ips: tuple[str, ...] = ()
+    is_restarting_all: bool = False
 
 
 def pod_status(look: Look) -> PodState:
@@ -121,7 +122,7 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
         return ContainerState(name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed")
     has_inits = bool(look.pod.spec.init_containers)
     reason = memory.reason or (
-        "PodInitializing" if has_inits and one.kind is ContainerKind.MAIN else "ContainerCreating"
+        "RestartingAllContainers" if look.is_restarting_all else "PodInitializing" if has_inits else "ContainerCreating"
     )
     return ContainerState(
         name=one.name,
@@ -136,6 +137,8 @@ def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemor
     """State, reason and message."""
     if seen.stage is Stage.RUNNING:
         return RUNNING, "", ""
+    if look.is_restarting_all:
+        return WAITING, "RestartingAllContainers", ""
     if seen.stage is Stage.CREATED:
         return WAITING, memory.reason or "ContainerCreating", memory.message
     if seen.stage is Stage.UNKNOWN:
@@ -226,10 +229,11 @@ def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) ->
         pod_ready = Condition(type="Ready", is_true=False, reason="ReadinessGatesNotReady", message=text)
     return (
         Condition(type="PodReadyToStartContainers", is_true=has_network),
-        _initialised(look, containers),
+        _initialised(look, phase, containers),
         Condition(type="Ready", is_true=pod_ready.is_true, reason=pod_ready.reason, message=pod_ready.message),
         Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
         Condition(type="PodScheduled", is_true=True),
+        *((Condition(type="AllContainersRestarting", is_true=True),) if look.is_restarting_all else ()),
         *_disruption(look),
     )
 
@@ -242,10 +246,10 @@ def _disruption(look: Look) -> tuple[Condition, ...]:
     return (Condition(type="DisruptionTarget", is_true=True, reason="TerminationByKubelet", message=ended.message),)
 
 
-def _initialised(look: Look, containers: Sequence[ContainerState]) -> Condition:
+def _initialised(look: Look, phase: str, containers: Sequence[ContainerState]) -> Condition:
     waiting = [one.name for one in containers if one.kind != ContainerKind.MAIN and one.name not in look.memory.passed]
-    if look.memory.is_initialised or not waiting:
-        return Condition(type="Initialized", is_true=True)
+    if look.memory.is_initialised or not waiting or phase == "Succeeded":
+        return Condition(type="Initialized", is_true=True, reason="PodCompleted" if phase == "Succeeded" else "")
     text = f"containers with incomplete status: [{' '.join(waiting)}]"
     return Condition(type="Initialized", is_true=False, reason="ContainersNotInitialized", message=text)
 

@@ -241,6 +241,20 @@ class TestCompletion:
             "2 app exits 7", "2 restart all for app", "2 start one", "3 one exits 0", "3 start app", "3 start b",
         ]  # fmt: skip
 
+    def test_who_makes_all_restart_again_and_again_is_waited_for(self) -> None:
+        """RST-05 with RST-01: no circle without a pause."""
+        rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}]
+        world = World(make_pod((container("app", restartPolicyRules=rules), "b")))
+        world.settle()
+        known = world.memory.of("app").backoff.started(1.0, 1.0)
+        world.memory = world.memory.changed("app", lambda one: replace(one, backoff=known))
+        world.exit(world.of("app").id, 7)
+        plan = world.settle()
+
+        assert [(one.name, one.why, one.until_s) for one in plan.waiting] == [("app", "back-off", 11.0)]
+        world.run(10)
+        assert "10 restart all for app" in world.log
+
     def test_a_deadline_ends_the_pod(self) -> None:
         world = World(make_pod(activeDeadlineSeconds=60))
         world.memory = replace(world.memory, first_seen_s=1.0)

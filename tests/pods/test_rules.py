@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of pod life that are only seen with the whole plane at work: waiting words, interruptions, hooks, collection."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod_state import ContainerState, PodState
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.memory import ContainerMemory, Memory, without_outdated
+from agent.pods.restart import BackOff
+from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.pods.plane import News, Plane, Slow, running
+from tests.pods.pods import container as make_container
+from tests.pods.pods import make_pod
+
+HEAD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web%s}\nspec:\n"
+
+
+@pytest.fixture
+def cri() -> Slow:
+    made = Slow()
+    made.registry.add("i:1")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S", "NETWORK_PAUSE_S"):
+        monkeypatch.setattr(f"agent.pods.launching.{name}", 0.05)
+
+
+def text(spec: str, more: str = "") -> bytes:
+    body = "".join(f"  {line}\n" for line in spec.splitlines())
+    return HEAD % more.encode() + body.encode()
+
+
+def pod(spec: str, more: str = "") -> FakeManifestDirectory:
+    return FakeManifestDirectory({"/m/f.yaml": text(spec, more)})
+
+
+def one(fields: str = "", more: str = "", pod_more: str = "") -> FakeManifestDirectory:
+    return pod(f'{pod_more}\ncontainers:\n- {{name: app, image: "i:1"{", " + fields if fields else ""}}}', more)
+
+
+def told(plane: Plane, reason: str) -> list[str]:
+    return [event.message for event in plane.events if event.reason == reason]
+
+
+def container(plane: Plane, name: str = "app") -> ContainerState:
+    return next(one for one in plane.pod().containers if one.name == name)
+
+
+async def test_a_pull_that_goes_on_failing_is_backed_off_from(cri: Slow, tmp_path: Path) -> None:
+    """Section 7: the message repeats the last error."""
+    given = pod('containers: [{name: app, image: "none:1"}]')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases and container(plane).reason == "ImagePullBackOff", "the word")
+        message = container(plane).message
+
+    assert message.startswith('Back-off pulling image "none:1": ErrImagePull: Failed to pull image "none:1"')
+
+
+async def test_an_image_that_cannot_be_looked_for_has_its_own_word(cri: Slow, tmp_path: Path) -> None:
+    """Section 7: ImageInspectError."""
+    cri.failures["ImageStatus"] = RuntimeCallFailed("ImageStatus", "disk on fire")
+    async with running(cri, one(), tmp_path) as plane:
+        await plane.until(lambda: told(plane, "InspectFailed"), "told")
+        await plane.until_phases(web="Running")
+
+        assert told(plane, "InspectFailed") == ['Failed to inspect image "i:1": disk on fire']
+
+
+async def test_calls_come_in_order_and_a_pull_right_before_its_container(cri: Slow, tmp_path: Path) -> None:
+    """STA-06: a slow image of the second main does not delay the first."""
+    cri.registry.add("slow:1")
+    cri.slow_images.add("slow:1")
+    given = pod('containers: [{name: app, image: "i:1"}, {name: late, image: "slow:1"}]')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: cri.pulling["slow:1"], "the second is fetched")
+        changing = [call for call in cri.calls if call not in ("ImageStatus", "ContainerStatus")]
+        runs = container(plane).state
+        cri.may_pull.set()
+        await plane.until_phases(web="Running")
+
+    assert runs == "Running"
+    assert changing[changing.index("RunPodSandbox") :][:6] == [
+        "RunPodSandbox", "PodSandboxStatus", "PullImage", "CreateContainer", "StartContainer", "PullImage",
+    ]  # fmt: skip
+
+
+class Hung(Slow):
+    """Commands go on until they are cancelled; `done` tells which were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry.add("i:1")
+        self.asked: list[str] = []
+        self.hangs = {"begin"}
+
+    async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
+        self.asked.append(command[0])
+        if command[0] in self.hangs:
+            await asyncio.Event().wait()
+        return await super().exec_sync(container_id, command, timeout_s)
+
+
+HOOKS = "lifecycle: {postStart: {exec: {command: [begin]}}, preStop: {exec: {command: [drain]}}}"
+
+
+async def test_a_delete_does_not_wait_for_a_post_start_that_hangs(tmp_path: Path) -> None:
+    """STA-12: preStop of that container runs all the same."""
+    cri = Hung()
+    given = one(HOOKS)
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: cri.asked == ["begin"], "postStart hangs")
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "gone")
+
+    assert cri.asked == ["begin", "drain"]
+
+
+async def test_a_delete_does_not_wait_for_a_pull(cri: Slow, tmp_path: Path) -> None:
+    """STA-12."""
+    cri.registry.add("slow:1")
+    cri.slow_images.add("slow:1")
+    given = pod('containers: [{name: app, image: "slow:1"}]')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: cri.pulling["slow:1"], "the pull hangs")
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "gone")
+
+    assert cri.pulling["slow:1"] == 0
+    assert "CreateContainer" not in cri.calls
+
+
+async def test_a_post_start_over_its_limit_counts_as_failed(tmp_path: Path) -> None:
+    """HOK-03, HOK-04."""
+    cri = Hung()
+    async with running(cri, one(HOOKS), tmp_path, post_start_limit_s=0.05) as plane:
+        await plane.until(lambda: told(plane, "FailedPostStartHook"), "it failed")
+        await plane.until(lambda: "drain" in cri.asked, "the container ends with its preStop")
+        await plane.until(lambda: cri.stops, "and is stopped")
+
+    assert told(plane, "FailedPostStartHook")[0] == "PostStartHook failed"
+
+
+async def test_pods_that_need_no_network_start_without_one(cri: Slow, tmp_path: Path) -> None:
+    """STA-14."""
+    run_sandbox = cri.run_sandbox
+    has_network = False
+
+    async def without_network(config: pb.PodSandboxConfig, runtime_handler: str = "") -> str:
+        options = config.linux.security_context.namespace_options
+        if options.network != pb.NODE and not has_network:
+            text = "failed to setup network for sandbox: cni plugin not initialized"
+            raise RuntimeCallFailed("RunPodSandbox", text)
+        return await run_sandbox(config, runtime_handler)
+
+    cri.run_sandbox = without_network  # type: ignore[method-assign]
+    given = one()
+    host = text('hostNetwork: true\ncontainers: [{name: app, image: "i:1"}]')
+    given.put("/m/g.yaml", host.replace(b"name: web", b"name: host"))
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases.get("host-n") == "Running", "it starts")
+        await plane.until(lambda: told(plane, "NetworkNotReady"), "the other waits")
+        assert plane.phases["web-n"] == "Pending"
+        has_network = True
+        await plane.until_phases(web="Running", host="Running")
+
+
+def test_a_changed_image_has_not_failed_yet() -> None:
+    """RST-03: the back-off of what it was is forgotten, that of others is not."""
+    before = make_pod((make_container("app"), make_container("web"), make_container("job")))
+    limits = {"limits": {"cpu": 1}}
+    after = make_pod(
+        (make_container("app", image="j"), make_container("web", args=["x"]), make_container("job", resources=limits))
+    )
+    failed = ContainerMemory(backoff=BackOff(restarts=4, tried_s=7.0))
+    memory = without_outdated(Memory(containers=dict.fromkeys(("app", "web", "job"), failed)), before, after)
+
+    assert {name: known.backoff.restarts for name, known in memory.containers.items()} == {"app": 0, "web": 4, "job": 0}
+
+
+async def test_two_containers_that_have_to_end_do_so_together(cri: Slow, tmp_path: Path) -> None:
+    """RST-08."""
+    spec = 'containers: [{name: app, image: "i:1"}, {name: web, image: "i:1"}]'
+    given = pod(spec, ", uid: u1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        cri.may_stop.clear()
+        given.put("/m/f.yaml", text(spec.replace('"i:1"', '"i:1", args: [x]'), ", uid: u1"))
+        await plane.until(lambda: cri.stopping == {"app", "web"}, "both end at the same time")
+        cri.may_stop.set()
+        await plane.until(lambda: [one.restart_count for one in plane.pod().containers] == [1, 1], "both restart")
+
+    assert sorted(told(plane, "Killing")) == [
+        "Container app definition changed, will be restarted", "Container web definition changed, will be restarted",
+    ]  # fmt: skip
+
+
+async def test_a_container_that_vanished_counts_as_failed(cri: Slow, tmp_path: Path) -> None:
+    """CMP-07."""
+    async with running(cri, one(pod_more="restartPolicy: Never"), tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        for container_id in list(cri._containers):
+            await cri.remove_container(container_id)
+        plane.runner.look_again()
+        await plane.until_phases(web="Failed")
+        shown = container(plane)
+
+    assert (shown.exit_code, shown.reason) == (137, "ContainerStatusUnknown")
+    assert shown.message == "The container could not be located when the pod was terminated"
+
+
+async def test_a_deadline_is_told(cri: Slow, tmp_path: Path) -> None:
+    """STS-04."""
+    async with running(cri, one(pod_more="activeDeadlineSeconds: 1"), tmp_path) as plane:
+        await plane.until_phases(web="Failed")
+        shown = plane.pod()
+
+    assert (shown.reason, shown.message) == (
+        "DeadlineExceeded", "Pod was active on the node longer than the specified deadline",
+    )  # fmt: skip
+    assert told(plane, "DeadlineExceeded") == [shown.message]
+
+
+async def test_dead_instances_and_sandboxes_are_collected(cri: Slow, tmp_path: Path) -> None:
+    """GC-01, GC-02: one dead instance of each is kept, and the newest sandbox."""
+    async with running(cri, one(), tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        for attempt in (1, 2, 3):
+            cri.exit(next(one.id for one in cri._containers.values() if one.state == pb.CONTAINER_RUNNING), 1)
+            await plane.until(lambda count=attempt: container(plane).restart_count == count, "it restarts")
+        await plane.until(lambda: len(cri._containers) == 2, "older ones are gone")
+        kept = sorted(one.metadata.attempt for one in cri._containers.values())
+        await cri.stop_sandbox(next(iter(cri._sandboxes)))
+        await plane.until(
+            lambda: [one.metadata.attempt for one in cri._sandboxes.values() if one.state == pb.SANDBOX_READY] == [1],
+            "a new sandbox",
+        )
+        await plane.until_phases(web="Running")
+
+    assert kept == [2, 3]
+
+
+def state(*containers: ContainerState, phase: str = "Running", **fields: Any) -> str:
+    return PodState(namespace="d", name="p", uid="u", phase=phase, containers=containers, **fields).status
+
+
+def shown(state_: str, reason: str = "", name: str = "a", kind: str = "main", **fields: Any) -> ContainerState:
+    return ContainerState(name=name, image="i", kind=kind, state=state_, reason=reason, **fields)
+
+
+@pytest.mark.parametrize(
+    ("word", "actual"),
+    [
+        ("Running", state(shown("Running"))),
+        ("CrashLoopBackOff", state(shown("Waiting", "CrashLoopBackOff"), shown("Running"))),
+        ("Error", state(shown("Terminated", "Error"), shown("Running"))),
+        ("NotReady", state(shown("Terminated", "Completed"), shown("Running", is_ready=True))),
+        ("Completed", state(shown("Terminated", "Completed"), phase="Succeeded")),
+        ("Init:0/1", state(shown("Waiting", "PodInitializing", kind="init"), phase="Pending")),
+        ("Init:Error", state(shown("Terminated", "Error", kind="init", exit_code=1), phase="Pending")),
+        ("Init:ExitCode:3", state(shown("Terminated", "", kind="init", exit_code=3), phase="Pending")),
+        ("Init:CrashLoopBackOff", state(shown("Waiting", "CrashLoopBackOff", kind="init"), phase="Pending")),
+        (
+            "Init:1/2",
+            state(
+                shown("Running", kind="sidecar", is_started=True), shown("Running", kind="init"), phase="Pending"
+            ),
+        ),
+        ("Terminating", state(shown("Running"), is_terminating=True)),
+        ("Evicted", state(shown("Terminated", "Error"), phase="Failed", reason="Evicted")),
+    ],
+)  # fmt: skip
+def test_the_word_of_lists_is_kubectls(word: str, actual: str) -> None:
+    """STS-03."""
+    assert word == actual
