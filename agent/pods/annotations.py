@@ -32,6 +32,7 @@ class PodWishes:
     is_hook_at_turn: bool = False
     keystone: str = ""
     most_restarts: int | None = None
+    restart_window_s: float = 0.0
     faults: tuple[tuple[str, str], ...] = ()
 
 
@@ -45,6 +46,7 @@ def read_wishes(annotations: Mapping[str, str], members: Sequence[Member]) -> Po
     reader = _Reader(annotations, names)
     graces_s = reader.durations("grace")
     needs = reader.needs()
+    most_restarts, window_s = reader.restarts()
     linked = [Member(name=one.name, kind=one.kind, needs=needs.get(one.name, ())) for one in members]
     if ring := cycle(linked):
         reader.faults.append((f"{PREFIX}depends-on", f"goes in a circle: {' → '.join(ring)}"))
@@ -57,7 +59,8 @@ def read_wishes(annotations: Mapping[str, str], members: Sequence[Member]) -> Po
         reserve_s=reader.duration("sidecar-reserve"),
         is_hook_at_turn=reader.text("prestop-at-turn", ("true", "false")) == "true",
         keystone=reader.text("keystone", names),
-        most_restarts=reader.restarts(),
+        most_restarts=most_restarts,
+        restart_window_s=window_s,
         faults=tuple(reader.faults),
     )
 
@@ -148,16 +151,19 @@ class _Reader:
             return Dependency(other, condition)
         return None
 
-    def restarts(self) -> int | None:
-        """How many, for good (BEY-09)."""
-        value = self._notes.get(f"{PREFIX}max-restarts")
+    def restarts(self) -> tuple[int | None, float]:
+        """How many, and within how many seconds; 0 is for good (BEY-09)."""
+        note = f"{PREFIX}max-restarts"
+        value = self._notes.get(note)
         if value is None:
-            return None
-        number, _, window = value.partition("/")
+            return None, 0.0
+        number, slash, window = value.partition("/")
         if not number.isdecimal():
-            self.faults.append((f"{PREFIX}max-restarts", f"{value!r} is no number of restarts, such as 5"))
-            return None
-        if window:
-            self.faults.append((f"{PREFIX}max-restarts", "a window of time is not carried out by this version"))
-            return None
-        return int(number)
+            self.faults.append((note, f"{value!r} is no number of restarts, such as 5 or 5/10m"))
+            return None, 0.0
+        window_s = self._parsed(note, window) if slash else 0.0
+        if window_s is None or (slash and not window_s):
+            if window_s is not None:
+                self.faults.append((note, f"{value!r} has a window without time; right is for example 5/10m"))
+            return None, 0.0
+        return int(number), window_s

@@ -66,7 +66,12 @@ class PodDesk:
         return found
 
     def timeline(self, namespace: str, name: str) -> tuple[tuple[Moment, ...], tuple[str, ...]]:
-        """What happened, and the containers in their order."""
+        """What happened, and the containers in their order; also of one that is gone, for a while."""
+        key = f"{namespace or 'default'}/{name}"
+        if self._runner.keeper(namespace or "default", name) is None:
+            past = self._runner.past.get(key) or self._runner.past.get(f"{key}-{self._around.settings().node}")
+            if past is not None:
+                return past
         run = self.keeper(namespace, name).run
         return run.history.moments, tuple(one.name for one in run.pod.containers)
 
@@ -86,6 +91,7 @@ class PodDesk:
                 lines.append(f"{container}: {one.reason}: {one.message}")
             if one.backoff.restarts:
                 lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
+        lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
         lines += [f"doing: {task}" for task in run.tasks if not task.startswith("probe:")]
         return state.waits_for if state is not None else "", lines
 

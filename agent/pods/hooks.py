@@ -29,6 +29,13 @@ class HookResult:
     output: str = ""
     fell_back: bool = False
 
+    @property
+    def record(self) -> str:
+        """How it ended and what it wrote, for the debug API only (HOK-13)."""
+        word = "ok" if self.is_good else "failed"
+        head = f"{word}, {self.text}" if self.text else word
+        return f"{head}: {self.output.strip()}" if self.output.strip() else head
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

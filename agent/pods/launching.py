@@ -370,7 +370,7 @@ class Launcher:
             result = await self._interruptible(container.name, self._bounded(hook, target, limit_s))
             took_s = self._around.clock.now_s() - began_s
             run.note("poststart_end", container.name, "ok" if result.is_good else "failed", took_s)
-            run.hook_outputs[f"{container.name}/postStart"] = result.output
+            run.hook_outputs[f"{container.name}/postStart"] = result.record
             self._around.metrics.hook_ended("postStart", "ok" if result.is_good else "failed", took_s)
             if not result.is_good:
                 self._hook_failed(container, instance_id, result.text)

@@ -72,7 +72,8 @@ def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
         memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
     )
     containers = {
-        name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0)) for name, one in memory.containers.items()
+        name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0, moments_s=()))
+        for name, one in memory.containers.items()
     }
     return Memory(
         first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),

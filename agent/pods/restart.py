@@ -11,6 +11,8 @@ __all__ = ["BackOff", "Curve", "pause_before_restart_s"]
 
 # RST-02: fixed, not derived from the longest pause.
 MEMORY_S = 600.0
+# More restarts than this in a window cannot be counted.
+MOST_MOMENTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class BackOff:
 
     restarts: int = 0
     tried_s: float = 0.0
+    moments_s: tuple[float, ...] = ()
 
     def due_s(self, finished_s: float, curve: Curve) -> float:
         """When it may start again after an exit at `finished_s`."""
@@ -51,7 +54,12 @@ class BackOff:
         """It is being started; `finished_s` is of the exit before, if there was one."""
         if finished_s is None:
             return replace(self, tried_s=now_s)
-        return replace(self, restarts=self._counted(finished_s) + 1, tried_s=now_s)
+        moments_s = (*self.moments_s, now_s)[-MOST_MOMENTS:]
+        return replace(self, restarts=self._counted(finished_s) + 1, tried_s=now_s, moments_s=moments_s)
+
+    def restarts_since(self, moment_s: float) -> int:
+        """How many since then, as far as they are remembered."""
+        return sum(at_s >= moment_s for at_s in self.moments_s)
 
     def pause_s(self, finished_s: float, curve: Curve) -> float:
         """How long the pause is as a whole."""

@@ -101,6 +101,7 @@ class PodRun:
             needs=self.wishes.needs,
             keystone=self.wishes.keystone,
             most_restarts=self.wishes.most_restarts,
+            restart_window_s=self.wishes.restart_window_s,
         )
 
     @property

@@ -13,7 +13,7 @@ Never: decides what happens to a pod.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +29,7 @@ from agent.model.runtime_error import NotFound, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.pods.asking import ProbeAsker
 from agent.pods.backoff import Attempts
-from agent.pods.history import History
+from agent.pods.history import History, Moment
 from agent.pods.housekeeping import Housekeeping
 from agent.pods.keeper import ALL, PodKeeper
 from agent.pods.manifest import Identity, Source
@@ -53,6 +53,7 @@ __all__ = ["PodRunner"]
 log = structlog.get_logger(plane="pods")
 
 MOST_TOLD = 5
+MOST_PAST = 50
 SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 
@@ -73,6 +74,8 @@ class PodRunner:
         # By name of the pod; those without problems have no entry.
         self._problems: dict[str, list[str]] = {}
         self._records: dict[str, Record] = {}
+        # What happened to the last pods that are gone, and their containers.
+        self.past: OrderedDict[str, tuple[tuple[Moment, ...], tuple[str, ...]]] = OrderedDict()
         self._lists = Attempts()
         self._look = asyncio.Event()
         self._changed = asyncio.Event()
@@ -312,6 +315,10 @@ class PodRunner:
                 await self._around.clock.sleep(failures.pause_s)
                 run.problem = ""
         self._owners.remove(keeper)
+        self.past[run.pod.key] = (run.history.moments, tuple(one.name for one in run.pod.containers))
+        self.past.move_to_end(run.pod.key)
+        while len(self.past) > MOST_PAST:
+            self.past.popitem(last=False)
         if self._owners.named(run.pod.key) is None:
             self.pods.remove(run.pod.key)
             self._problems.pop(run.pod.key, None)

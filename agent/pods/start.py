@@ -33,6 +33,7 @@ class StartRules:
     needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
     keystone: str = ""
     most_restarts: int | None = None
+    restart_window_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,11 @@ def _has_restarted_too_often(at: _Situation) -> bool:
     if most is None:
         return False
     instances = [at.instance(one.name) for one in at.pod.containers if one.kind is not ContainerKind.INIT]
-    return any(one is not None and one.stage is Stage.ENDED and one.attempt >= most for one in instances)
+    ended = [one for one in instances if one is not None and one.stage is Stage.ENDED]
+    window_s = at.rules.restart_window_s
+    if not window_s:
+        return any(one.attempt >= most for one in ended)
+    return any(at.memory.of(one.name).backoff.restarts_since(one.finished_s - window_s) >= most for one in ended)
 
 
 def _faults(at: _Situation) -> Iterator[EndContainer]:

@@ -183,7 +183,7 @@ class Stopper:
                 async with asyncio.timeout(limit_s) as scope:
                     result = await self._hooks.run(hook, target)
                 is_good, text = result.is_good, result.text
-                run.hook_outputs[f"{name}/preStop"] = result.output
+                run.hook_outputs[f"{name}/preStop"] = result.record
                 if result.fell_back:
                     run.tell("LifecycleHTTPFallback", "hook answered in plain HTTP", name, is_warning=True)
             except TimeoutError:

@@ -87,11 +87,7 @@ def draw_picture(moments: Sequence[Moment], containers: Sequence[str], now_s: fl
     end_s = max(now_s, moments[-1].at_s) - origin_s
     names = dict.fromkeys(("", *containers, *(one.container for one in moments)))
     rows = tuple(_row(name, [one for one in moments if one.container == name], origin_s, end_s) for name in names)
-    budgets = [
-        (one.at_s - origin_s, one.at_s - origin_s + one.seconds)
-        for one in moments
-        if one.kind == "stop_began" and not one.container
-    ]
+    budgets = _budgets(moments, origin_s)
     longest_s = max((end for _, end in budgets), default=end_s)
     return Picture(
         origin_s=origin_s,
@@ -99,6 +95,19 @@ def draw_picture(moments: Sequence[Moment], containers: Sequence[str], now_s: fl
         rows=tuple(row for row in rows if row.bars or row.marks),
         budgets=tuple(budgets),
     )
+
+
+def _budgets(moments: Sequence[Moment], origin_s: float) -> list[tuple[float, float]]:
+    """Of ends of the whole pod; a later request only shortens (TRM-22)."""
+    budgets: list[tuple[float, float]] = []
+    for one in moments:
+        at_s = one.at_s - origin_s
+        if one.kind == "stop_began" and not one.container:
+            budgets.append((at_s, at_s + one.seconds))
+        elif one.kind == "stop_shortened" and budgets:
+            begin_s, end_s = budgets[-1]
+            budgets[-1] = (begin_s, min(end_s, at_s + one.seconds))
+    return budgets
 
 
 def _row(name: str, moments: Sequence[Moment], origin_s: float, end_s: float) -> Row:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
+from agent.cli.commands.pods import timeline
 from agent.cli.commands.stop_plan import stop
 from agent.cli.timeline_text import picture_as_svg, picture_as_text
 from agent.pods.history import Moment
@@ -110,3 +111,70 @@ def test_a_plan_of_a_broken_manifest_says_why(tmp_path: Path) -> None:
     done = CliRunner().invoke(stop, ["-f", str(path)])
 
     assert "must be non-negative and less than terminationGracePeriodSeconds (3)" in str(done.exception)
+
+
+LIFE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  activeDeadlineSeconds: 1
+  terminationGracePeriodSeconds: 10
+  initContainers:
+  - {name: setup, image: "i:1"}
+  - {name: net, image: "i:1", restartPolicy: Always, startupProbe: {tcpSocket: {port: 80}}}
+  containers:
+  - {name: app, image: "i:1", lifecycle: {postStart: {exec: {command: [x]}}, preStop: {sleep: {seconds: 5}}}}
+"""
+
+
+def planned(path: Path, *flags: str) -> str:
+    done = CliRunner().invoke(timeline, ["--from-files", str(path), *flags])
+    assert done.exit_code == 0, done.exception
+    return done.output
+
+
+def test_a_whole_life_is_drawn_from_a_file(tmp_path: Path) -> None:
+    """By the planners that start and end real pods: STA-02 to STA-04, then TRM-10."""
+    path = tmp_path / "pod.yaml"
+    path.write_text(LIFE)
+    lines = planned(path).splitlines()
+    listed = [" ".join(line.split()) for line in lines if line.startswith("    ") and " s  " in line]
+
+    assert lines[0] == "default/web, as planned"
+    assert next(line for line in lines if line.startswith("budget")).endswith("10 s")
+    assert listed[-10:] == [
+        "0.00 s pod sandbox", "1.00 s setup exit 0", "2.00 s net started", "3.00 s pod all started",
+        "5.00 s pod end begins planned", "10.00 s app signal", "11.00 s net signal", "11.00 s app exit 0",
+        "12.00 s pod sandbox stopped", "12.00 s net exit 0",
+    ]  # fmt: skip
+    assert planned(path, "-o", "svg").startswith("<svg")
+    assert json.loads(planned(path, "-o", "json"))["budgets"] == [[5.0, 15.0]]
+
+
+def test_a_directory_is_drawn_pod_by_pod(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(LIFE)
+    (tmp_path / "b.yml").write_text(LIFE.replace("web", "db"))
+
+    assert [line for line in planned(tmp_path).splitlines() if "as planned" in line] == [
+        "default/web, as planned", "default/db, as planned",
+    ]  # fmt: skip
+    assert "web" not in planned(tmp_path, "db")
+    missing = CliRunner().invoke(timeline, ["--from-files", str(tmp_path), "none"])
+    assert 'has no pod "none"' in str(missing.exception)
+
+
+def test_without_a_pod_and_without_files_it_is_said_what_would_be_right() -> None:
+    done = CliRunner().invoke(timeline, [])
+
+    assert "right is a POD, or --from-files with a manifest" in str(done.exception)
+
+
+def test_a_later_request_shortens_the_budget_and_a_longer_one_does_not() -> None:
+    """TRM-22."""
+    more = [
+        Moment(at_s=112.0, kind="stop_shortened", seconds=5.0),
+        Moment(at_s=113.0, kind="stop_shortened", seconds=90),
+    ]
+
+    assert draw_picture([*moments(), *more], ["app"], 120.0).budgets == ((10.0, 17.0),)

@@ -34,6 +34,8 @@ def test_the_rest() -> None:
     found = wishes(sidecar_reserve="10s", prestop_at_turn="true", keystone="app", max_restarts="3")
 
     assert (found.reserve_s, found.is_hook_at_turn, found.keystone, found.most_restarts) == (10.0, True, "app", 3)
+    windowed = wishes(max_restarts="3/10m")
+    assert (windowed.most_restarts, windowed.restart_window_s, found.restart_window_s) == (3, 600.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,8 @@ def test_the_rest() -> None:
         ({"kepd.dev/depends-on.app": "db", "kepd.dev/depends-on.db": "app"}, "goes in a circle: app → db → app"),
         ({"kepd.dev/keystone": "none"}, "'none' is none of app, db"),
         ({"kepd.dev/max-restarts": "many"}, "is no number of restarts"),
-        ({"kepd.dev/max-restarts": "3/10m"}, "a window of time is not carried out"),
+        ({"kepd.dev/max-restarts": "3/soon"}, "is no duration"),
+        ({"kepd.dev/max-restarts": "3/0s"}, "has a window without time"),
         ({"kepd.dev/prestop-at-turn": "yes"}, "'yes' is none of true, false"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of pod life that are only seen with the whole plane at work: waiting words, interruptions, hooks, collection."""
+"""Rules of pod life that are only seen with the whole plane at work: words, interruptions, hooks, collection."""
 
 import asyncio
 from pathlib import Path
@@ -10,6 +10,8 @@ import pytest
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.desk import PodDesk
+from agent.pods.draining import Drainer
 from agent.pods.memory import ContainerMemory, Memory, without_outdated
 from agent.pods.restart import BackOff
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -146,6 +148,36 @@ async def test_a_post_start_over_its_limit_counts_as_failed(tmp_path: Path) -> N
         await plane.until(lambda: cri.stops, "and is stopped")
 
     assert told(plane, "FailedPostStartHook")[0] == "PostStartHook failed"
+
+
+async def test_what_hooks_wrote_is_told_to_those_who_ask_and_in_no_event(tmp_path: Path) -> None:
+    """HOK-04, HOK-06, HOK-13; and the picture of a pod that is gone."""
+    cri = Hung()
+    cri.hangs = set()
+
+    async def answer(_container_id: str, command: list[str], _timeout_s: int) -> pb.ExecSyncResponse:
+        text = b"x" * 5000 + b"the password is sesame"
+        return pb.ExecSyncResponse(stdout=text, exit_code=int(command == ["drain"]))
+
+    cri.exec_sync = answer  # type: ignore[method-assign]
+    given = one(HOOKS)
+    async with running(cri, given, tmp_path) as plane:
+        desk = PodDesk(plane.runner, Drainer(plane.runner, plane.runner._around), plane.runner._around, tmp_path)
+        await plane.until_phases(web="Running")
+        cri.may_stop.clear()
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: cri.stops, "it ends")
+        lines = [line for line in desk.explain("default", "web-n")[1] if line.startswith("hook")]
+        cri.may_stop.set()
+        await plane.until(lambda: not plane.phases, "gone")
+        moments, containers = desk.timeline("", "web")
+
+    assert [line[:24] for line in lines] == ["hook app/postStart: ok: ", "hook app/preStop: failed"]
+    assert all(line.endswith("the password is sesame") and len(line) < 4200 for line in lines)
+    assert "command exited with 1" in lines[1]
+    assert "sesame" not in str([event.message for event in plane.events])
+    assert "sesame" not in str(moments)
+    assert (containers, moments[-1].kind) == (("app",), "stop_ended")
 
 
 async def test_pods_that_need_no_network_start_without_one(cri: Slow, tmp_path: Path) -> None:

@@ -274,6 +274,15 @@ class TestCompletion:
 
         assert (world.log[-1].split()[1], len(world.starts())) == ("Failed", 3)
 
+    def test_many_restarts_in_a_window_end_the_pod_and_the_same_number_over_a_long_time_does_not(self) -> None:
+        """BEY-09."""
+        rules = StartRules(most_restarts=2, restart_window_s=60)
+        quick = World(make_pod(), {"app": [FAILS]}, rules).run(200)
+        slow = World(make_pod(), {"app": [Runs(100, 1)]}, rules).run(1000)
+
+        assert (quick.log[-1], len(quick.starts())) == ("13 Failed", 3)
+        assert len(slow.starts()) > 5
+
 
 def test_containers_start_when_what_they_need_is_there() -> None:
     """BEY-03, BEY-05: in any order of the list, independent ones at the same time."""

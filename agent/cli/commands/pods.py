@@ -2,22 +2,21 @@
 """`kepctl timeline`, `delete`, `apply`, `restart`, `drain`, `logs`, `describe`, `checkpoint`, `validate`: pods."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from agent.cli.client import Client, connected
 from agent.cli.session import CommandFailed, Session
-from agent.model.exit_codes import FAILURE, NOT_FOUND
+from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
 __all__ = ["apply", "checkpoint", "delete", "describe", "drain", "logs", "restart", "timeline", "validate"]
 
 SERVICE = "kepd.v1.PodService"
-WIDEST = 160
+# How long a planned pod is at work before it ends: long enough to be seen in the picture.
+UP_S = 2.0
 
 
 def split(name: str) -> tuple[str, str]:
@@ -50,17 +49,26 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="[POD]", default="")
 @click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Form of the picture.")
+@click.option(
+    "-f", "--from-files", "path", type=click.Path(exists=True, path_type=Path),
+    help="Draw how the pods of this manifest, or of a directory, would start and end; asks no daemon.",
+)  # fmt: skip
 @click.pass_obj
-def timeline(session: Session, pod: str, output: str) -> None:
-    """Draw what happened to a pod as bars."""
-    from agent.cli.timeline_text import picture_as_svg, picture_as_text
+def timeline(session: Session, pod: str, output: str, path: Path | None) -> None:
+    """Draw what happened to a pod as bars, also of one that has ended."""
+    from agent.cli.planned import show
     from agent.pods.history import Moment
     from agent.pods.timeline import draw_picture
 
+    if path is not None:
+        _planned_timeline(path, pod, output)
+        return
+    if not pod:
+        raise CommandFailed("no pod is named; right is a POD, or --from-files with a manifest", USAGE)
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, pod)
+        namespace, name = _past_or_present(daemon, pod)
         request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)
         answer = daemon.call(f"{SERVICE}/GetTimeline", request, pod_pb2.GetTimelineResponse)
     moments = [
@@ -74,13 +82,29 @@ def timeline(session: Session, pod: str, output: str) -> None:
         for one in answer.moments
     ]
     picture = draw_picture(moments, list(answer.containers), answer.now.ToNanoseconds() / 1e9)
-    title = f"{namespace}/{name}"
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
-    elif output == "svg":
-        click.echo(picture_as_svg(picture, title))
-    else:
-        click.echo(picture_as_text(picture, title, min(shutil.get_terminal_size((100, 24)).columns, WIDEST)))
+    show(picture, f"{namespace}/{name}", output)
+
+
+def _past_or_present(daemon: Client, pod: str) -> tuple[str, str]:
+    """A pod that is gone is in no list; the daemon knows the last ones all the same."""
+    try:
+        return find_pod(daemon, pod)
+    except CommandFailed:
+        return split(pod)
+
+
+def _planned_timeline(path: Path, name: str, output: str) -> None:
+    from agent.cli.planned import Guess, life_moments, pods_of, show
+    from agent.pods.timeline import draw_picture
+
+    files = sorted(path.glob("*.y*ml")) + sorted(path.glob("*.json")) if path.is_dir() else [path]
+    pods = [pod for file in files for pod in pods_of(file) if name in ("", pod.name, pod.key)]
+    if not pods:
+        raise CommandFailed(f'{path} has no pod "{name}"' if name else f"{path} has no pods", NOT_FOUND)
+    for pod in pods:
+        moments = life_moments(pod, float(pod.grace_s), Guess(), UP_S)
+        picture = draw_picture(moments, [one.name for one in pod.containers], moments[-1].at_s)
+        show(picture, f"{pod.key}, as planned", output)
 
 
 @click.command()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods from files, and what their starts and ends would look like.
+
+Owns: assumptions about containers, where nobody said better: inits take a second, hooks too, containers end a second
+after their signal. Never: decides; the planners of the pods plane do, with the code that runs real pods.
+"""
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import msgspec
+
+from agent.cli.session import CommandFailed
+from agent.cli.timeline_text import picture_as_svg, picture_as_text
+from agent.model.exit_codes import USAGE
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Hook
+from agent.pods.annotations import PodWishes, read_wishes
+from agent.pods.forecast import Assumption, HookAssumption, forecast_stop
+from agent.pods.history import Moment
+from agent.pods.manifest import Identity, parse_objects
+from agent.pods.order import Member, waits_for_end
+from agent.pods.start import StartRules
+from agent.pods.start_forecast import Beginning, forecast_start
+from agent.pods.stop_state import Ending, Stop, Trigger, begin_stop
+from agent.pods.timeline import Picture, moments_of_forecast
+
+__all__ = ["Guess", "end_moments", "life_moments", "pods_of", "show"]
+
+WIDEST = 160
+INIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """How containers are taken to behave."""
+
+    exits_s: float = 1.0
+    hook_s: float = 1.0
+    deaf: Collection[str] = ()
+
+
+def pods_of(path: Path) -> list[PodSpec]:
+    """Of one manifest; faults are told all together."""
+    found = parse_objects(str(path), path.read_bytes(), Identity("", has_name_suffix=False))
+    if found.findings:
+        raise CommandFailed("\n".join(str(one) for one in found.findings), USAGE)
+    return found.pods
+
+
+def show(picture: Picture, title: str, output: str) -> None:
+    """In the form that was asked for."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
+    elif output == "svg":
+        click.echo(picture_as_svg(picture, title))
+    else:
+        click.echo(picture_as_text(picture, title, min(shutil.get_terminal_size((100, 24)).columns, WIDEST)))
+
+
+def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0) -> list[Moment]:
+    """The end of a pod in which mains and sidecars run."""
+    planned = _planned_stop(pod, grace_s)
+    assumptions = {one.name: _assumption(pod, one.name, guess) for one in pod.containers}
+    happenings = forecast_stop(planned, assumptions)
+    running = [one.name for one in planned.containers if one.is_running]
+    return moments_of_forecast(happenings, running, grace_s, lead_s)
+
+
+def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> list[Moment]:
+    """A start, some time at work, and an end."""
+    wishes = _wishes(pod)
+    rules = StartRules(needs=wishes.needs, keystone=wishes.keystone)
+    started = forecast_start(pod, rules, {one.name: _beginning(one, guess) for one in pod.containers})
+    lead_s = max((one.at_s for one in started), default=0.0) + up_s
+    ended = [one for one in end_moments(pod, grace_s, guess, lead_s) if one.kind != "started"]
+    return [*started, *ended]
+
+
+def _wishes(pod: PodSpec) -> PodWishes:
+    return read_wishes(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
+
+
+def _planned_stop(pod: PodSpec, grace_s: float) -> Stop:
+    wishes = _wishes(pod)
+    members = [Member(name=one.name, kind=one.kind, needs=wishes.needs.get(one.name, ())) for one in pod.containers]
+    waits = waits_for_end(members)
+    endings = []
+    for one in pod.containers:
+        hook = one.fields.pre_stop
+        endings.append(
+            Ending(
+                name=one.name,
+                kind=one.kind,
+                hook=hook.type if hook is not None else "",
+                is_hook_at_turn=wishes.is_hook_at_turn and one.kind is ContainerKind.SIDECAR,
+                waits_for=waits[one.name],
+                own_grace_s=wishes.graces_s.get(one.name),
+                reserve_s=wishes.reserve_s if one.kind is ContainerKind.MAIN else 0.0,
+                is_running=one.kind is not ContainerKind.INIT,
+            )
+        )
+    return begin_stop(Trigger.DELETE, endings, grace_s, 0.0)
+
+
+def _assumption(pod: PodSpec, name: str, guess: Guess) -> Assumption:
+    hook = pod.by_name[name].fields.pre_stop
+    assumed = None
+    if hook is not None:
+        fails = hook.tcp_socket is not None
+        seconds = 0.0 if fails else _hook_seconds(hook, guess)
+        assumed = HookAssumption(seconds=seconds, is_native=hook.sleep is not None, succeeds=not fails)
+    return Assumption(hook=assumed, exit_after_s=None if name in guess.deaf else guess.exits_s)
+
+
+def _hook_seconds(hook: Hook, guess: Guess) -> float:
+    return float(hook.sleep.seconds) if hook.sleep is not None else guess.hook_s
+
+
+def _beginning(container: ContainerSpec, guess: Guess) -> Beginning:
+    fields = container.fields
+    startup = fields.startup_probe
+    readiness = fields.readiness_probe
+    return Beginning(
+        hook_s=_hook_seconds(fields.post_start, guess) if fields.post_start is not None else None,
+        # A probe that succeeds at its first run.
+        started_s=max(float(startup.initial_delay_seconds), guess.hook_s) if startup is not None else 0.0,
+        ready_s=max(float(readiness.initial_delay_seconds), 0.1) if readiness is not None else 0.0,
+        runs_s=INIT_S if container.kind is ContainerKind.INIT else None,
+    )
