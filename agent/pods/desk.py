@@ -210,10 +210,21 @@ class PodDesk:
             await self._around.surgery.checkpoint_container(instance_id, str(path))
             await asyncio.to_thread(path.chmod, 0o600)
         except NotImplementedByRuntime as error:
-            raise Refused("precondition", "this container runtime cannot make checkpoints") from error
+            raise Refused("precondition", await self._no_checkpoints()) from error
         except (RuntimeCallFailed, OSError) as error:
             raise Refused("unavailable", f"no checkpoint: {error}") from error
         return str(path)
+
+    async def _no_checkpoints(self) -> str:
+        """Which runtime it is that cannot, and which could."""
+        try:
+            version = await self._around.surgery.version()
+            name = f"{version.runtime_name} {version.runtime_version}"
+        except RuntimeCallFailed:
+            name = "this container runtime"
+        return (
+            f"{name} cannot make checkpoints; right is CRI-O, or containerd 2.0 or later, with criu; nothing was done"
+        )
 
 
 def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:

@@ -64,7 +64,9 @@ class Containers(Protocol):
 
 
 class Surgery(Protocol):
-    """What is done to containers that run."""
+    """What is done to containers that run, and who does it."""
+
+    async def version(self, deadline_s: float | None = None) -> pb.VersionResponse: ...
 
     async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None: ...
 

@@ -2,6 +2,7 @@
 """Pods on real containers: start order, hooks, probes, volumes, variables, and what people do with them."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
+from tests.node.stepping import SteppingRelay
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
@@ -229,3 +232,49 @@ def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, ke
     assert [(pod["phase"], pod["status"]) for pod in kepd.json("get", "pods")["items"]] == [
         ("Failed", "Terminated")
     ] * 2
+
+
+def test_a_runtime_that_makes_no_checkpoints_is_named(stage: Stage) -> None:
+    """CKP-01: containerd before 2.0 does not know the call, with or without CRIU."""
+    stage.begin([Actor("app", 0.1)])
+    done = stage.kepd.ctl("checkpoint", "play/app")
+    missing = stage.kepd.ctl("checkpoint", "play/none")
+
+    assert done.returncode != 0
+    assert "containerd 1.6" in done.stderr
+    assert "cannot make checkpoints" in done.stderr
+    assert "containerd 2.0 or later, with criu" in done.stderr
+    assert 'has no container "none"' in missing.stderr
+    assert container(stage, "app")["state"] == "Running"
+
+
+def test_a_checkpoint_is_a_file_for_root_alone(lab: Lab, short_path: Path, free_port: int) -> None:
+    """CKP-01. Everything is real but the call itself, which the lab's containerd does not know: a relay in front of it
+    answers in its place, and does what containerd 2 does: it writes the archive where it is told to."""
+    root = lab.place.cgroup_parent.strip("/")
+    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
+    asked: list[pb.CheckpointContainerRequest] = []
+
+    def checkpoint(request: bytes) -> bytes:
+        asked.append(pb.CheckpointContainerRequest.FromString(request))
+        Path(asked[-1].location).write_bytes(b"an archive")
+        return b""
+
+    with (
+        SteppingRelay(short_path, lab.endpoint, lambda _name: True) as relay,
+        Kepd(short_path, free_port, endpoint=relay.endpoint, extra=extra) as daemon,
+    ):
+        relay.answers["CheckpointContainer"] = checkpoint
+        daemon.start("--planes", "pods").wait_ready()
+        stage = Stage(daemon, lab.push(Image(name="node/life")))
+        stage.begin([Actor("app", 0.1)])
+        done = daemon.ctl("checkpoint", "play/app")
+        stage.remove()
+        stage.wait_gone()
+
+    path = Path(done.stdout.strip())
+    assert done.returncode == 0, done.stderr
+    assert path.parent == short_path / "state" / "pods" / "checkpoints"
+    assert re.fullmatch(r"checkpoint-play-n1_default-app-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\.tar", path.name)
+    assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert [one.location for one in asked] == [str(path)]
