@@ -25,6 +25,7 @@ EVENTS = {
     "BackendConflict": "Another program writes rules for Services; kepd writes none until it has gone.",
     "Created": "A container was made.",
     "CredentialProviderFailed": "A credential plugin gave no answer that could be used.",
+    "DeadlineExceeded": "The pod was active longer than `activeDeadlineSeconds`; it is ended.",
     "DNSConfigForming": "Name servers or search domains were left out: there are more than resolvers take.",
     "ErrImageNeverPull": "The image is not on the node and the policy is Never.",
     "Evicted": "A volume grew past its sizeLimit, so the pod was ended.",
