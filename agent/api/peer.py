@@ -6,17 +6,20 @@ gRPC's server for Python does not show them. So the relay accepts on the public 
 server sees that name as its peer and looks up whose connection it is.
 
 Owns: the public socket's connections and the table of names. Its tasks live in the group that `run` opens.
-Never: reads what it passes on, nor trusts anything the peer says about itself.
+Never: reads more of what it passes on than where frames begin, nor trusts anything the peer says about itself.
 """
 
 import asyncio
 import secrets
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from agent.api.parting import Parting
 
 __all__ = ["Peer", "PeerRelay", "peer_of"]
 
@@ -68,6 +71,10 @@ class PeerRelay:
         self._listener = listener
         self._upstream_path = upstream_path
         self._peers: dict[str, Peer] = {}
+        self._links: set[_Link] = set()
+        self._connections: asyncio.TaskGroup | None = None
+        self._moved = asyncio.Event()
+        """Some answer went out, or a connection ended."""
 
     @property
     def peers(self) -> Mapping[str, Peer]:
@@ -80,6 +87,7 @@ class PeerRelay:
         self._listener.setblocking(False)
         broken: asyncio.Future[None] = loop.create_future()
         async with asyncio.TaskGroup() as connections:
+            self._connections = connections
             loop.add_reader(self._listener, self._accept, connections, broken)
             try:
                 await broken
@@ -89,6 +97,18 @@ class PeerRelay:
     def stop_accepting(self) -> None:
         """Open connections go on. Who connects now waits for whoever listens next, if the socket outlives us."""
         asyncio.get_running_loop().remove_reader(self._listener)
+
+    async def part(self, longest_s: float) -> None:
+        """Take no further calls, and wait until those that were taken have their answers, or so long."""
+        for link in self._links:
+            link.parting.begin()
+            if self._connections is not None:
+                self._connections.create_task(link.answer(link.parting.farewell), name="api-farewell")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                while any(not link.is_done for link in self._links):
+                    self._moved.clear()
+                    await self._moved.wait()
 
     def _accept(self, connections: asyncio.TaskGroup, broken: "asyncio.Future[None]") -> None:
         """In one go: a connection that was taken from the line and then dropped would be lost to its client."""
@@ -123,7 +143,7 @@ class PeerRelay:
             self._peers[f"unix-abstract:{name}"] = peer
             upstream.bind(f"\0{name}")
             await asyncio.get_running_loop().sock_connect(upstream, self._upstream_path)
-            await _copy_both_ways(connection, upstream)
+            await self._pass_on(_Link(connection, upstream, self._moved.set))
         except OSError:
             return
         finally:
@@ -131,18 +151,54 @@ class PeerRelay:
             connection.close()
             upstream.close()
 
+    async def _pass_on(self, link: "_Link") -> None:
+        self._links.add(link)
+        try:
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(link.questions(), name="api-in")
+                directions.create_task(link.answers(), name="api-out")
+        finally:
+            self._links.discard(link)
+            self._moved.set()
 
-async def _copy_both_ways(left: socket.socket, right: socket.socket) -> None:
-    async with asyncio.TaskGroup() as directions:
-        directions.create_task(_copy(left, right), name="api-in")
-        directions.create_task(_copy(right, left), name="api-out")
 
+class _Link:
+    """One connection in two parts. Each direction goes on until its source ends; then the other end hears that."""
 
-async def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until the source ends; then the target hears that no more comes, and the other direction goes on."""
-    loop = asyncio.get_running_loop()
-    with suppress(OSError):
-        while chunk := await loop.sock_recv(source, CHUNK_BYTES):
-            await loop.sock_sendall(target, chunk)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+    def __init__(self, client: socket.socket, server: socket.socket, moved: Callable[[], None]) -> None:
+        self.parting = Parting()
+        self._moved = moved
+        self._client, self._server = client, server
+        self._answering = asyncio.Lock()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all answers are on their way to the client."""
+        return self.parting.is_done and not self._answering.locked()
+
+    async def questions(self) -> None:
+        """What the client sends."""
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
+                await loop.sock_sendall(self._server, self.parting.from_client(chunk))
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_WR)
+
+    async def answers(self) -> None:
+        """What the server sends."""
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while chunk := await loop.sock_recv(self._server, CHUNK_BYTES):
+                await self.answer(partial(self.parting.from_server, chunk))
+        with suppress(OSError):
+            self._client.shutdown(socket.SHUT_WR)
+
+    async def answer(self, make: Callable[[], bytes]) -> None:
+        """To the client, what is right when it is this one's turn."""
+        async with self._answering:
+            data = make()
+            if data:
+                with suppress(OSError):
+                    await asyncio.get_running_loop().sock_sendall(self._client, data)
+        self._moved()

@@ -24,7 +24,6 @@ __all__ = ["ApiServer"]
 
 MAX_MESSAGE_BYTES = 16 << 20
 PRIVATE_MODE = 0o700
-ARRIVE_S = 0.1
 # v1 is v1alpha under another name; tools ask for either.
 REFLECTION = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
@@ -78,10 +77,10 @@ class ApiServer:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 self._relay.stop_accepting()
-                # Those that were accepted last have yet to arrive at the server, which turns them away once it stops.
-                await asyncio.sleep(ARRIVE_S)
                 self._table.end_streams()
-                await server.stop(self.stop_grace_s)
+                # The server cancels what it has not begun with when it is told to stop, so it must have nothing to do.
+                await self._relay.part(self.stop_grace_s)
+                await server.stop(0)
                 raise
 
     def _add_reflection(self, names: list[str]) -> None:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a connection is given up so that no call on it is lost: GOAWAY with the number of the last call that was taken.
+
+Frames are told apart, never read: what a client sends after the number is not passed on, and HTTP/2 lets it send that
+anew on another connection, which waits for the next process. gRPC's own server says first that it will take no more and
+cancels whatever comes until the client has heard it; on a busy machine these are many.
+
+Owns: where frames begin, which calls are open, and the one frame that is put in. Never: touches a socket.
+Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8.
+"""
+
+import struct
+
+__all__ = ["Parting"]
+
+PREFACE_BYTES = 24
+HEAD = struct.Struct(">HBBBI")
+HEADERS, RST_STREAM, GOAWAY = 1, 3, 7
+DATA = 0
+END_STREAM = 1
+STREAM_MASK = 0x7FFFFFFF
+
+
+class _Cutter:
+    """Cuts the bytes of one direction into heads and bodies of frames, however they arrive."""
+
+    def __init__(self, before: int) -> None:
+        self.left = before
+        """Bytes until the next head."""
+        self._head = b""
+
+    @property
+    def is_between(self) -> bool:
+        """Whether a frame could be put in here."""
+        return not self.left and not self._head
+
+    def cut(self, chunk: bytes) -> list[tuple[bytes, tuple[int, int, int] | None]]:
+        """Pieces in order; a whole head has its type, flags and stream beside it."""
+        pieces: list[tuple[bytes, tuple[int, int, int] | None]] = []
+        at = 0
+        while at < len(chunk):
+            if self.left:
+                body = chunk[at : at + self.left]
+                self.left -= len(body)
+                at += len(body)
+                pieces.append((body, None))
+                continue
+            missing = HEAD.size - len(self._head)
+            self._head += chunk[at : at + missing]
+            at += missing
+            if len(self._head) == HEAD.size:
+                high, low, kind, flags, stream = HEAD.unpack(self._head)
+                self.left = high << 8 | low
+                pieces.append((self._head, (kind, flags, stream & STREAM_MASK)))
+                self._head = b""
+        return pieces
+
+
+class Parting:
+    """One connection. `from_client` and `from_server` give what is to be passed on for what has come."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        """Calls without an end."""
+        self._client, self._server = _Cutter(PREFACE_BYTES), _Cutter(0)
+        self._last = 0
+        self._is_parting = self._is_dropped = self._has_said = self._has_greeted = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is expected on this connection any more."""
+        return self._has_said and not self.open and self._server.is_between
+
+    def begin(self) -> None:
+        """No further calls from now on."""
+        self._is_parting = True
+
+    def farewell(self) -> bytes:
+        """What to tell the client now, once. It takes nothing before the settings that a server begins with."""
+        if not self._is_parting or self._has_said or not self._has_greeted or not self._server.is_between:
+            return b""
+        self._has_said = True
+        body = struct.pack(">II", self._last, 0)
+        return HEAD.pack(0, len(body), GOAWAY, 0, 0) + body
+
+    def from_client(self, chunk: bytes) -> bytes:
+        """Without calls that came after the parting."""
+        passed = bytearray()
+        for piece, head in self._client.cut(chunk):
+            if head is not None:
+                kind, _, stream = head
+                self._is_dropped = self._is_parting and stream > self._last
+                if not self._is_dropped:
+                    self._note(kind, stream)
+            if not self._is_dropped:
+                passed += piece
+        return bytes(passed)
+
+    def _note(self, kind: int, stream: int) -> None:
+        if kind == HEADERS and stream > self._last:
+            self._last = stream
+            self.open.add(stream)
+        elif kind == RST_STREAM:
+            self.open.discard(stream)
+
+    def from_server(self, chunk: bytes) -> bytes:
+        """With the farewell in it, once one is due."""
+        passed = bytearray()
+        for piece, head in self._server.cut(chunk):
+            passed += piece
+            if head is not None:
+                kind, flags, stream = head
+                self._has_greeted = True
+                if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
+                    self.open.discard(stream)
+        return bytes(passed + self.farewell())
