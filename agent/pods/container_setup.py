@@ -145,7 +145,8 @@ class ContainerSetup:
     def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
         """Of this pod."""
         run = self._run
-        return sandbox_config(run.pod, self._node, self._resolver(), attempt, _rfc3339(run.memory.first_seen_wall_s))
+        seen = _rfc3339(run.memory.first_seen_wall_s)
+        return sandbox_config(run.pod, self._node, self._resolver(), attempt, seen, group=self.cgroup)
 
     def _resolver(self) -> Resolver:
         """What the pod asks; what was cut off or is missing is told once."""
@@ -220,8 +221,14 @@ class ContainerSetup:
 
     @property
     def cgroup(self) -> str:
-        """Where its containers are counted."""
-        return cgroup_of(self._run.pod, self._node)
+        """Where its containers are counted: where its sandbox is, whatever the manifest says by now."""
+        active = self._run.seen.active
+        return (active.group if active is not None else "") or cgroup_of(self._run.pod, self._node)
+
+    @property
+    def cgroups(self) -> set[str]:
+        """All that it has been in."""
+        return {self.cgroup, *(one.group for one in self._run.seen.sandboxes if one.group)}
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         """What it may use."""

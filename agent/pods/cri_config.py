@@ -88,9 +88,16 @@ class Made:
 
 
 def sandbox_config(
-    pod: PodSpec, node: NodeShape, resolver: Resolver | None = None, attempt: int = 0, seen: str = ""
+    pod: PodSpec,
+    node: NodeShape,
+    resolver: Resolver | None = None,
+    attempt: int = 0,
+    seen: str = "",
+    *,
+    group: str = "",
 ) -> pb.PodSandboxConfig:
-    """The sandbox of a pod; it carries our mark, without which we never touch one (LBL-05)."""
+    """The sandbox of a pod; it carries our mark, without which we never touch one (LBL-05). `group` is where it is."""
+    group = group or cgroup_of(pod, node)
     annotations = {
         **pod.notes,
         names.CONFIG_HASH: pod.uid,
@@ -98,6 +105,7 @@ def sandbox_config(
         names.INSTANCE: node.instance,
         names.HASH: pod.hash,
         names.FILE: printable(pod.file),
+        names.GROUP: group,
     }
     if seen:
         annotations[names.CONFIG_SEEN] = seen
@@ -109,7 +117,7 @@ def sandbox_config(
         annotations=annotations,
         port_mappings=_port_mappings(pod, node),
         linux=pb.LinuxPodSandboxConfig(
-            cgroup_parent=cgroup_of(pod, node),
+            cgroup_parent=group,
             security_context=_sandbox_security(pod, node),
             sysctls=_sysctls(pod),
             resources=_pod_resources(pod),
@@ -293,7 +301,7 @@ def linux_resources(
         memory_limit_in_bytes=memory_limit,
         oom_score_adj=oom_score(pod, container, node.memory_bytes),
     )
-    for size, most_bytes in hugepage_limits(resources.limits, node.groups):
+    for size, most_bytes in hugepage_limits({**pod.spec.resources.limits, **resources.limits}, node.groups):
         found.hugepage_limits.add(page_size=size, limit=most_bytes)
     if node.groups.version > 1 and not node.kills_single_process:
         found.unified["memory.oom.group"] = "1"

@@ -58,6 +58,8 @@ class Mounts(Protocol):
 
     def bind(self, source: Path, target: Path) -> None: ...
 
+    def is_mounted(self, path: Path) -> bool: ...
+
     def unmount_below(self, directory: Path) -> None: ...
 
 
@@ -90,6 +92,9 @@ class PodFiles:
             place.mkdir(parents=True, exist_ok=True)
             if is_new:
                 place.chmod(SHARED_MODE if volume.files is None else DIRECTORY_MODE)
+            if volume.tmpfs_bytes is not None or volume.page_bytes:
+                # Memory does not outlive a reboot, its directory does.
+                is_new = is_new or not self._mounts.is_mounted(place)
             if volume.tmpfs_bytes is not None:
                 self._mounts.tmpfs(place, volume.tmpfs_bytes, is_secret=volume.files is not None)
             if volume.page_bytes:

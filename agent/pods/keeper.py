@@ -324,7 +324,8 @@ class PodKeeper:
                     await asyncio.to_thread(around.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(around.files.remove, pod.uid)
-                await asyncio.to_thread(around.groups.remove, self._launcher.cgroup)
+                for group in self._launcher.cgroups:
+                    await asyncio.to_thread(around.groups.remove, group)
                 run.is_forgotten = True
                 await around.records.remove(record_name(pod.uid))
                 break

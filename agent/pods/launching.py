@@ -88,9 +88,9 @@ class Launcher:
         return await self._setup.update()
 
     @property
-    def cgroup(self) -> str:
-        """Where the pod's containers are counted."""
-        return self._setup.cgroup
+    def cgroups(self) -> set[str]:
+        """Where the pod's containers are counted, and were."""
+        return self._setup.cgroups
 
     async def limit_pod(self) -> None:
         """The group of the pod gets what the manifest says now."""
@@ -129,6 +129,7 @@ class Launcher:
             attempt=step.attempt,
             hash=run.pod.hash,
             file=run.pod.file,
+            group=config.linux.cgroup_parent,
             is_ready=status.state == pb.SANDBOX_READY,
             is_host_network=run.pod.spec.host_network,
             ip=status.network.ip,

@@ -5,6 +5,7 @@ __all__ = [
     "CONTAINER",
     "FILE",
     "GRACE",
+    "GROUP",
     "HASH",
     "INSTANCE",
     "NAME",
@@ -33,6 +34,7 @@ CONFIG_SEEN = "kubernetes.io/config.seen"
 INSTANCE = "kepd.dev/instance"
 HASH = "kepd.dev/manifest-hash"
 FILE = "kepd.dev/manifest-file"
+GROUP = "kepd.dev/control-group"
 LONGEST_FILE_NAME = 255
 LOG_SUFFIX = ".log"
 

@@ -8,7 +8,7 @@ monotonic clock. Pure.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.pods.names import CONTAINER, CONTAINER_HASH, FILE, HASH, INSTANCE, UID, signal_name
+from agent.pods.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HASH, INSTANCE, UID, signal_name
 from agent.pods.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -55,6 +55,7 @@ def sandbox_of(sandbox: pb.PodSandbox) -> SeenSandbox:
         attempt=sandbox.metadata.attempt,
         hash=sandbox.annotations.get(HASH, ""),
         file=sandbox.annotations.get(FILE, ""),
+        group=sandbox.annotations.get(GROUP, ""),
         is_ready=sandbox.state == pb.SANDBOX_READY,
         created_wall_s=sandbox.created_at / NANOS,
     )

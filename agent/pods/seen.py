@@ -65,6 +65,8 @@ class SeenSandbox:
     attempt: int = 0
     hash: str = ""
     file: str = ""
+    # The control group that it was made in; a manifest that changes in place may mean another one by now.
+    group: str = ""
     is_ready: bool = True
     is_host_network: bool = False
     ip: str | None = None

@@ -155,6 +155,15 @@ def test_all_faults_of_a_manifest_are_told_together() -> None:
             ],
         ),
         (
+            "hostIPC: true, securityContext: {sysctls: [{name: kernel/shmmax, value: '1'}]}",
+            [
+                (
+                    'spec.securityContext.sysctls[0].name: Invalid value: "kernel/shmmax": '
+                    "may not be specified when 'hostIPC' is true"
+                )
+            ],
+        ),
+        (
             "hostPID: true, shareProcessNamespace: true",
             [
                 (

@@ -91,6 +91,17 @@ class TestPlaces:
 
         assert files.known() == []
 
+    def test_memory_that_a_reboot_took_is_made_again_with_its_group(self, tmp_path: Path) -> None:
+        """VOL-01, VOL-02."""
+        volume = PlannedVolume(name="v", directory="volumes/v", tmpfs_bytes=1 << 20, group=os.getegid())
+        logs = LogDirectories(tmp_path / "logs")
+        for _ in range(2):
+            files = PodFiles(tmp_path / "pods", logs, FakeMounts())
+            files.prepare("u1", [volume])
+            place = files.of("u1") / "volumes/v"
+            assert stat.S_IMODE(place.stat().st_mode) == 0o2777
+            place.chmod(0o777)
+
     @pytest.mark.parametrize("uid", ["", ".", "..", "../x", "a/b"])
     def test_no_uid_leads_out_of_the_directory(self, files: PodFiles, uid: str) -> None:
         with pytest.raises(ValueError, match="no name for a directory"):

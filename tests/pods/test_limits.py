@@ -140,3 +140,35 @@ async def test_where_systemd_manages_groups_its_slices_are_named(tmp_path: Path)
 
     assert parents == [f"/kepd.slice/kepd-besteffort.slice/kepd-besteffort-pod{uid}.slice"]
     assert groups.files[f"cpu{parents[0]}/cpu.shares"] == "2"
+
+
+async def test_a_pod_stays_in_the_group_that_it_began_in(tmp_path: Path) -> None:
+    """RES-04: limits that change in place may mean another quality of service; two groups would be two pods."""
+
+    def sized(resources: str) -> bytes:
+        text = manifest("web", "i", more=", uid: u-1", grace_s=1).decode()
+        return text.replace("image: i}", f"image: i, resources: {{{resources}}}}}").encode()
+
+    parents: list[str] = []
+
+    class Noting(Slow):
+        async def create_container(self, sandbox_id: str, config: Any, sandbox_config: Any) -> str:
+            parents.append(sandbox_config.linux.cgroup_parent)
+            return await super().create_container(sandbox_id, config, sandbox_config)
+
+    cri, groups, manifests = Noting(), FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": sized("")})
+    group = "kepd/besteffort/podu-1"
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(web="Running")
+        manifests.put("/m/f.yaml", sized("limits: {cpu: 1, memory: 1Gi}"))
+        await plane.until(lambda: groups.files[f"memory/{group}/memory.limit_in_bytes"] == str(GIB), "limits")
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(web="Running")
+        cri.exit(plane.pod().containers[0].id, 1)
+        plane.runner.look_again()
+        await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "again")
+        assert parents == [f"/{group}"] * 2
+        manifests.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.runner.keepers, "gone")
+
+    assert not any("podu-1" in one for one in groups.groups)

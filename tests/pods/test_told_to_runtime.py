@@ -48,6 +48,7 @@ class TestNames:
             "note": "x", "kubernetes.io/config.hash": "u1", "kubernetes.io/config.source": "file",
             "kubernetes.io/config.seen": "2026-01-01T00:00:00.000000000Z", "kepd.dev/instance": "me",
             "kepd.dev/manifest-hash": "h", "kepd.dev/manifest-file": "",
+            "kepd.dev/control-group": "/kepd/besteffort/podu1",
         }  # fmt: skip
         assert config.log_directory == "/logs/default_web_u1"
 

@@ -18,6 +18,7 @@ LONGEST_GRACE_S = 2**31 - 1
 MOST_SERVERS, MOST_SEARCHES, MOST_SEARCH_LETTERS, LONGEST_SEARCH = 3, 32, 2048, 253
 LONGEST_HOST_NAME, LONGEST_SYSCTL = 64, 253
 SEARCH = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*\Z")
+IPC_SYSCTL = re.compile(r"kernel\.(shm|msg|sem)|fs\.mqueue\.")
 SYSCTL = re.compile(r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -146,6 +147,8 @@ def _security(out: Complaints, spec: PodFields, given: PodSecurityContext) -> No
                 f"must have at most {LONGEST_SYSCTL} characters: names of lower case letters, digits, '-' and '_', "
             )
             out.invalid(f"{path}.sysctls[{index}].name", sysctl.name, detail + "parted by '.' or '/'")
+        elif spec.host_ipc and IPC_SYSCTL.match(sysctl.name.replace("/", ".")):
+            out.invalid(f"{path}.sysctls[{index}].name", sysctl.name, "may not be specified when 'hostIPC' is true")
         elif spec.host_network and sysctl.name.startswith("net."):
             out.invalid(f"{path}.sysctls[{index}].name", sysctl.name, "may not be specified when 'hostNetwork' is true")
         names.add(sysctl.name)
