@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.cri.driver import CriRuntime, told_to_use_systemd
 from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind
@@ -237,3 +237,30 @@ async def test_without_a_runtime_calls_fail_at_once(short_path: Any) -> None:
     await driver.close()
 
     assert refused.value.details == "No such file or directory"
+
+
+async def test_a_runtime_says_what_it_can_do(subject: Subject) -> None:
+    """RES-04, SEC-07: asked once when it comes; an old one says less, and nothing fails for that."""
+    features = await subject.cri.features()
+    version = await subject.cri.version()
+
+    assert (features.name, features.version) == (version.runtime_name, version.runtime_version)
+    assert features.label == f"{version.runtime_name} {version.runtime_version}"
+    assert features.uses_systemd is False, "the lab has plain groups"
+
+
+@pytest.mark.parametrize(
+    ("told", "uses_systemd"),
+    [
+        ("", False), ("{", False), ("[]", False), ('{"containerd": null}', False),
+        ('{"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": {"options": null}}}}', False),
+        ('{"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": {"options": {"SystemdCgroup": false}}}}}',
+         False),
+        ('{"containerd": {"defaultRuntimeName": "k", "runtimes": {"k": {"options": {"SystemdCgroup": true}}}}}', True),
+        ('{"containerd": {"defaultRuntimeName": "k", "runtimes": {"runc": {"options": {"SystemdCgroup": true}}}}}',
+         False),
+    ],
+)  # fmt: skip
+def test_the_way_of_an_old_containerd_with_groups_is_read_from_what_it_shows(told: str, uses_systemd: bool) -> None:
+    """RES-04: only the handler that pods get by default counts."""
+    assert told_to_use_systemd(told) is uses_systemd
