@@ -6,6 +6,7 @@ Never: calls the runtime.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from agent.model.pod import ContainerSpec
@@ -22,7 +23,7 @@ from agent.pods.cri_config import (
 )
 from agent.pods.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
 from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resolver_of
-from agent.pods.pod_group import MakeGroup, plan_group, pod_limits, wished_group
+from agent.pods.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wished_group, wished_levels
 from agent.pods.run_state import PodRun
 from agent.pods.seen import Instance
 from agent.pods.volume_plan import mount_source, plan_updates, plan_volumes
@@ -126,7 +127,8 @@ class ContainerSetup:
         settings = self._around.settings()
         shape = settings.facts.groups
         limits = pod_limits(run.pod, settings.most_pids, shape)
-        wish = wished_group(limits, self.cgroup, shape)
+        wish = wished_group(limits, self.cgroup, shape, self._around.shares.milli)
+        step: MakeGroup | WriteLimit | None = None
         try:
             for step in plan_group(wish, groups.read(wish.paths)).steps:
                 if isinstance(step, MakeGroup):
@@ -229,6 +231,20 @@ class ContainerSetup:
     def cgroups(self) -> set[str]:
         """All that it has been in."""
         return {self.cgroup, *(one.group for one in self._run.seen.sandboxes if one.group)}
+
+    async def level(self) -> None:
+        """Without this pod those that are left are worth less; a group that is gone or refuses is nobody's loss."""
+        await asyncio.to_thread(self._level)
+
+    def _level(self) -> None:
+        around = self._around
+        groups, shape = around.groups, around.settings().facts.groups
+        wish = wished_levels(self.cgroup, shape, around.shares.milli)
+        with suppress(OSError):
+            there = groups.read(wish.paths)
+            for step in plan_group(wish, there).steps:
+                if isinstance(step, WriteLimit) and there.get(step.path) is not None:
+                    groups.write(step.path, step.value)
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         """What it may use."""

@@ -326,6 +326,8 @@ class PodKeeper:
                 await asyncio.to_thread(around.files.remove, pod.uid)
                 for group in self._launcher.cgroups:
                     await asyncio.to_thread(around.groups.remove, group)
+                around.shares.forget(pod.uid)
+                await self._launcher.level()
                 run.is_forgotten = True
                 await around.records.remove(record_name(pod.uid))
                 break

@@ -92,6 +92,10 @@ class Launcher:
         """Where the pod's containers are counted, and were."""
         return self._setup.cgroups
 
+    async def level(self) -> None:
+        """The pod is over; what it asked for is no longer counted."""
+        await self._setup.level()
+
     async def limit_pod(self) -> None:
         """The group of the pod gets what the manifest says now."""
         await self._setup.limit()

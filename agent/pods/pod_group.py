@@ -25,6 +25,7 @@ __all__ = [
     "plan_group",
     "pod_limits",
     "wished_group",
+    "wished_levels",
 ]
 
 PERIOD_US = 100_000
@@ -158,26 +159,36 @@ def _hugepages(pod: PodSpec, size_bytes: int) -> int:
     return whole or most_at_once(pod, lambda one: _of_size(one.fields.resources.limits, size_bytes))
 
 
-def wished_group(limits: PodLimits, path: str, shape: GroupShape) -> GroupWish:
-    """For one pod, with the groups above it."""
+def wished_group(limits: PodLimits, path: str, shape: GroupShape, burstable_milli: int | None = None) -> GroupWish:
+    """For one pod, with the groups above it; `burstable_milli` is what all Burstable pods ask for together."""
     controllers = [one for one in CONTROLLERS if one in shape.controllers]
-    names = path.strip("/").split("/")
-    above = ["/".join(names[: depth + 1]) for depth in range(len(names) - 1)]
-    own = "/".join(names)
+    *above, own = _levels(path)
     if shape.version > 1:
-        return GroupWish((*_unified(above, own, controllers), *_unified_files(limits, own, shape)))
-    steps: list[MakeGroup | WriteLimit] = []
-    for controller in controllers:
-        steps += [MakeGroup(f"{controller}/{one}") for one in (*above, own)]
-    files = _legacy_files(limits, own, shape)
-    return GroupWish((*steps, *_least(above, "cpu/", "cpu.shares", str(LEAST_SHARES), shape), *files))
+        steps = list(_unified(above, own, controllers))
+        files = _unified_files(limits, own, shape)
+    else:
+        steps = [MakeGroup(f"{controller}/{one}") for controller in controllers for one in (*above, own)]
+        files = _legacy_files(limits, own, shape)
+    return GroupWish((*steps, *wished_levels(path, shape, burstable_milli).steps, *files))
 
 
-def _least(above: Sequence[str], root: str, file: str, value: str, shape: GroupShape) -> Iterator[WriteLimit]:
-    """All pods without requests together get what is left over."""
-    for one in above if "cpu" in shape.controllers else ():
-        if one.endswith(("besteffort", "besteffort.slice")):
-            yield WriteLimit(f"{root}{one}/{file}", value)
+def wished_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> GroupWish:
+    """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over."""
+    found = []
+    for one in _levels(path)[:-1] if "cpu" in shape.controllers else ():
+        level = one.removesuffix(".slice")
+        milli = 0 if level.endswith("besteffort") else burstable_milli if level.endswith("burstable") else None
+        if milli is not None and shape.version > 1:
+            found.append(WriteLimit(f"{one}/cpu.weight", str(cpu_weight(cpu_shares(milli)))))
+        elif milli is not None:
+            found.append(WriteLimit(f"cpu/{one}/cpu.shares", str(cpu_shares(milli))))
+    return GroupWish(tuple(found))
+
+
+def _levels(path: str) -> list[str]:
+    """The groups on the way to one, itself as the last."""
+    names = path.strip("/").split("/")
+    return ["/".join(names[: depth + 1]) for depth in range(len(names))]
 
 
 def _unified(above: Sequence[str], own: str, controllers: Sequence[str]) -> Iterator[MakeGroup | WriteLimit]:
@@ -190,7 +201,6 @@ def _unified(above: Sequence[str], own: str, controllers: Sequence[str]) -> Iter
         if switches:
             yield WriteLimit(f"{one}/{SWITCH}", switches)
     yield MakeGroup(own)
-    yield from _least(above, "", "cpu.weight", "1", GroupShape(controllers=frozenset(controllers)))
 
 
 def _unified_files(limits: PodLimits, own: str, shape: GroupShape) -> Iterator[WriteLimit]:

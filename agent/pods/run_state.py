@@ -87,7 +87,8 @@ class PodRun:
         self.on_seen(self, before)
 
     def read_wishes(self) -> None:
-        """Take over what annotations ask for; what cannot be used is told once."""
+        """Take over what the manifest asks for beyond its fields; what cannot be used is told once."""
+        self.around.shares.note(self.pod)
         members = [Member(name=one.name, kind=one.kind) for one in self.pod.containers]
         self.wishes = read_wishes(self.pod.notes, members)
         for note, text in self.wishes.faults:

@@ -15,6 +15,7 @@ from agent.pods.manifest import Source
 from agent.pods.metrics import PodMetrics
 from agent.pods.ports import Asker, Clock, Containers, Features, Groups, Images, Records, Sandboxes, Surgery
 from agent.pods.restart import Curve
+from agent.pods.shares import BurstableShares
 from agent.pods.shutdown import Group
 
 __all__ = ["NodeFacts", "PodSettings", "Surroundings"]
@@ -87,6 +88,7 @@ class Surroundings:
     started_s: float
     groups: Groups
     runtime: Features
+    shares: BurstableShares = field(default_factory=BurstableShares)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
 
     @property

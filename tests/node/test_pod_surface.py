@@ -91,7 +91,8 @@ def test_a_pod_has_a_group_with_its_limits(stage: Stage, lab: Lab) -> None:
     def pod(controller: str, file: str) -> str:
         return group_file(lab, uid, "/burstable", controller, file)
 
-    assert pod("cpu", "cpu.shares") == str(2 * 102)
+    assert pod("cpu", "cpu.shares") == str(200 * 1024 // 1000)
+    assert pod("cpu", "../cpu.shares") == str(200 * 1024 // 1000), "it is the only one of its kind"
     assert pod("cpu", "cpu.cfs_quota_us") == "100000"
     assert pod("memory", "memory.limit_in_bytes") == str(128 << 20)
     assert pod("pids", "pids.max") == "200"

@@ -172,3 +172,29 @@ async def test_a_pod_stays_in_the_group_that_it_began_in(tmp_path: Path) -> None
         await plane.until(lambda: not plane.runner.keepers, "gone")
 
     assert not any("podu-1" in one for one in groups.groups)
+
+
+async def test_all_burstable_pods_together_are_worth_what_they_ask_for(tmp_path: Path) -> None:
+    """RES-04: as a kubelet weighs them against Guaranteed pods, also for a kepd that found them running."""
+
+    def asking(name: str, cpu: str) -> bytes:
+        text = manifest(name, "i", grace_s=1).decode()
+        return text.replace("image: i}", f"image: i, resources: {{requests: {{cpu: {cpu}}}}}}}").encode()
+
+    def worth() -> str:
+        return groups.files["cpu/kepd/burstable/cpu.shares"]
+
+    cri, groups = Slow(), FakeControlGroups()
+    manifests = FakeManifestDirectory({"/m/a.yaml": asking("a", "500m"), "/m/b.yaml": asking("b", "1500m")})
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(a="Running", b="Running")
+        assert worth() == "2048"
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(a="Running", b="Running")
+        manifests.put("/m/c.yaml", asking("c", "1"))
+        await plane.until_phases(a="Running", b="Running", c="Running")
+        assert worth() == "3072"
+        manifests.put("/m/b.yaml", None)
+        await plane.until_phases(a="Running", c="Running")
+
+    assert worth() == "1536"

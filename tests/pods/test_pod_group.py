@@ -19,6 +19,7 @@ from agent.pods.pod_group import (
     plan_group,
     pod_limits,
     wished_group,
+    wished_levels,
 )
 from tests.pods.pods import container, make_pod
 
@@ -139,6 +140,25 @@ def test_the_writes_of_version_two() -> None:
         "write kepd/besteffort/podu1/pids.max max",
         "write kepd/besteffort/podu1/hugetlb.2MB.max 0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "written"),
+    [
+        ("/kepd/podu1", ONE, []),
+        ("/kepd/burstable/podu1", ONE, ["write cpu/kepd/burstable/cpu.shares 1024"]),
+        ("/kepd/burstable/podu1", TWO, ["write kepd/burstable/cpu.weight 39"]),
+        ("/kepd/besteffort/podu1", ONE, ["write cpu/kepd/besteffort/cpu.shares 2"]),
+        (
+            "/kepd.slice/kepd-burstable.slice/kepd-burstable-podu1.slice",
+            TWO,
+            ["write kepd.slice/kepd-burstable.slice/cpu.weight 39"],
+        ),
+        ("/kepd/burstable/podu1", GroupShape(controllers=frozenset({"memory"})), []),
+    ],
+)
+def test_qualities_of_service_are_worth_what_they_ask_for(path: str, shape: GroupShape, written: list[str]) -> None:
+    assert [str(step) for step in wished_levels(path, shape, 1000).steps] == written
 
 
 def carry_out(tree: FakeControlGroups, wish: Any, most: int = 1000) -> int:
