@@ -28,6 +28,8 @@ log = structlog.get_logger(plane="daemon")
 
 FILE = "events.ring"
 SAVE_S = 60.0
+# New events of one object; those that repeat an earlier one are only counted.
+MOST_AT_ONCE, REFILL_S = 25, 300.0
 
 
 class Clock(Protocol):
@@ -47,6 +49,8 @@ class EventRing:
         self._by_sameness: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self._ids = count(1)
         self._saved_version = self.events.version
+        # What each object may still tell, and as of when; the least recent go first.
+        self._allowances: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
 
     def tell(self, event: Event) -> None:
         """Something happened. The id and the times are given here."""
@@ -56,7 +60,21 @@ class EventRing:
         if known is not None:
             self._put(replace(known, count=known.count + 1, last_seen_s=now_s))
             return
-        self._put(replace(event, id=f"e{next(self._ids)}", first_seen_s=now_s, last_seen_s=now_s))
+        if self._may_tell(event, now_s):
+            self._put(replace(event, id=f"e{next(self._ids)}", first_seen_s=now_s, last_seen_s=now_s))
+
+    def _may_tell(self, event: Event, now_s: float) -> bool:
+        """STS-06: an object that says something else all the time must not drive out what others have to say."""
+        if not event.object_name:
+            return True
+        key = (event.plane, event.namespace, event.object_name)
+        left, since_s = self._allowances.pop(key, (float(MOST_AT_ONCE), now_s))
+        left = min(left + max(now_s - since_s, 0.0) / REFILL_S, float(MOST_AT_ONCE))
+        may_tell = left >= 1.0
+        self._allowances[key] = (left - may_tell, now_s)
+        while len(self._allowances) > self._size:
+            self._allowances.popitem(last=False)
+        return may_tell
 
     def _put(self, event: Event) -> None:
         self._by_sameness[event.sameness] = event.id

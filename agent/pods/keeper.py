@@ -281,6 +281,8 @@ class PodKeeper:
             run.memory = replace(run.memory, ending_as=None)
         self._stopper.begin(trigger, cause, grace_s, began_s)
         run.on_change(run)
+        # Probes that have no say in an end are over now (TRM-26).
+        run.ring()
         await self._drive()
 
     async def _drive(self, *, is_resumed: bool = False) -> None:

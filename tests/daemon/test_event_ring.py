@@ -43,3 +43,23 @@ def test_nothing_new_is_not_written(tmp_path: Path) -> None:
     ring = EventRing(tmp_path, 10, lambda: 5.0)
     ring.save()
     assert not (tmp_path / "events.ring").exists()
+
+
+def test_one_object_cannot_drive_out_what_others_have_to_say(tmp_path: Path) -> None:
+    """STS-06: 25 new events at once, then one in five minutes; what repeats is only counted."""
+    now = [0.0]
+    ring = EventRing(tmp_path, 1000, lambda: now[0])
+    for number in range(40):
+        ring.tell(event("Unhealthy", f"answer {number}"))
+    ring.tell(event("Unhealthy", "answer 3"))
+    assert len(ring.events.items) == 25
+    assert [one.count for one in ring.events.items.values() if one.message == "answer 3"] == [2]
+    now[0] = 300.0
+    ring.tell(event("Unhealthy", "five minutes later"))
+    ring.tell(event("Unhealthy", "and at once again"))
+    assert len(ring.events.items) == 26
+    ring.tell(Event(id="", is_warning=False, reason="Pulled", message="m", plane="images", object_name="db"))
+    for number in range(30):
+        ring.tell(Event(id="", is_warning=True, reason="FailedValidation", message=str(number), plane="pods"))
+
+    assert len(ring.events.items) == 57

@@ -2,22 +2,28 @@
 """Rules of pod life that are only seen with the whole plane at work: words, interruptions, hooks, collection."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod import ContainerKind
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.desk import PodDesk
 from agent.pods.draining import Drainer
+from agent.pods.forecast import Assumption, forecast_stop
 from agent.pods.memory import ContainerMemory, Memory, without_outdated
+from agent.pods.order import Member, waits_for_end
 from agent.pods.restart import BackOff
+from agent.pods.status import Look, pod_status
+from agent.pods.stop_state import Ending, Trigger, begin_stop
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import News, Plane, Slow, running
+from tests.pods.pods import Runs, World, make_pod
 from tests.pods.pods import container as make_container
-from tests.pods.pods import make_pod
 
 HEAD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web%s}\nspec:\n"
 
@@ -312,3 +318,101 @@ def shown(state_: str, reason: str = "", name: str = "a", kind: str = "main", **
 def test_the_word_of_lists_is_kubectls(word: str, actual: str) -> None:
     """STS-03."""
     assert word == actual
+
+
+async def test_a_sandbox_is_made_anew_after_everything_in_it_has_ended(cri: Slow, tmp_path: Path) -> None:
+    """SBX-02: running containers end, inits and sidecars are removed, and it is told."""
+    given = pod(
+        'initContainers: [{name: net, image: "i:1", restartPolicy: Always}]\ncontainers: [{name: app, image: "i:1"}]'
+    )
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        before = {one.metadata.name: one.id for one in cri._containers.values()}
+        # The sandbox dies, and what runs in it goes on.
+        (sandbox,) = cri._sandboxes.values()
+        sandbox.state = pb.SANDBOX_NOTREADY
+        plane.runner.look_again()
+        await plane.until(lambda: len(cri._sandboxes) == 2, "another one")
+        await plane.until_phases(web="Running")
+
+    assert {name for name, _ in cri.stops} == {"app", "net"}
+    assert before["net"] not in cri._containers
+    assert told(plane, "SandboxChanged") == ["Pod sandbox changed, it will be killed and re-created."]
+
+
+def test_an_init_that_is_no_more_was_done_in_an_initialised_pod() -> None:
+    """SBX-07."""
+    world = World(make_pod(("app",), ("one",)), {"one": [Runs(1, 0)]}).run(5)
+    world.seen = replace(world.seen, instances=tuple(one for one in world.seen.instances if one.name == "app"))
+    (first, _) = pod_status(Look(pod=world.pod, seen=world.seen, memory=world.memory)).containers
+
+    assert (first.state, first.reason, first.exit_code) == ("Terminated", "Completed", 0)
+
+
+def test_a_sidecar_that_cannot_start_blocks_what_comes_after_it() -> None:
+    """STA-05."""
+    world = World(make_pod(("app",), ("+net", "late")), fails={"net": "ErrImagePull"})
+    world.settle()
+
+    assert world.starts() == []
+    world.fails.clear()
+    world.behaves = {"late": [Runs(1, 0)]}
+    world.run(20)
+    assert [line.split(" ", 1)[1] for line in world.starts()] == ["start net", "start late", "start app"]
+
+
+def test_with_grace_zero_sidecars_of_a_finished_pod_have_two_seconds_and_no_order() -> None:
+    """CMP-04: this is no force."""
+    members = [Member(name=name, kind=ContainerKind.SIDECAR) for name in ("net", "log")]
+    waits = waits_for_end(members)
+    endings = [Ending(name=one.name, kind=one.kind, hook="exec", waits_for=waits[one.name]) for one in members]
+    stop = begin_stop(Trigger.COMPLETE, endings, 0.0, 0.0)
+    happenings = forecast_stop(stop, {"net": Assumption(), "log": Assumption(exit_after_s=1)})
+
+    assert [(one.at_s, one.event, one.container) for one in happenings] == [
+        (0.0, "stop_signal", "net"), (0.0, "stop_signal", "log"), (1.0, "exit", "log"), (2.0, "sigkill", "net"),
+        (2.0, "exit", "net"), (2.0, "sandbox_stop", ""),
+    ]  # fmt: skip
+
+
+async def test_a_hook_over_the_budget_is_told(tmp_path: Path) -> None:
+    """TRM-28; TRM-02: each running container is told at once that it ends."""
+    cri = Hung()
+    cri.hangs = {"drain"}
+    given = one(HOOKS, pod_more="terminationGracePeriodSeconds: 1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "gone")
+
+    assert told(plane, "Killing") == ["Stopping container app"]
+    assert told(plane, "FailedPreStopHook") == ["PreStopHook did not complete in 1s"]
+
+
+async def test_who_ends_by_itself_runs_no_pre_stop(tmp_path: Path) -> None:
+    """HOK-05."""
+    cri = Hung()
+    cri.hangs = set()
+    async with running(cri, one(HOOKS, pod_more="restartPolicy: Never"), tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        cri.exit(next(iter(cri._containers)), 0)
+        await plane.until_phases(web="Succeeded")
+
+    assert cri.asked == ["begin"]
+
+
+async def test_a_finished_pod_holds_no_volumes(cri: Slow, tmp_path: Path) -> None:
+    """TRM-18: its record stays, what it was given does not."""
+    given = pod(
+        "restartPolicy: Never\nvolumes: [{name: v, emptyDir: {}}]\n"
+        'containers: [{name: app, image: "i:1", volumeMounts: [{name: v, mountPath: /v}]}]'
+    )
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        home = plane.runner._around.files.of(plane.pod().uid)
+        assert list((home / "volumes").iterdir())
+        cri.exit(next(iter(cri._containers)), 0)
+        await plane.until_phases(web="Succeeded")
+
+        assert home.is_dir()
+        assert not (home / "volumes").exists()
