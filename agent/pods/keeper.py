@@ -17,15 +17,16 @@ from dataclasses import replace
 
 import structlog
 
-from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pod import PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.asking import ProbeAsker
 from agent.pods.collecting import dead_instances, dead_sandboxes
 from agent.pods.environment import ConfigProblem
 from agent.pods.launching import Launcher
-from agent.pods.memory import Failing, Outcome, resumed_memory, without_outdated
+from agent.pods.memory import Outcome, resumed_memory, without_outdated
 from agent.pods.probing import Prober
 from agent.pods.record import record_name
+from agent.pods.resizing import Resizer
 from agent.pods.run_state import PodRun, reason_of_error, without_problem
 from agent.pods.seen import SeenPod, Stage
 from agent.pods.start import final_phase, note_progress, plan_start
@@ -55,6 +56,7 @@ class PodKeeper:
         self._launcher = Launcher(run)
         self._stopper = Stopper(run, self._launcher.relaunch)
         self._prober = Prober(run, asker)
+        self._resizer = Resizer(run, self._resize_one)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
         self._was_up = run.memory.is_initialised
         self._told_of: set[str] = set()
@@ -70,7 +72,6 @@ class PodKeeper:
         if pod != run.pod:
             before, run.pod = run.pod, pod
             run.memory = without_outdated(run.memory, before, pod)
-            self._resize(before)
             run.read_wishes()
             if (before.labels, before.annotations) != (pod.labels, pod.annotations):
                 # Volumes may show them (VOL-07).
@@ -200,6 +201,7 @@ class PodKeeper:
             self._begin(step)
         self._note_up()
         self._tell_pauses()
+        self._resizer.advance()
         is_worth_it = dead_instances(run.pod, run.seen, run.around.settings().keep_dead) or dead_sandboxes(run.seen)
         if is_worth_it and "collect" not in run.tasks and run.around.clock.now_s() >= self._collect_s:
             run.spawn("collect", self._collect_quietly())
@@ -369,32 +371,11 @@ class PodKeeper:
             left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
             run.seen = SeenPod(left, run.seen.instances)
 
-    def _resize(self, before: PodSpec) -> None:
-        """RSZ-01: what may use other amounts now does so without a restart, unless its policy wants one."""
+    async def _resize_one(self, name: str, instance_id: str) -> None:
+        """RSZ-01: what may use other amounts now does so without a restart."""
         run = self.run
-        for one in run.pod.containers:
-            known, instance = before.by_name.get(one.name), run.seen.newest(one.name)
-            if known is None or instance is None or instance.stage is not Stage.RUNNING:
-                continue
-            if known.fields.resources == one.fields.resources:
-                continue
-            if any(policy.restart_policy == "RestartContainer" for policy in one.fields.resize_policy):
-                text = f"Container {one.name} resize requires restart"
-                failing = Failing(instance=instance.id, cause="resize", message=text)
-                run.remember(one.name, lambda known, failing=failing: replace(known, failing=failing))  # type: ignore[misc]
-            else:
-                run.spawn(f"resize:{one.name}", self._resize_one(one, instance.id))
-
-    async def _resize_one(self, container: ContainerSpec, instance_id: str) -> None:
-        run = self.run
-        run.tell("ResizeStarted", "Container resources are changed in place", container.name)
-        try:
-            # Either may have to come first: the group of the pod when there is more, the container when there is less.
-            with suppress(ConfigProblem):
-                await self._launcher.limit_pod()
-            await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(container))
+        # Either may have to come first: the group of the pod when there is more, the container when there is less.
+        with suppress(ConfigProblem):
             await self._launcher.limit_pod()
-        except (ConfigProblem, *FAILURES) as error:
-            run.tell("ResizeError", reason_of_error(error), container.name, is_warning=True)
-            return
-        run.tell("ResizeCompleted", "Container resources have been changed", container.name)
+        await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(run.pod.by_name[name]))
+        await self._launcher.limit_pod()

@@ -304,6 +304,8 @@ class Launcher:
             raise Interrupted
         began_s = around.clock.now_s()
         instance_id = await around.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
+        resources = container.fields.resources
+        run.remember(container.name, lambda one: replace(one, resources=resources))
         instance = Instance(
             id=instance_id,
             name=container.name,

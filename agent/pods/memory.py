@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.model.pod import PodSpec
+from agent.model.pod_fields import Resources
 from agent.pods.restart import BackOff
 from agent.pods.stop_state import HookPhase, Stop, resumed
 
@@ -40,6 +41,8 @@ class ContainerMemory:
     message: str = ""
     pause_s: float = 0.0
     retry_s: float = 0.0
+    # What the running instance may use; None where an older version made it.
+    resources: Resources | None = None
 
     def of(self, instance: str) -> "ContainerMemory":
         """For a certain instance; of another one nothing is known."""

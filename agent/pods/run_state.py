@@ -17,6 +17,7 @@ import structlog
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.annotations import PodWishes, read_wishes
@@ -62,6 +63,7 @@ class PodRun:
         # Images that are mounted, by the names of their volumes.
         self.volume_images: dict[str, str] = {}
         self.hook_outputs: dict[str, str] = {}
+        self.resize_conditions: tuple[Condition, ...] = ()
         self.stale: set[str] = set()
         self.wishes = PodWishes()
         # As of the last sandbox; until one is made nothing depends on it.

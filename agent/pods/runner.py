@@ -14,7 +14,7 @@ Never: decides what happens to a pod.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ class PodRunner:
     def __init__(self, around: Surroundings, manifests: Manifests, events: Events) -> None:
         self._manifests = manifests
         self._events = events
-        self._around = replace(around, sources=self._sources)
+        self._around = replace(around, sources=self._sources, others=self._others)
         self._reading = Reading()
         # What it wants, by uid.
         self._wanted: dict[str, PodSpec] = {}
@@ -276,6 +276,11 @@ class PodRunner:
     def _sources(self) -> Mapping[tuple[str, str, str], Source]:
         return self._reading.sources
 
+    def _others(self, uid: str) -> Sequence[PodSpec]:
+        """Pods that count on this node beside one of them."""
+        runs = [keeper.run for other, keeper in self._owners.keepers.items() if other != uid]
+        return [run.pod for run in runs if run.memory.outcome is None]
+
     # --- keepers -----------------------------------------------------------------------------------------------
 
     def _begin(self, pod: PodSpec, seen: SeenPod) -> PodKeeper:
@@ -480,6 +485,7 @@ class PodRunner:
             is_terminating=run.is_terminating,
             host_ips=self._around.settings().facts.addresses,
             is_restarting_all=ALL in run.tasks,
+            more_conditions=run.resize_conditions,
         )
         self.pods.put(run.pod.key, pod_status(look))
         self._note_problems(run)

@@ -46,6 +46,7 @@ class Look:
     is_terminating: bool = False
     host_ips: tuple[str, ...] = ()
     is_restarting_all: bool = False
+    more_conditions: tuple[Condition, ...] = ()
 
 
 def pod_status(look: Look) -> PodState:
@@ -234,6 +235,7 @@ def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) ->
         Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
         Condition(type="PodScheduled", is_true=True),
         *((Condition(type="AllContainersRestarting", is_true=True),) if look.is_restarting_all else ()),
+        *look.more_conditions,
         *_disruption(look),
     )
 

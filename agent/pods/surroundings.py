@@ -4,12 +4,13 @@
 Owns: nothing; hands on. Made once by the runner.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.model.control_group import GroupShape
 from agent.model.event import Event
+from agent.model.pod import PodSpec
 from agent.pods.files import PodFiles
 from agent.pods.manifest import Source
 from agent.pods.metrics import PodMetrics
@@ -72,7 +73,7 @@ class PodSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Everything a pod reaches for. `sources` gives the ConfigMaps and Secrets as they are now."""
+    """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now, `others` the other pods."""
 
     sandboxes: Sandboxes
     containers: Containers
@@ -90,6 +91,7 @@ class Surroundings:
     runtime: Features
     shares: BurstableShares = field(default_factory=BurstableShares)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
+    others: Callable[[str], Sequence[PodSpec]] = lambda _uid: ()
 
     @property
     def wall_minus_now_s(self) -> float:

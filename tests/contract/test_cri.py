@@ -195,6 +195,16 @@ async def test_the_runtime_says_where_images_are_and_what_sandboxes_are_made_of(
     assert isinstance(await subject.cri.sandbox_image(), str)
 
 
+async def test_what_a_container_uses_is_known_or_said_not_to_be(subject: Subject) -> None:
+    """RSZ-01."""
+    _, container_id = await start(subject)
+    used = await subject.cri.memory_used(container_id)
+    with pytest.raises(NotFound):
+        await subject.cri.memory_used("0" * 64)
+
+    assert used is None or used > 0
+
+
 async def test_exec_answers_with_the_exit_code(subject: Subject) -> None:
     """LAB-23: a non-zero code is an answer."""
     _, container_id = await start(subject)

@@ -621,16 +621,16 @@ async def test_changed_resources_need_no_restart_unless_the_container_wants_one(
 ) -> None:
     """RSZ-01."""
 
-    def sized(cpu: int) -> bytes:
+    def sized(cpu: str) -> bytes:
         wish = ", resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]" if restarts else ""
         more = f"resources: {{limits: {{cpu: {cpu}}}}}{wish}"
         return manifest("web", "i", more=", uid: fixed").replace(b"image: i}", f"image: i, {more}}}".encode())
 
-    manifests = FakeManifestDirectory({"/m/f.yaml": sized(1)})
+    manifests = FakeManifestDirectory({"/m/f.yaml": sized("500m")})
     async with running(cri, manifests, tmp_path) as plane:
         await plane.until_phases(web="Running")
         before = await ids(cri)
-        manifests.put("/m/f.yaml", sized(2))
+        manifests.put("/m/f.yaml", sized("750m"))
         if restarts:
             await plane.until(lambda: cri.stops == [("a", 30)], "it is ended")
             await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "and started again")

@@ -177,6 +177,13 @@ class CriRuntime:
         limit_s = timeout_s + self.request_timeout_s
         return await self.call(methods.EXEC_SYNC, request, deadline_s=limit_s, bounded=timeout_s > 0)
 
+    async def memory_used(self, container_id: str) -> int | None:
+        """Bytes that a container uses now; None where the runtime cannot tell."""
+        request = pb.ContainerStatsRequest(container_id=container_id)
+        stats = (await self.call(methods.CONTAINER_STATS, request)).stats
+        used = stats.memory.usage_bytes.value or stats.memory.working_set_bytes.value
+        return used or None
+
     async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
         """Change what a running container may use."""
         request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)

@@ -33,6 +33,7 @@ class FakeCri:
         self.registry: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.pause_image = ""
+        self.used: dict[str, int] = {}
         self.pulls: list[tuple[str, str, str]] = []
         self.while_pulling: Callable[[str, pb.AuthConfig | None], Awaitable[None]] | None = None
         self.calls: list[str] = []
@@ -181,6 +182,11 @@ class FakeCri:
         if self._container("ExecSync", container_id).state != pb.CONTAINER_RUNNING:
             raise RuntimeCallFailed("ExecSync", "container is not running")
         return pb.ExecSyncResponse(exit_code=1 if command == ["false"] else 0)
+
+    async def memory_used(self, container_id: str) -> int | None:
+        self._enter("ContainerStats")
+        self._container("ContainerStats", container_id)
+        return self.used.get(container_id)
 
     async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
         self._enter("UpdateContainerResources", resources)

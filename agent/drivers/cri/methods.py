@@ -51,6 +51,7 @@ REMOVE_CONTAINER = Method(RUNTIME + "RemoveContainer", pb.RemoveContainerRequest
 LIST_CONTAINERS = Method(RUNTIME + "ListContainers", pb.ListContainersRequest, pb.ListContainersResponse)
 CONTAINER_STATUS = Method(RUNTIME + "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse)
 EXEC_SYNC = Method(RUNTIME + "ExecSync", pb.ExecSyncRequest, pb.ExecSyncResponse)
+CONTAINER_STATS = Method(RUNTIME + "ContainerStats", pb.ContainerStatsRequest, pb.ContainerStatsResponse)
 UPDATE_CONTAINER_RESOURCES = Method(
     RUNTIME + "UpdateContainerResources", pb.UpdateContainerResourcesRequest, pb.UpdateContainerResourcesResponse
 )

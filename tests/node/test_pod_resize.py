@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other resources for a container that runs, as it sees them itself."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from tests.node.pods import Actor, Stage
+from tests.node.test_pod_life import container, events, kepd, stage  # noqa: F401  # fixtures
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
+
+MIB = 1 << 20
+# Where the kernel has the limit of whoever asks, in either version of control groups.
+LIMIT = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max"
+
+
+def sized(mebibytes: int) -> Actor:
+    script = f"trap 'exit 0' TERM; echo \"start 1\" > /out/$NAME; while true; do ({LIMIT}) > /out/limit.new; "
+    script += "mv /out/limit.new /out/limit; sleep 0.05 & wait $!; done"
+    resources = {"limits": {"memory": f"{mebibytes}Mi"}, "requests": {"cpu": "10m", "memory": "8Mi"}}
+    return Actor("app", 0.1, more={"command": ["sh", "-c", script], "resources": resources})
+
+
+def seen(out: Path) -> int:
+    path = out / "limit"
+    text = path.read_text().strip() if path.exists() else ""
+    return int(text) if text.isdecimal() else 0
+
+
+def test_a_limit_is_changed_where_it_is(stage: Stage, lab: Lab) -> None:  # noqa: F811
+    """RSZ-01: up, down, and not below what is used; no restart."""
+    del lab
+    metadata = {"uid": "resized"}
+    stage.begin([sized(64)], metadata=metadata)
+    stage.wait(lambda: seen(stage.out) == 64 * MIB, "its first limit")
+    first = container(stage, "app")["id"]
+    for mebibytes in (128, 48):
+        stage.write([sized(mebibytes)], metadata=dict(metadata))
+        stage.wait(lambda wanted=mebibytes: seen(stage.out) == wanted * MIB, f"{mebibytes} MiB")
+    too_small = sized(8)
+    too_small.more["resources"]["limits"]["memory"] = "4Ki"
+    too_small.more["resources"]["requests"]["memory"] = "4Ki"
+    stage.write([too_small], metadata=dict(metadata))
+    stage.wait(lambda: any(reason == "ResizeError" for reason, _ in events(stage)), "it is refused")
+    text = next(message for reason, message in events(stage) if reason == "ResizeError")
+
+    # By us, or by runc where the runtime does not tell all that is used.
+    assert text.startswith("cannot decrease memory limits: ")
+    assert (container(stage, "app")["id"], container(stage, "app").get("restartCount", 0)) == (first, 0)
+    assert "PodResizeInProgress" in str(stage.pod())
