@@ -61,7 +61,9 @@ EVENTS = {
     "Pulled": "An image is there.",
     "Pulling": "A pull has begun.",
     "ResizeCompleted": "Resources of a running container have been changed.",
+    "ResizeDeferred": "The node has no room for the other resources now; it is tried again.",
     "ResizeError": "The runtime refused to change resources of a running container.",
+    "ResizeInfeasible": "The node can never grant the other resources, or they would change the pod's QoS class.",
     "ResizeStarted": "Resources of a running container are being changed.",
     "RestartAllContainers": "A rule of a container's restart policy restarts the whole pod in place.",
     "RulesRepaired": "Rules of kepd were changed by somebody else and were put right.",
@@ -123,6 +125,7 @@ ANNOTATIONS = (
     ("instance", "id", "sandbox; set by kepd", "Which kepd it belongs to; others are not touched."),
     ("manifest-hash", "hash", "sandbox; set by kepd", "Which manifest it was made from."),
     ("manifest-file", "path", "sandbox; set by kepd", "Where that manifest lay."),
+    ("control-group", "path", "sandbox; set by kepd", "Which control group the pod began in."),
     ("pinned-by", "`kepd`", "containerd image; set by kepd", "kepd keeps it and may let it go."),
     ("not-ready", "taint, effect `NoSchedule`", "Node", "kepd takes it off when Services answer."),
 )

@@ -312,7 +312,8 @@ class PodKeeper:
         run, around = self.run, self.run.around
         try:
             await asyncio.to_thread(around.files.release, run.pod.uid)
-            await asyncio.to_thread(around.groups.remove, self._launcher.cgroup)
+            for group in self._launcher.cgroups:
+                await asyncio.to_thread(around.groups.remove, group)
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
