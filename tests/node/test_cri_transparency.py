@@ -245,7 +245,9 @@ def test_a_client_in_go_with_large_streams_both_ways(both: Both, lab: Lab, tmp_p
     ctr = lab.programs["ctr"]
 
     def run(*arguments: str) -> str:
-        return subprocess.run([ctr, *arguments], check=True, capture_output=True, text=True, timeout=60).stdout
+        done = subprocess.run([ctr, *arguments], check=False, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     direct = ["-a", str(both.direct), "-n", "k8s.io"]
     run(*through, "images", "export", str(archive), large)
