@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from agent.model.component import Report
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -96,7 +96,7 @@ class RuntimeWatch:
             version = await self._runtime.version(deadline_s=CALL_LIMIT_S)
             status = await self._runtime.status(deadline_s=CALL_LIMIT_S)
             if is_hurried or not self.connected.is_set():
-                self._features = await self._runtime.features(deadline_s=CALL_LIMIT_S)
+                await self._learn()
         except RuntimeCallFailed as error:
             self._lost(report, f"does not answer: {error.details}")
             return
@@ -113,6 +113,15 @@ class RuntimeWatch:
             report.degraded("; ".join(f"{one.type}: {one.message or one.reason}" for one in blocking))
         else:
             report.ready(f"{found.name} {found.version}")
+
+    async def _learn(self) -> None:
+        """What it can do. One that answers and does not say is as good as one that can do little."""
+        try:
+            self._features = await self._runtime.features(deadline_s=CALL_LIMIT_S)
+        except Unavailable:
+            raise
+        except RuntimeCallFailed as error:
+            log.warning("runtime_features_unknown", error=str(error), effect="what it would have to know is refused")
 
     def _lost(self, report: Report, message: str) -> None:
         is_news = self.facts.is_connected or self.facts.message == NOT_TRIED

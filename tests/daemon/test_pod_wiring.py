@@ -13,6 +13,7 @@ from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.cri.fake import FakeCri
 from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
+from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.surroundings import NodeFacts
 
@@ -82,4 +83,18 @@ async def test_what_a_runtime_can_do_is_learnt_when_it_comes_and_when_a_stream_b
         while cri.asked < 2:
             await asyncio.sleep(0)
         assert (await watch.features()).name == "two"
+        task.cancel()
+
+
+async def test_a_runtime_that_does_not_say_what_it_can_do_is_there_all_the_same() -> None:
+    class Silent(FakeCri):
+        async def features(self, deadline_s: float | None = None) -> RuntimeFeatures:
+            raise RuntimeCallFailed("Status", "no such flag")
+
+    board = Board(lambda: 0.0)
+    watch = RuntimeWatch(Silent(), "fake", lambda: 0.0)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watch.run(board.add("runtime", State.STARTING)))
+        assert await watch.features() == RuntimeFeatures()
+        assert watch.connected.is_set()
         task.cancel()

@@ -99,11 +99,13 @@ class CriRuntime:
         """What it can do. Older runtimes tell their way with control groups only among other things, as JSON."""
         version = await self.version(deadline_s)
         told = await self.call(methods.STATUS, pb.StatusRequest(verbose=True), deadline_s=deadline_s)
-        try:
+        config = pb.RuntimeConfigResponse()
+        with suppress(NotImplementedByRuntime):
             config = await self.call(methods.RUNTIME_CONFIG, pb.RuntimeConfigRequest(), deadline_s=deadline_s)
-            uses_systemd = config.linux.cgroup_driver == pb.SYSTEMD
-        except NotImplementedByRuntime:
-            uses_systemd = told_to_use_systemd(told.info.get("config", ""))
+        # An answer without this part says nothing, though its first value would be systemd.
+        is_told = config.HasField("linux")
+        by_systemd = config.linux.cgroup_driver == pb.SYSTEMD
+        uses_systemd = by_systemd if is_told else told_to_use_systemd(told.info.get("config", ""))
         return RuntimeFeatures(
             name=version.runtime_name,
             version=version.runtime_version,
