@@ -157,6 +157,9 @@ class PodKeeper:
         try:
             async with asyncio.TaskGroup() as group:
                 run.enter(group)
+                if run.seen.active is not None and run.pod.spec.volumes:
+                    # Sources may have changed while nobody looked.
+                    self.sources_changed()
                 while not run.is_gone:
                     self._advance()
                     self._prober.sync()

@@ -180,3 +180,22 @@ async def test_pods_wait_for_directories_and_follow_them(tmp_path: Path) -> None
 
         assert (mounted / "a").read_text() == "2"
         assert set(woken) == {"web-n"}
+
+
+async def test_what_changed_while_kepd_was_away_is_seen_by_the_next_one(tmp_path: Path) -> None:
+    """VOL-07: without a restart of what runs."""
+    text = manifest("web", "i").decode() + "  volumes: [{name: v, configMap: {name: c}}]\n"
+    manifests = FakeManifestDirectory({"/m/web.yaml": text.encode()})
+    ((path, first),) = folder(a="1").items()
+    manifests.put_folder(path, first)
+    cri = Slow()
+    async with running(cri, manifests, tmp_path / "logs") as plane:
+        await plane.until_phases(web="Running")
+    (mounted,) = (tmp_path / "logs-pods" / "pods").glob("*/volumes/*configmap/v")
+    assert (mounted / "a").read_text() == "1"
+    manifests.put_folder(path, folder(a="2")[path])
+    async with running(cri, manifests, tmp_path / "logs") as plane:
+        await plane.until(lambda: (mounted / "a").read_text() == "2", "it follows")
+        await plane.until_phases(web="Running")
+
+    assert cri.calls.count("CreateContainer") == 1
