@@ -52,6 +52,7 @@ class PodDesk:
         self._around = around
         self._directory = directory
         self._drainer = drainer
+        self._draining: asyncio.Task[list[str]] | None = None
 
     @property
     def pods(self) -> Feed[PodState]:
@@ -165,8 +166,14 @@ class PodDesk:
         run.ring()
 
     async def drain(self, grace_s: float) -> list[str]:
-        """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd."""
-        return await self._drainer.drain("drain", self._around.settings().shutdown_groups, grace_s)
+        """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd.
+
+        It goes on when who asked for it does not wait any longer; whoever asks again meanwhile waits for the same.
+        """
+        if self._draining is None or self._draining.done():
+            work = self._drainer.drain("drain", self._around.settings().shutdown_groups, grace_s)
+            self._draining = self._runner.background(work, "pods-drain")
+        return await asyncio.shield(self._draining)
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
         """Of the newest instance, or the one before."""

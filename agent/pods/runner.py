@@ -14,9 +14,10 @@ Never: decides what happens to a pod.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,6 +26,7 @@ from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
+from agent.model.refused import Refused
 from agent.model.runtime_error import NotFound, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.pods.asking import ProbeAsker
@@ -51,6 +53,8 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 __all__ = ["PodRunner"]
 
 log = structlog.get_logger(plane="pods")
+
+Result = TypeVar("Result")
 
 MOST_TOLD = 5
 MOST_PAST = 50
@@ -106,6 +110,13 @@ class PodRunner:
     def look_again(self) -> None:
         """Look at everything soon."""
         self._look.set()
+
+    def background(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Something that goes on although who asked for it has left; it ends with the plane."""
+        if self._group is None:
+            work.close()
+            raise Refused("unavailable", "the pods plane does not run now; it begins anew by itself")
+        return self._group.create_task(work, name=name)
 
     async def listed(self) -> None:
         """Until it is known what runs."""

@@ -13,6 +13,7 @@ import pytest
 from agent.drivers.logind.fake import FakeLogind
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import Board, State
+from agent.pods.desk import PodDesk
 from agent.pods.draining import Drainer
 from agent.pods.node_shutdown import NodeShutdown
 from agent.pods.shutdown import Group
@@ -254,3 +255,23 @@ async def test_after_the_reboot_pods_run_again(cri: Slow, logind: FakeLogind, tm
     logind.is_preparing = False
     async with node(cri, given, tmp_path, logind) as made:
         await made.plane.until_phases(batch="Running", once="Failed")
+
+
+async def test_a_drain_goes_on_when_nobody_waits_for_it_any_longer(
+    cri: Slow, logind: FakeLogind, tmp_path: Path
+) -> None:
+    """NSD-02 by hand: kepctl gives up after some time, the pods of the second group end all the same."""
+    given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0), "/m/b.yaml": prioritised("db", 100)})
+    async with node(cri, given, tmp_path, logind) as made:
+        runner = made.plane.runner
+        desk = PodDesk(runner, Drainer(runner, runner._around), runner._around, tmp_path)
+        await made.plane.until_phases(batch="Running", db="Running")
+        cri.may_stop.clear()
+        impatient = asyncio.ensure_future(desk.drain(0))
+        await made.until(lambda: cri.stopping == {"a"}, "the first group ends")
+        impatient.cancel()
+        again = asyncio.ensure_future(desk.drain(0))
+        cri.may_stop.set()
+
+        assert await again == ["default/batch-n", "default/db-n"]
+        assert made.reasons() == {"batch-n": ("Failed", "Terminated"), "db-n": ("Failed", "Terminated")}

@@ -3,6 +3,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,6 +18,8 @@ __all__ = ["apply", "checkpoint", "delete", "describe", "drain", "logs", "restar
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
+# The sum of all graces may be long, and nobody says --timeout before an hour has passed.
+DEFAULT_TIMEOUT_S, LONGEST_DRAIN_S = 10.0, 3600.0
 
 
 def split(name: str) -> tuple[str, str]:
@@ -178,7 +181,12 @@ def restart(session: Session, target: str) -> None:
 @click.option("--grace", "grace_s", type=click.IntRange(0), default=0, help="Seconds of each group at most.")
 @click.pass_obj
 def drain(session: Session, grace_s: int) -> None:
-    """End all pods of this node, lowest priority first."""
+    """End all pods of this node, lowest priority first, and wait for it; with --timeout only that long.
+
+    It goes on if nobody waits any longer. The node takes no new pods until kepd begins anew.
+    """
+    if session.timeout_s == DEFAULT_TIMEOUT_S:
+        session = replace(session, timeout_s=LONGEST_DRAIN_S)
     with connected(session) as daemon:
         request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
         answer = daemon.call(f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
