@@ -9,6 +9,7 @@ Never: decides what is launched.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ NETWORK_PAUSE_S = 1.0
 MEMORY_S = 120.0
 NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
 AFTER_SIGNAL_S = 2
+PREFETCH = "prefetch:"
 OWN_EVENTS = {
     "FailedMount": "FailedMount",
     "ErrImageNeverPull": "ErrImageNeverPull",
@@ -78,6 +80,9 @@ class Launcher:
         self._is_interrupted = True
         for scope in self._long.values():
             scope.reschedule(asyncio.get_running_loop().time())
+        for name, task in self._run.tasks.items():
+            if name.startswith(PREFETCH):
+                task.cancel()
 
     def resume(self) -> None:
         """Launches are wanted again."""
@@ -144,6 +149,29 @@ class Launcher:
         run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
         self._rest_before_the_next(around.clock.now_s())
         run.note("sandbox_made", text=status.network.ip, seconds=around.clock.now_s() - began_s)
+        self._prefetch()
+
+    def _prefetch(self) -> None:
+        """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
+        finds its image missing fetches it itself, and tells what is wrong with it."""
+        images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
+        for image in list(images)[1:]:
+            if PREFETCH + image not in self._run.tasks:
+                self._run.spawn(PREFETCH + image, self._fetch_quietly(image))
+
+    async def _came_ahead(self, image: str) -> bool:
+        """Wait for an image that is on its way already; whether it is there now."""
+        ahead = self._run.tasks.get(PREFETCH + image)
+        if ahead is None:
+            return False
+        await asyncio.wait([ahead])
+        return await self._around.images.image_status(image) is not None
+
+    async def _fetch_quietly(self, image: str) -> None:
+        images = self._around.images
+        with suppress(*FAILURES):
+            if await images.image_status(image) is None:
+                await images.pull_image(image, sandbox_config=self._setup.sandbox_config(0))
 
     def _rest_before_the_next(self, now_s: float) -> None:
         """A pod that loses its sandbox again and again gets the next one later and later."""
@@ -268,7 +296,8 @@ class Launcher:
         run.problem = f"fetch {reference} for {name}"
         run.ring()
         try:
-            await around.images.pull_image(reference, sandbox_config=self._setup.sandbox_config(0))
+            if not await self._came_ahead(reference) or policy == "Always":
+                await around.images.pull_image(reference, sandbox_config=self._setup.sandbox_config(0))
         except RuntimeCallFailed as error:
             run.note("pull_failed", name, reference)
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":

@@ -82,22 +82,33 @@ async def test_an_image_that_cannot_be_looked_for_has_its_own_word(cri: Slow, tm
         assert told(plane, "InspectFailed") == ['Failed to inspect image "i:1": disk on fire']
 
 
-async def test_calls_come_in_order_and_a_pull_right_before_its_container(cri: Slow, tmp_path: Path) -> None:
-    """STA-06: a slow image of the second main does not delay the first."""
+async def test_a_slow_image_of_a_later_main_delays_nobody_before_it(cri: Slow, tmp_path: Path) -> None:
+    """STA-06: it is fetched from the sandbox on, and the order of starts stays."""
     cri.registry.add("slow:1")
     cri.slow_images.add("slow:1")
-    given = pod('containers: [{name: app, image: "i:1"}, {name: late, image: "slow:1"}]')
+    given = pod('containers: [{name: app, image: "i:1"}, {name: late, image: "slow:1"}, {name: last, image: "i:1"}]')
     async with running(cri, given, tmp_path) as plane:
-        await plane.until(lambda: cri.pulling["slow:1"], "the second is fetched")
-        changing = [call for call in cri.calls if call not in ("ImageStatus", "ContainerStatus")]
-        runs = container(plane).state
+        await plane.until(lambda: cri.pulling["slow:1"] and container(plane).state == "Running", "the first runs")
+        assert cri.calls.index("PullImage") > cri.calls.index("RunPodSandbox")
         cri.may_pull.set()
         await plane.until_phases(web="Running")
+        starts = [one.metadata.name for one in cri._containers.values()]
 
-    assert runs == "Running"
-    assert changing[changing.index("RunPodSandbox") :][:6] == [
-        "RunPodSandbox", "PodSandboxStatus", "PullImage", "CreateContainer", "StartContainer", "PullImage",
-    ]  # fmt: skip
+    assert starts == ["app", "late", "last"]
+
+
+async def test_an_image_that_comes_ahead_and_cannot_be_had_is_told_by_its_container_alone(
+    cri: Slow, tmp_path: Path
+) -> None:
+    """STA-06."""
+    given = pod('containers: [{name: app, image: "i:1"}, {name: late, image: "none:1"}]')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases and "ImagePull" in container(plane, "late").reason, "its reason")
+
+        assert container(plane).state == "Running"
+        assert {event.container for event in plane.events if event.reason == "Failed"} == {"late"}
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "gone")
 
 
 class Hung(Slow):
