@@ -242,7 +242,8 @@ class Stopper:
                 log.warning("runtime_lost_while_stopping", pod=run.pod.key, container=instance.name, error=str(error))
                 if timeout_s and not any(word in error.details.lower() for word in NEVER_SENT):
                     # It has its signal, and a runtime that starts anew has forgotten that: it would send another.
-                    # The exit is seen when the runtime is looked at again; at its deadline the container is killed.
+                    # At its deadline the container is killed.
+                    await self._watch(instance)
                     return
             except FAILURES as error:
                 run.tell(
@@ -252,6 +253,13 @@ class Stopper:
             if run.is_running(instance.id):
                 await clock.sleep(RETRY_S)
                 timeout_s = self._left_s(key, instance.name) if timeout_s else 0
+
+    async def _watch(self, instance: Instance) -> None:
+        """An exit while the runtime was away may be told by nobody; it is looked for until it is seen."""
+        while self._run.is_running(instance.id):
+            await self._around.clock.sleep(RETRY_S)
+            with suppress(*FAILURES):
+                await self._run.refresh(instance.id)
 
     def _left_s(self, key: str, name: str) -> int:
         stop = self._run.memory.stop_of(key) or self._run.memory.stop

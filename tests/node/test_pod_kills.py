@@ -135,8 +135,9 @@ def test_containerd_starts_anew_in_the_middle_of_a_start_and_of_an_end(kills: Ki
     renewed = []
 
     def renew(step: Step, at: str) -> bool:
-        """Once for each kind of step. A start is not broken off: containerd would end what it had begun."""
-        if (step.method, at) in steps and step.method not in renewed:
+        """Once for each kind of step. A start is not broken off: containerd would end what it had begun. And of an init
+        that ends while nobody looks containerd could not tell how, so it would rightly run again."""
+        if (step.method, at) in steps and step.method not in renewed and step.subject != "setup":
             renewed.append(step.method)
             lab.containerd.kill()
             lab.containerd.start()

@@ -254,3 +254,27 @@ async def test_a_keeper_that_fails_in_the_middle_of_an_end_goes_on_with_it(
     asked = list(dict.fromkeys(name for name, _ in runtime.stops))
     assert (sorted(asked[:2]), asked[2:]) == (["app", "web"], ["log", "net"])
     assert runtime.commands == Counter(["begin", "drain", "flush"])
+
+
+class Vanishing(Runtime):
+    """Goes away in the middle of every stop; what was signalled ends meanwhile, and nobody tells of it."""
+
+    async def stop_container(self, container_id: str, grace_s: int) -> None:
+        self.stops.append((self._containers[container_id].metadata.name, grace_s))
+        self.exit(container_id, 0)
+        raise Unavailable("StopContainer", "Socket closed")
+
+
+async def test_an_exit_while_the_runtime_was_away_is_found_without_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRM-19, TRM-23: no second signal, and no wait for the next look at everything."""
+    monkeypatch.setattr("agent.pods.stopping.RETRY_S", 0.05)
+    runtime, given = Vanishing(), FakeManifestDirectory({"/m/f.yaml": POD.replace(b"Seconds: 7", b"Seconds: 1000")})
+    async with running(runtime, given, tmp_path) as plane:
+        await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")
+        await plane.until_ready()
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "it has ended")
+
+    assert sorted(name for name, _ in runtime.stops) == ALL
