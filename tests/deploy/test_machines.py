@@ -5,7 +5,6 @@ They are not run here: that needs a hypervisor or a container engine.
 """
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -20,13 +19,9 @@ MACHINES = {"bare", "kubelet"}
 
 
 def test_ruby_can_read_the_vagrantfile() -> None:
-    """Where there is no ruby, that every block that begins ends, which is the usual fault."""
-    if shutil.which("ruby"):
-        done = subprocess.run(["ruby", "-c", str(ROOT / "Vagrantfile")], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    words = re.findall(r"\b(?:do|end)\b", re.sub(r"#.*|\"[^\"]*\"", "", VAGRANTFILE))
+    done = subprocess.run(["ruby", "-c", str(ROOT / "Vagrantfile")], capture_output=True, text=True, check=False)
 
-    assert words.count("do") == words.count("end") > 0
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_script_that_the_vagrantfile_names_is_there_and_every_one_there_is_used() -> None:
