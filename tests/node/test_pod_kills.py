@@ -21,8 +21,8 @@ from tests.node.stepping import AFTER, BEFORE, DURING, Step, SteppingRelay
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
-GRACE_S = 150
-WITHIN_S = 60.0
+GRACE_S = 300
+WITHIN_S = 130.0
 ALL = ["app", "net", "setup"]
 START = [(name, stage) for name in ALL for stage in (AFTER, BEFORE)]
 
