@@ -72,8 +72,29 @@ def test_sources_with_a_file_per_key_come_and_change(stage: Stage) -> None:
     assert "sesame" not in stage.kepd.log.read_text()
 
 
-def group_file(lab: Lab, uid: str, level: str, controller: str, file: str) -> str:
-    return Path(f"/sys/fs/cgroup/{controller}{lab.place.cgroup_parent}{level}/pod{uid}/{file}").read_text().strip()
+IS_VERSION_2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+FILES = {
+    "shares": ("cpu", "cpu.shares", "cpu.weight"),
+    "quota": ("cpu", "cpu.cfs_quota_us", "cpu.max"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.max"),
+    "pids": ("pids", "pids.max", "pids.max"),
+    "swap": ("memory", "memory.memsw.limit_in_bytes", "memory.swap.max"),
+}
+"""What is limited: the controller and its file in version 1, and the file in version 2."""
+
+
+def limit(lab: Lab, uid: str, level: str, what: str, below: str = "") -> str:
+    """What the kernel has, of a pod or of something below or above its group."""
+    controller, first, second = FILES[what]
+    top = Path("/sys/fs/cgroup") / ("" if IS_VERSION_2 else controller)
+    folder = Path(f"{top}{lab.place.cgroup_parent}{level}/pod{uid}") / below
+    return (folder / (second if IS_VERSION_2 else first)).read_text().split()[0]
+
+
+def as_shares(milli: int) -> str:
+    """Thousandths of a processor as the kernel weighs them."""
+    shares = milli * 1024 // 1000
+    return str(1 + (shares - 2) * 9999 // 262142) if IS_VERSION_2 else str(shares)
 
 
 def uid_of(stage: Stage) -> str:
@@ -82,24 +103,22 @@ def uid_of(stage: Stage) -> str:
 
 def test_a_pod_has_a_group_with_its_limits(stage: Stage, lab: Lab) -> None:
     """RES-04, RES-05: of the pod as a whole and of its containers; it goes with the pod."""
-    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        pytest.skip("reads the files of version 1; version 2 is tested on a tree in memory")
     limits = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}
     stage.begin([Actor("app", 0.1, more={"resources": limits}), Actor("web", 0.1, more={"resources": limits})])
     uid = uid_of(stage)
 
-    def pod(controller: str, file: str) -> str:
-        return group_file(lab, uid, "/burstable", controller, file)
+    def pod(what: str, below: str = "") -> str:
+        return limit(lab, uid, "/burstable", what, below)
 
-    assert pod("cpu", "cpu.shares") == str(200 * 1024 // 1000)
-    assert pod("cpu", "../cpu.shares") == str(200 * 1024 // 1000), "it is the only one of its kind"
-    assert pod("cpu", "cpu.cfs_quota_us") == "100000"
-    assert pod("memory", "memory.limit_in_bytes") == str(128 << 20)
-    assert pod("pids", "pids.max") == "200"
+    assert pod("shares") == as_shares(200)
+    assert pod("shares", "..") == as_shares(200), "it is the only one of its kind"
+    assert pod("quota") == "100000"
+    assert pod("memory") == str(128 << 20)
+    assert pod("pids") == "200"
     inner = container(stage, "app")["id"].removeprefix("containerd://")
-    assert pod("memory", f"{inner}/memory.limit_in_bytes") == str(64 << 20)
-    if Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists():
-        assert pod("memory", f"{inner}/memory.memsw.limit_in_bytes") == str(64 << 20)
+    assert pod("memory", inner) == str(64 << 20)
+    if IS_VERSION_2 or Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists():
+        assert pod("swap", inner) == ("0" if IS_VERSION_2 else str(64 << 20))
     stage.remove()
     stage.wait_gone()
 
@@ -129,8 +148,6 @@ def test_what_this_runtime_cannot_do_is_told(stage: Stage, kepd: Kepd) -> None:
 
 def test_a_pod_may_have_its_full_name_and_large_pages(stage: Stage) -> None:
     """LBL-08, VOL-02: as seen from inside."""
-    if "hugetlbfs" not in Path("/proc/filesystems").read_text():
-        pytest.skip("this kernel has no huge pages")
     size = next(Path("/sys/kernel/mm/hugepages").iterdir()).name.removeprefix("hugepages-").removesuffix("kB")
     page = f"{size}Ki"
     app = Actor("app", 0.1).container(stage.image, stage.out)
@@ -324,8 +341,6 @@ def test_namespaces_are_shared_as_asked(stage: Stage, kepd: Kepd) -> None:
 
 def test_limits_change_while_containers_run(stage: Stage, lab: Lab) -> None:
     """RSZ, RES-04: of the container and of its pod, up and down, without a restart."""
-    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        pytest.skip("reads the files of version 1; version 2 is tested on a tree in memory")
 
     def write(cpu: str, memory: str) -> None:
         app = Actor("app", 0.1, more={"resources": {"limits": {"cpu": cpu, "memory": memory}}})
@@ -335,12 +350,7 @@ def test_limits_change_while_containers_run(stage: Stage, lab: Lab) -> None:
         inner = container(stage, "app").get("id", "").removeprefix("containerd://")
         if not inner:
             return []
-        places = [("memory", "memory.limit_in_bytes"), ("cpu", "cpu.cfs_quota_us")]
-        return [
-            group_file(lab, "resized", "", controller, file if not below else f"{inner}/{file}")
-            for below in (False, True)
-            for controller, file in places
-        ]
+        return [limit(lab, "resized", "", what, below) for below in ("", inner) for what in ("memory", "quota")]
 
     write("500m", "64Mi")
     stage.wait(lambda: stage.lines("app"), "it runs")
