@@ -68,7 +68,7 @@ class Kepd:
         except subprocess.TimeoutExpired:
             self.end(signal.SIGKILL)
 
-    def end(self, number: int = signal.SIGTERM, within_s: float = 10.0) -> int:
+    def end(self, number: int = signal.SIGTERM, within_s: float = 30.0) -> int:
         """Signal it and wait; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
@@ -86,7 +86,7 @@ class Kepd:
         except OSError:
             return 0, ""
 
-    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 10.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
         """Until the condition holds; its value."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

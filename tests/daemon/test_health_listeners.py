@@ -11,7 +11,7 @@ from agent.daemon.health_listeners import HealthListeners
 from agent.model.event import Event
 from agent.model.service import ServiceKey
 
-WITHIN_S = 5.0
+WITHIN_S = 20.0
 HERE = "127.0.0.1"
 WEB, SHOP = ServiceKey("a", "web"), ServiceKey("a", "shop")
 

@@ -18,7 +18,7 @@ from agent.model.kube_objects import NodeTaint
 from agent.model.startup_taint import STARTUP_TAINT, lifting
 from tests.drivers.kube.following import QuickClock
 
-WITHIN_S = 5.0
+WITHIN_S = 20.0
 OURS = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
 OTHER = {"key": "example.com/gpu", "value": "a", "effect": "NoSchedule"}
 LATER = {"key": STARTUP_TAINT, "effect": "NoExecute", "timeAdded": "2030-01-01T00:00:00Z"}

@@ -25,7 +25,7 @@ __all__ = ["lab_processes", "leftovers", "sweep", "sweep_dead"]
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CNI_RESULTS = Path("/var/lib/cni/results")
-WITHIN_S = 10.0
+WITHIN_S = 30.0
 POLL_S = 0.01
 SHIM_NAME_PREFIX = "containerd-shim"  # the kernel cuts names to 15 characters
 

@@ -28,7 +28,7 @@ from agent.pods.runner import PodRunner
 from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-WITHIN_S = 10.0
+WITHIN_S = 30.0
 
 
 def manifest(name: str = "web", *images: str, more: str = "", grace_s: int | None = None) -> bytes:
