@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +222,9 @@ class Daemon:
         self.process.wait(30)
 
 
-async def daemon_rows(size: int) -> list[Row]:
-    """A process beside an API server."""
+@asynccontextmanager
+async def beside_server(size: int) -> AsyncIterator[tuple[ApiServer, Daemon]]:
+    """A daemon that follows a server with so many Services, and something that answers at two endpoints."""
     Answering()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -232,6 +234,14 @@ async def daemon_rows(size: int) -> list[Row]:
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig(server.url, str(certificates.ca))))
         daemon = Daemon(folder, str(folder / "kubeconfig"))
         await asyncio.to_thread(daemon.start)
+        yield server, daemon
+        await asyncio.to_thread(daemon.end)
+        await server.stop()
+
+
+async def daemon_rows(size: int) -> list[Row]:
+    """A process beside an API server."""
+    async with beside_server(size) as (server, daemon):
         elements, first_s = daemon.first_sync()
         await asyncio.sleep(2.0)
         memory = resident_mib(daemon.process.pid)
@@ -239,8 +249,6 @@ async def daemon_rows(size: int) -> list[Row]:
         await asyncio.to_thread(daemon.end)
         await asyncio.to_thread(daemon.start)
         written, again_s = daemon.first_sync()
-        await asyncio.to_thread(daemon.end)
-        await server.stop()
     what = f"daemon, {size} Services x {ENDPOINTS}"
     return [
         (f"{what}: first sync ({elements} elements)", first_s, "s", "≤ 1.0"),
@@ -269,15 +277,7 @@ async def traffic_delays(server: ApiServer):
 
 async def outage_rows(size: int) -> list[Row]:
     """Ten minutes without an API server: rules stay, nothing grows, and what was missed is made up for."""
-    Answering()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        certificates = make_certificates(folder)
-        server = ApiServer(certificates, objects(size), second_s=1.0)
-        await server.start()
-        (folder / "kubeconfig").write_text(json.dumps(kubeconfig(server.url, str(certificates.ca))))
-        daemon = Daemon(folder, str(folder / "kubeconfig"))
-        await asyncio.to_thread(daemon.start)
+    async with beside_server(size) as (server, daemon):
         server.objects.put("endpointslices", slice_object(1, [HERE[0]]))
         while await asyncio.to_thread(reached) != b"1":
             await asyncio.sleep(0.05)
@@ -295,8 +295,6 @@ async def outage_rows(size: int) -> list[Row]:
         while await asyncio.to_thread(reached) != b"2":
             await asyncio.sleep(0.01)
         back_s = time.perf_counter() - began_s
-        await asyncio.to_thread(daemon.end)
-        await server.stop()
     what = f"{OUTAGE_S} s without API server, {size} Services"
     return [
         (f"{what}: failed connects of {made}", failed, "", "0"),

@@ -61,6 +61,11 @@ class Cluster(Protocol):
     async def delete(self, name: str) -> None: ...
     async def break_off(self) -> None: ...
     async def restore(self) -> None: ...
+
+
+class Forgetful(Cluster, Protocol):
+    """One whose history can be cut off, which no test can ask of a real server."""
+
     async def forget(self) -> None: ...
 
 
@@ -168,9 +173,6 @@ class InACluster:
     async def restore(self) -> None:
         await self._relay.start()
 
-    async def forget(self) -> None:
-        raise NotImplementedError("a real server cannot be told to forget; the test of it leaves it out")
-
     async def _send(self, method: str, name: str, body: bytes | None) -> None:
         path = CHOSEN.object_path(name) if name else CHOSEN.path
         await self._direct._once(Ask(verb=method, what="endpointslices", path=path, method=method, body=body))
@@ -262,7 +264,7 @@ async def test_outage_is_told_and_its_changes_arrive_afterwards(cluster: Cluster
 
 
 @pytest.mark.parametrize("cluster", ["fake", "server"], indirect=True)
-async def test_changes_that_were_forgotten_come_as_a_whole(cluster: Cluster) -> None:
+async def test_changes_that_were_forgotten_come_as_a_whole(cluster: Forgetful) -> None:
     async with feeding(cluster.client.follow(CHOSEN)) as feed:
         await feed.until(Replaced)
         await cluster.break_off()
