@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.fixtures import lab, throttle
+from tests.lab.fixtures import lab, network, network_of_module, throttle
 
-__all__ = ["lab", "throttle"]
+__all__ = ["lab", "network", "network_of_module", "throttle"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,7 @@ Never: names anything on the machine: all links live in namespaces that live as 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -26,6 +27,7 @@ Family = Literal["IPv4", "IPv6"]
 PORT = 8080
 """Where every server listens, with TCP and UDP."""
 
+LEGACY = {"iptables": "/proc/thread-self/net/ip_tables_names", "ip6tables": "/proc/thread-self/net/ip6_tables_names"}
 LAN = {"IPv4": "192.168.7.{}", "IPv6": "fd00:7::{}"}
 PODS = {"IPv4": "10.1.0.{}", "IPv6": "fd00:1::{}"}
 FAR_PODS = {"IPv4": "10.2.0.{}", "IPv6": "fd00:2::{}"}
@@ -82,6 +84,17 @@ class Network:
 
     def __getitem__(self, name: str) -> Place:
         return self.places[name]
+
+    def clear(self) -> None:
+        """Nothing that programs rules has ever been on the node, and nobody has connected."""
+        namespace = self.node.namespace
+        namespace.run("nft", "flush", "ruleset")
+        for program, in_use in LEGACY.items():
+            tables = namespace.call(Path(in_use).read_text).split() if Path(in_use).exists() else []
+            if tables:
+                namespace.run(f"{program}-legacy-restore", text="".join(f"*{table}\nCOMMIT\n" for table in tables))
+        # A connection of an earlier test that nobody translated would bind its ports for minutes.
+        namespace.run("conntrack", "-F")
 
     @property
     def node(self) -> Place:

@@ -8,7 +8,7 @@ import asyncio
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
@@ -31,12 +31,6 @@ SHORT_S, WITHIN_S = 0.3, 20.0
 NODE_PORT = 30_080
 VIPS = {"IPv4": "10.96.0.1", "IPv6": "fd00:96::1"}
 OTHER_VIPS = {"IPv4": "203.0.113.1", "IPv6": "fd00:203::1"}
-
-
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    with Network() as built:
-        yield built
 
 
 @pytest.fixture(params=["IPv4", "IPv6"])
@@ -103,7 +97,6 @@ async def rules(network: Network, family: Family) -> AsyncIterator[Rules]:
     )
     yield made
     await table.close()
-    node.run("nft", "flush", "ruleset")
 
 
 async def off_loop(work: Callable[[], T]) -> T:

@@ -35,31 +35,30 @@ ALONE = {
 
 
 @pytest.mark.parametrize("backend", ["nftables", "iptables"])
-def test_what_dashboards_of_kube_proxy_find(short_path: Path, backend: str) -> None:
+def test_what_dashboards_of_kube_proxy_find(network: Network, short_path: Path, backend: str) -> None:
     """HL-7, section 8 of services.md; NF-65."""
-    with Network() as network:
-        made = Node(network, short_path, EXTRA, backend)
-        text = made.kepd.config.read_text().replace("syncPeriod:", "counters: {export: true}, syncPeriod:")
-        made.kepd.config.write_text(text)
-        with made.kepd:
-            made.put("pod1", "pod2", "far1", "far2", internalTrafficPolicy="Cluster")
-            made.start()
-            made.wait_used("pod1", "pod2", "far1", "far2")
-            answered = network["pod3"].caller.spread(VIP, 80, CONNECTS, wait_s=5.0)
-            assert sum(answered.values()) == CONNECTS
+    made = Node(network, short_path, EXTRA, backend)
+    text = made.kepd.config.read_text().replace("syncPeriod:", "counters: {export: true}, syncPeriod:")
+    made.kepd.config.write_text(text)
+    with made.kepd:
+        made.put("pod1", "pod2", "far1", "far2", internalTrafficPolicy="Cluster")
+        made.start()
+        made.wait_used("pod1", "pod2", "far1", "far2")
+        answered = network["pod3"].caller.spread(VIP, 80, CONNECTS, wait_s=5.0)
+        assert sum(answered.values()) == CONNECTS
 
-            page = ask(network, "/metrics")
-            types = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE kubeproxy_")}
-            assert {name.removeprefix("kubeproxy_").removesuffix("_total") for name in types} == {
-                name.removesuffix("_total") for name in BOTH | ALONE[backend]
-            }
-            assert ask(network, "/proxyMode") == backend
-            shown = json.loads(ask(network, "/configz"))["config.kepd.dev"]
-            assert (shown["services"]["backend"], "images" in shown) == (backend, False)
-            assert f"shop/web {CONNECTS}" in listed(made) or backend == "iptables"
-            if backend == "nftables":
-                series = 'namespace="shop",port="http",service="web"'
-                made.kepd.wait(lambda: counted(ask(network, "/metrics"), series) == CONNECTS, "the connects", 25.0)
+        page = ask(network, "/metrics")
+        types = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE kubeproxy_")}
+        assert {name.removeprefix("kubeproxy_").removesuffix("_total") for name in types} == {
+            name.removesuffix("_total") for name in BOTH | ALONE[backend]
+        }
+        assert ask(network, "/proxyMode") == backend
+        shown = json.loads(ask(network, "/configz"))["config.kepd.dev"]
+        assert (shown["services"]["backend"], "images" in shown) == (backend, False)
+        assert f"shop/web {CONNECTS}" in listed(made) or backend == "iptables"
+        if backend == "nftables":
+            series = 'namespace="shop",port="http",service="web"'
+            made.kepd.wait(lambda: counted(ask(network, "/metrics"), series) == CONNECTS, "the connects", 25.0)
 
 
 def ask(network: Network, path: str) -> str:

@@ -7,7 +7,7 @@ Every feature is tested in both families, on a node with pods, a second node beh
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,6 @@ EXTERNAL = {"IPv4": "203.0.113.7", "IPv6": "fd00:203::7"}
 BALANCER = {"IPv4": "203.0.113.8", "IPv6": "fd00:203::8"}
 HERE = {"pod1": "node", "pod2": "node", "pod3": "node", "node": "node", "far1": "remote", "far2": "remote"}
 CHI_SQUARE = 28.0
-
-
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    with Network() as built:
-        yield built
 
 
 @pytest.fixture(params=["IPv4", "IPv6"])
@@ -189,8 +183,6 @@ HTTP = ({"name": "http", "port": 80},)
 
 @pytest.fixture
 async def cluster(network: Network, family: Family, backend: str) -> AsyncIterator[Cluster]:
-    # A connection of an earlier test that nobody translated would bind its ports for minutes.
-    network.node.namespace.run("conntrack", "-F")
     made = Cluster(family, network, backend)
     running = asyncio.ensure_future(made.run())  # noqa: RUF100
     yield made
@@ -198,7 +190,6 @@ async def cluster(network: Network, family: Family, backend: str) -> AsyncIterat
     await asyncio.gather(running, return_exceptions=True)
     await made.table.close()
     await made.conntrack.close()
-    made.flush()
     network.node.namespace.set("net.ipv4.conf.all.route_localnet", 0)
 
 

@@ -26,12 +26,6 @@ HEALTH_PORT = 32_000
 LOOK_S = 1
 
 
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    with Network() as built:
-        yield built
-
-
 class Node:
     """A daemon in the node's namespace."""
 
@@ -102,14 +96,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def node(network: Network, short_path: Path, backend: str) -> Iterator[Node]:
-    network.node.namespace.run("conntrack", "-F")
     made = Node(network, short_path, backend=backend)
     with made.kepd:
         made.put("pod1", "pod2", "far1", "far2")
         made.start()
         made.wait_used("pod1", "pod2", "far1", "far2")
         yield made
-    network.node.namespace.run("nft", "flush", "ruleset")
 
 
 class Load:
@@ -284,7 +276,6 @@ def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Pa
 
         space.run(*end.split())
         made.wait_used("pod1")
-    space.run("nft", "flush", "ruleset")
 
 
 def test_without_its_program_it_says_what_is_missing(network: Network, short_path: Path, backend: str) -> None:
@@ -309,7 +300,6 @@ def test_without_its_program_it_says_what_is_missing(network: Network, short_pat
 @pytest.mark.parametrize("obstacle", ["an old nft", "no right", "another owner"])
 def test_what_keeps_it_from_programming_is_said_in_one_line(network: Network, short_path: Path, obstacle: str) -> None:
     """NF-1, DS-14: in the log, among the planes and in /readyz; it begins by itself once that can be."""
-    network.node.namespace.run("nft", "flush", "ruleset")
     made = Node(network, short_path)
     programs = short_path / "programs"
     programs.mkdir()

@@ -45,19 +45,12 @@ COMMIT
 """
 
 
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    with Network() as built:
-        yield built
-
-
 @pytest.fixture
 def node(network: Network, short_path: Path) -> Iterator[Node]:
     made = Node(network, short_path)
     yield made
     if made.kepd.process is not None:
         made.kepd.end()
-    network.node.namespace.run("nft", "flush", "ruleset")
 
 
 def kepd(node: Node, *arguments: str) -> subprocess.CompletedProcess[str]:
