@@ -6,7 +6,6 @@ security (SEC), resources (RES).
 Never: resolves variables or volumes; gets them. Pure.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.model.pod_fields import Profile, Resources, SecurityContext, SELinux
+from agent.model.pod_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods import names
 from agent.pods.environment import ConfigProblem
@@ -50,6 +49,7 @@ PROFILE_TYPES = {
     "Unconfined": pb.SecurityProfile.Unconfined,
     "Localhost": pb.SecurityProfile.Localhost,
 }
+APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,20 +168,22 @@ def _namespaces(pod: PodSpec, node: NodeShape) -> pb.NamespaceOption:
 def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
     """Mains and sidecars (LBL-07); a kubelet forgets sidecars (Q-PORTS)."""
     kinds = (ContainerKind.MAIN,) if node.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
-    if pod.spec.host_network:
-        return []
     return [
         pb.PortMapping(
             protocol=PROTOCOLS.get(port.protocol, pb.TCP),
             container_port=port.container_port,
-            host_port=port.host_port,
+            host_port=_host_port(pod, port),
             host_ip=port.host_ip,
         )
         for one in pod.containers
         if one.kind in kinds
         for port in one.fields.ports
-        if port.host_port
     ]
+
+
+def _host_port(pod: PodSpec, port: ContainerPort) -> int:
+    """In the node's own network a container's port is the node's (NET-04)."""
+    return port.container_port if pod.spec.host_network else port.host_port
 
 
 def _sysctls(pod: PodSpec) -> dict[str, str]:
@@ -282,9 +284,20 @@ def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str
     if fields.pre_stop is not None:
         found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
     if fields.ports:
-        listed = [{**msgspec.to_builtins(port), "protocol": port.protocol} for port in fields.ports]
-        found[names.PORTS] = json.dumps(listed)
+        found[names.PORTS] = msgspec.json.encode([_told(pod, port) for port in fields.ports]).decode()
     return found
+
+
+def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
+    """In the order and with the omissions that readers of a kubelet's annotation know."""
+    pairs = {
+        "name": port.name,
+        "hostPort": _host_port(pod, port),
+        "containerPort": port.container_port,
+        "protocol": port.protocol,
+        "hostIP": port.host_ip,
+    }
+    return {key: value for key, value in pairs.items() if value}
 
 
 def linux_resources(
@@ -293,11 +306,11 @@ def linux_resources(
     """RES-01, RES-05, RES-06."""
     needs = container_needs(resources)
     whole = container_needs(pod.spec.resources)
-    memory_limit = needs.memory_limit or whole.memory_limit
+    memory_limit, cpu_limit = needs.memory_limit or whole.memory_limit, needs.cpu_limit or whole.cpu_limit
     found = pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
-        cpu_quota=cpu_quota(needs.cpu_limit or whole.cpu_limit),
-        cpu_shares=cpu_shares(needs.cpu_request),
+        cpu_quota=cpu_quota(cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request if "cpu" in resources.requests else cpu_limit),
         memory_limit_in_bytes=memory_limit,
         oom_score_adj=oom_score(pod, container, node.memory_bytes),
     )
@@ -332,14 +345,15 @@ def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
     if not must:
         return
     user = effective_user(pod, container)
+    place = f'(pod: "{pod.full_name}", container: {container.name})'
     if user is not None:
         if user == 0:
-            raise ConfigProblem("container's runAsUser breaks non-root policy")
+            raise ConfigProblem(f"container's runAsUser breaks non-root policy {place}")
     elif made.image_user:
         text = f"image has non-numeric user ({made.image_user}), cannot verify user is non-root"
-        raise ConfigProblem(f"container has runAsNonRoot and {text}")
+        raise ConfigProblem(f"container has runAsNonRoot and {text} {place}")
     elif not made.image_uid:
-        raise ConfigProblem("container has runAsNonRoot and image will run as root")
+        raise ConfigProblem(f"container has runAsNonRoot and image will run as root {place}")
 
 
 def effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
@@ -387,6 +401,8 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
     armour = own.app_armor_profile or (whole.app_armor_profile if whole is not None else None)
     if armour is not None:
         context.apparmor.CopyFrom(_profile(armour, node, "RuntimeDefault", is_name=True))
+        # What runtimes read that do not know the field above yet.
+        context.apparmor_profile = APPARMOR_WORDS.get(armour.type, f"localhost/{armour.localhost_profile}")
     if whole is not None and whole.supplemental_groups_policy == "Strict":
         context.supplemental_groups_policy = pb.Strict
     return context

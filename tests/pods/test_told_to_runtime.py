@@ -147,7 +147,9 @@ class TestNetwork:
 
         assert dict(sandbox_config(pod, NODE).linux.sysctls) == {"net.ipv4.ip_forward": "1"}
 
-    @pytest.mark.parametrize(("copies_kubelet", "ports"), [(False, [(80, 8080), (53, 53)]), (True, [(53, 53)])])
+    @pytest.mark.parametrize(
+        ("copies_kubelet", "ports"), [(False, [(80, 8080), (53, 53), (9, 0)]), (True, [(53, 53), (9, 0)])]
+    )
     def test_ports_of_mains_and_sidecars_are_mapped(self, copies_kubelet: bool, ports: list[tuple[int, int]]) -> None:
         """LBL-07, Q-PORTS."""
         side = container("s", restartPolicy="Always", ports=[{"containerPort": 80, "hostPort": 8080}])
@@ -163,8 +165,9 @@ class TestNetwork:
         told = sandbox_config(pod, replace(NODE, copies_kubelet=copies_kubelet)).port_mappings
 
         assert [(one.container_port, one.host_port) for one in told] == ports
-        assert (told[-1].host_ip, told[-1].protocol) == ("192.0.2.1", pb.UDP)
-        assert not sandbox_config(make_pod([app], hostNetwork=True), NODE).port_mappings
+        assert (told[-2].host_ip, told[-2].protocol) == ("192.0.2.1", pb.UDP)
+        own = sandbox_config(make_pod([app], hostNetwork=True), NODE).port_mappings
+        assert [(one.container_port, one.host_port) for one in own] == [(53, 53), (9, 9)]
 
 
 class TestUsers:
@@ -223,7 +226,8 @@ class TestUsers:
         with pytest.raises(ConfigProblem) as told:
             security({"runAsNonRoot": True}, image, **own)
 
-        assert (told.value.reason, str(told.value)) == ("CreateContainerConfigError", text)
+        whose = '(pod: "web_default(u1)", container: app)'
+        assert (told.value.reason, str(told.value)) == ("CreateContainerConfigError", f"{text} {whose}")
 
 
 class TestProfiles:
@@ -266,6 +270,7 @@ class TestProfiles:
         )
 
         assert (context.apparmor.profile_type, context.apparmor.localhost_ref) == (pb.SecurityProfile.Localhost, "mine")
+        assert context.apparmor_profile == "localhost/mine"
         assert (context.selinux_options.type, context.selinux_options.level) == ("t", "")
         assert list(context.capabilities.add_capabilities) == ["NET_ADMIN"]
         assert list(context.capabilities.drop_capabilities) == ["ALL"]
@@ -290,5 +295,5 @@ def test_what_a_container_does_not_limit_the_pod_does() -> None:
                    resources={"limits": {"cpu": "1", "memory": "1Gi"}})  # fmt: skip
     app, own = (made_of(pod, name).linux.resources for name in ("app", "own"))
 
-    assert (app.cpu_quota, app.memory_limit_in_bytes) == (100_000, 1 << 30)
+    assert (app.cpu_quota, app.cpu_shares, app.memory_limit_in_bytes) == (100_000, 1024, 1 << 30)
     assert (own.cpu_quota, own.memory_limit_in_bytes) == (100_000, 1 << 20)
