@@ -53,6 +53,7 @@ EVENTS = {
     "ManifestStale": "A manifest became invalid or unreadable; its pod runs on as before.",
     "MissingClusterDNS": "A pod asks for cluster DNS and `pods.clusterDNS` is empty; it gets the node's.",
     "NetworkNotReady": "The runtime has no network for pods yet.",
+    "NodeAffinity": "The pod's node selector or affinity names another node.",
     "NodeShutdown": "The node is going down, so it takes no new pods.",
     "PrefetchThrashing": "A prefetched image was removed for space several times; it is no longer fetched ahead.",
     "ProbeWarning": "A probe was answered by a redirect that it does not follow; it counts as success.",

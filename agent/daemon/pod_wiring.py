@@ -40,6 +40,7 @@ from agent.pods.draining import Drainer
 from agent.pods.files import PodFiles
 from agent.pods.logs import LogDirectories
 from agent.pods.metrics import PodMetrics
+from agent.pods.node_match import labels_of_node
 from agent.pods.node_shutdown import NodeShutdown
 from agent.pods.restart import Curve
 from agent.pods.runner import PodRunner
@@ -187,6 +188,7 @@ def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) 
         node=configuration.node.name,
         instance=instance,
         name_suffix=pods.name_suffix,
+        labels=labels_of_node(configuration.node.name, configuration.node.labels),
         directory=Path(pod_directory(configuration)),
         log_directory=Path(pods.log_directory),
         log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,

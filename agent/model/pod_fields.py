@@ -498,6 +498,42 @@ class ReadinessGate(Fields, frozen=True):
     condition_type: str = ""
 
 
+class NodeRequirement(Fields, frozen=True):
+    """What a label of the node has to be."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(Fields, frozen=True):
+    """Requirements that hold together."""
+
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeTerms(Fields, frozen=True):
+    """One of them is enough."""
+
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+
+class NodeAffinity(Fields, frozen=True):
+    """Which nodes; what is only preferred is for schedulers."""
+
+    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
+    preferred_during_scheduling_ignored_during_execution: object = None
+
+
+class Affinity(Fields, frozen=True):
+    """Where a pod belongs; beside which pods is for schedulers."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: object = None
+    pod_anti_affinity: object = None
+
+
 class PodFields(Fields, frozen=True):
     """`spec` of a Pod."""
 
@@ -533,8 +569,8 @@ class PodFields(Fields, frozen=True):
     automount_service_account_token: bool = False
     enable_service_links: bool = True
     image_pull_secrets: tuple[object, ...] = ()
-    node_selector: object = None
-    affinity: object = None
+    node_selector: Texts = {}
+    affinity: Affinity | None = None
     tolerations: object = None
     scheduler_name: str = ""
     scheduling_gates: object = None

@@ -26,7 +26,7 @@ from agent.pods.network_files import Resolver, hosts_text, parse_resolver, resol
 from agent.pods.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wished_group, wished_levels
 from agent.pods.run_state import PodRun
 from agent.pods.seen import Instance
-from agent.pods.volume_plan import mount_source, plan_updates, plan_volumes
+from agent.pods.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["ContainerSetup"]
@@ -295,7 +295,7 @@ class ContainerSetup:
         return pb.Mount(
             container_path=where,
             host_path=str(source),
-            readonly=mount.read_only,
+            readonly=mount.read_only or is_ours_alone(run.pod, mount.name),
             propagation=PROPAGATIONS[mount.mount_propagation],
             recursive_read_only=self._is_recursive(mount),
         )

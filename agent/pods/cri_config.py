@@ -290,7 +290,7 @@ def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str
 
 def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
     """In the order and with the omissions that readers of a kubelet's annotation know."""
-    pairs = {
+    pairs: dict[str, str | int] = {
         "name": port.name,
         "hostPort": _host_port(pod, port),
         "containerPort": port.container_port,

@@ -27,6 +27,7 @@ DIRECTORY_MODE = 0o755
 PRIVATE_MODE = 0o700
 SHARED_MODE = 0o777
 SET_GROUP = 0o2000
+STICKY = 0o1000
 READABLE = 0o440
 HOSTS_MODE = 0o644
 MESSAGE_MODE = 0o666
@@ -101,7 +102,9 @@ class PodFiles:
                 self._mounts.huge_pages(place, volume.page_bytes, volume.limit_bytes)
             if volume.group is not None and is_new:
                 os.chown(place, -1, volume.group)
-                place.chmod((SHARED_MODE if volume.files is None else DIRECTORY_MODE) | SET_GROUP)
+                mode = DIRECTORY_MODE if volume.files is not None else SHARED_MODE
+                is_memory = volume.files is None and volume.tmpfs_bytes is not None
+                place.chmod(mode | SET_GROUP | (STICKY if is_memory else 0))
             if volume.files is not None:
                 swap_content(place, volume.files, volume.group)
 

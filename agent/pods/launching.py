@@ -303,7 +303,7 @@ class Launcher:
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
                 return present
             reason, text = _refusal(error.details)
-            raise ConfigProblem(f'Failed to pull image "{reference}": {text}', reason) from error
+            raise ConfigProblem(text, reason) from error
         finally:
             run.problem = ""
         run.note("pull_finished", name, reference, around.clock.now_s() - began_s)
@@ -468,7 +468,7 @@ class Launcher:
             lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s),
         )
         event = OWN_EVENTS.get(reason, "Failed")
-        run.tell(event, text if is_image or event != "Failed" else f"Error: {text}", container.name, is_warning=True)
+        run.tell(event, _told(container, reason, text, event), container.name, is_warning=True)
         run.save_soon()
         run.on_doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
@@ -497,6 +497,13 @@ class Launcher:
         now_s = around.clock.now_s()
         run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
+
+
+def _told(container: ContainerSpec, reason: str, text: str, event: str) -> str:
+    """The words of the event, which say more than those of the state."""
+    if reason in REFUSALS:
+        return f'Failed to pull image "{container.image}": {text}'
+    return text if reason in IMAGE_REASONS or event != "Failed" else f"Error: {text}"
 
 
 def _refusal(details: str) -> tuple[str, str]:

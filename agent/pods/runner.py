@@ -36,6 +36,7 @@ from agent.pods.housekeeping import Housekeeping
 from agent.pods.keeper import ALL, PodKeeper
 from agent.pods.manifest import Identity, Source
 from agent.pods.memory import Memory, Outcome, without_outdated
+from agent.pods.node_match import why_not_here
 from agent.pods.observation import seen_pods
 from agent.pods.orphans import orphan_spec
 from agent.pods.owners import Owners
@@ -88,7 +89,8 @@ class PodRunner:
         self.pods: Feed[PodState] = Feed()
         # Who wants no new pods now: `drain`, `shutdown`.
         self._closed_by: set[str] = set()
-        self._rejected: set[str] = set()
+        # Why, by name of the pod.
+        self._rejected: dict[str, str] = {}
         around.metrics.phases = self._phases
 
     # --- for the API -------------------------------------------------------------------------------------------
@@ -240,31 +242,34 @@ class PodRunner:
         for key, pod in self._reading.pods.items():
             if self._owners.named(key) is None:
                 self._admit(pod)
-        for key in self._rejected - self._reading.pods.keys():
-            self._rejected.discard(key)
+        for key in self._rejected.keys() - self._reading.pods.keys():
+            del self._rejected[key]
             self.pods.remove(key)
 
     def _admit(self, pod: PodSpec) -> None:
         if pod.uid in self._owners.keepers:
             return
+        settings = self._around.settings()
         if self._closed_by:
-            self._reject(pod)
+            self._reject(pod, "NodeShutdown", SHUTDOWN_TEXT)
+        elif text := why_not_here(pod.spec, settings.labels, settings.node):
+            self._reject(pod, "NodeAffinity", text)
         else:
             self._begin(pod, SeenPod())
 
-    def _reject(self, pod: PodSpec) -> None:
-        """NSD-01: shown, told once, and begun as soon as pods are taken again."""
-        if pod.key in self._rejected:
+    def _reject(self, pod: PodSpec, reason: str, text: str) -> None:
+        """NSD-01: shown, told once, and begun as soon as it is taken."""
+        if self._rejected.get(pod.key) == text:
             return
-        self._rejected.add(pod.key)
-        outcome = Outcome(phase="Failed", reason="NodeShutdown", message=SHUTDOWN_TEXT)
+        self._rejected[pod.key] = text
+        outcome = Outcome(phase="Failed", reason=reason, message=text)
         self.pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=Memory(outcome=outcome))))
         self._around.tell(
             Event(
                 id="",
                 is_warning=True,
-                reason="NodeShutdown",
-                message=SHUTDOWN_TEXT,
+                reason=reason,
+                message=text,
                 plane="pods",
                 namespace=pod.namespace,
                 object_name=pod.name,
@@ -298,7 +303,7 @@ class PodRunner:
         """A pod that is new, or was found."""
         around = self._around
         record = self._records.pop(pod.uid, None)
-        self._rejected.discard(pod.key)
+        self._rejected.pop(pod.key, None)
         memory = without_outdated(record.memory, record.pod, pod) if record is not None else Memory()
         if not memory.first_seen_wall_s:
             memory = replace(memory, first_seen_s=around.clock.now_s(), first_seen_wall_s=around.clock.wall_s())

@@ -65,6 +65,7 @@ class PodSettings:
     log_files: int = 5
     log_check_s: float = 10.0
     most_pids: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
     may_swap: bool = False
     kills_single_process: bool = False
     shutdown_groups: tuple[Group, ...] = ()

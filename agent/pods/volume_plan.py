@@ -13,7 +13,7 @@ from agent.model.pod_fields import Container, DownwardItem, KeyToPath, Volume
 from agent.pods.environment import ConfigProblem, Facts, Sources, field_value, resource_value
 from agent.pods.qos import amount
 
-__all__ = ["PlannedFile", "PlannedVolume", "Updates", "mount_source", "plan_updates", "plan_volumes"]
+__all__ = ["PlannedFile", "PlannedVolume", "Updates", "is_ours_alone", "mount_source", "plan_updates", "plan_volumes"]
 
 NANOS = 10**9
 HUGE_PAGES, HUGE_PAGE_RESOURCE = "HugePages", "hugepages-"
@@ -94,6 +94,12 @@ def mount_source(pod: PodSpec, volume_name: str) -> str:
     """Where a volume stands, relative to the pod's directory, or absolute for one of the node."""
     volume = next(one for one in pod.spec.volumes if one.name == volume_name)
     return volume.host_path.path if volume.host_path is not None else _directory(volume)
+
+
+def is_ours_alone(pod: PodSpec, volume_name: str) -> bool:
+    """Whether only we write there: containers see it read-only, whatever their mount says."""
+    volume = next(one for one in pod.spec.volumes if one.name == volume_name)
+    return bool(volume.config_map or volume.secret or volume.downward_api or volume.projected)
 
 
 def _directory(volume: Volume) -> str:

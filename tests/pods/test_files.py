@@ -99,7 +99,7 @@ class TestPlaces:
             files = PodFiles(tmp_path / "pods", logs, FakeMounts())
             files.prepare("u1", [volume])
             place = files.of("u1") / "volumes/v"
-            assert stat.S_IMODE(place.stat().st_mode) == 0o2777
+            assert stat.S_IMODE(place.stat().st_mode) == 0o3777
             place.chmod(0o777)
 
     @pytest.mark.parametrize("uid", ["", ".", "..", "../x", "a/b"])

@@ -69,7 +69,7 @@ async def test_a_pull_that_goes_on_failing_is_backed_off_from(cri: Slow, tmp_pat
         await plane.until(lambda: plane.phases and container(plane).reason == "ImagePullBackOff", "the word")
         message = container(plane).message
 
-    assert message.startswith('Back-off pulling image "none:1": ErrImagePull: Failed to pull image "none:1"')
+    assert message.startswith('Back-off pulling image "none:1": ErrImagePull: failed to resolve image "none:1"')
 
 
 async def test_an_image_that_cannot_be_looked_for_has_its_own_word(cri: Slow, tmp_path: Path) -> None:

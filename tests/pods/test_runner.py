@@ -257,7 +257,7 @@ class TestOnePodsTroubles:
         async with running(cri, manifests, tmp_path) as plane:
             await plane.until_phases(bad="Pending", web="Running")
             await plane.until(lambda: plane.state is State.DEGRADED, "the failure is told")
-            assert 'default/bad-n: a: Failed to pull image "none"' in plane.message
+            assert 'default/bad-n: a: failed to resolve image "none"' in plane.message
             await plane.until(lambda: plane.pod("bad-n").containers[0].reason == "ErrImagePull", "on the container")
             assert 'failed to resolve image "none": not found' in plane.pod("bad-n").containers[0].message
             manifests.put("/m/a.yaml", None)

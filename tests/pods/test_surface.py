@@ -46,7 +46,7 @@ async def test_an_image_is_pulled_and_mounted_by_its_id(tmp_path: Path) -> None:
     [
         (KnownRuntime(name="containerd", version="1.6.20~ds1"), "CreateContainerConfigError",
          'volume "v" is an image, which containerd 1.6.20~ds1 cannot mount; containerd 2.1 and CRI-O 1.31 can'),
-        (NEW, "ErrImagePull", 'Failed to pull image "data:1"'),
+        (NEW, "ErrImagePull", 'failed to resolve image "data:1"'),
     ],
 )  # fmt: skip
 async def test_an_image_that_cannot_be_had_is_told_on_its_container(

@@ -26,7 +26,7 @@ class Mounts:
         """Memory at a path; what is mounted there already stays."""
         if self.is_mounted(path):
             return
-        options = ["mode=0777" if not is_secret else "mode=0755"]
+        options = ["mode=1777" if not is_secret else "mode=0755"]
         if size_bytes:
             options.append(f"size={size_bytes}")
         flags = MS_NOSUID | MS_NODEV | (MS_NOEXEC if is_secret else 0)

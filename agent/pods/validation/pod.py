@@ -13,6 +13,8 @@ from agent.pods.validation.volumes import check_volumes
 __all__ = ["check_pod", "warnings_about"]
 
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+FIELD_OPERATORS = ("In", "NotIn")
 LONGEST_DEADLINE_S = 2147483647
 LONGEST_GRACE_S = 2**31 - 1
 MOST_SERVERS, MOST_SEARCHES, MOST_SEARCH_LETTERS, LONGEST_SEARCH = 3, 32, 2048, 253
@@ -51,10 +53,33 @@ def check_pod(spec: PodFields) -> list[Complaint]:
         out.one_of("spec.os.name", spec.os.name, ("linux",))
     out.found += check_resources(spec.resources, "spec.resources", is_pod=True).found
     out.found += check_whole(spec).found
+    _affinity(out, spec)
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:
             out.required(f"spec.readinessGates[{index}].conditionType")
     return out.found
+
+
+def _affinity(out: Complaints, spec: PodFields) -> None:
+    """Of nodes, as far as it is required."""
+    given = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = given.required_during_scheduling_ignored_during_execution if given is not None else None
+    if required is None:
+        return
+    place = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    if not required.node_selector_terms:
+        out.required(place, "must have at least one node selector term")
+    for number, term in enumerate(required.node_selector_terms):
+        for kind, listed in (("matchExpressions", term.match_expressions), ("matchFields", term.match_fields)):
+            for index, one in enumerate(listed):
+                at = f"{place}[{number}].{kind}[{index}]"
+                out.one_of(f"{at}.operator", one.operator, OPERATORS if kind == "matchExpressions" else FIELD_OPERATORS)
+                if one.operator in ("In", "NotIn") and not one.values:
+                    out.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                elif one.operator in ("Gt", "Lt") and len(one.values) != 1:
+                    out.required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+                elif one.operator in ("Exists", "DoesNotExist") and one.values:
+                    out.forbidden(f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 
 
 def _dns(out: Complaints, spec: PodFields) -> None:
