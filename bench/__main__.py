@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = ("daemon", "api", "topology", "services", "pods", "pulls", "proxy")
+# Those that need a program of one's own; run by name.
+BESIDE = ("kubelet",)
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
@@ -25,7 +27,7 @@ def shown(value: float) -> str:
 
 def main() -> int:
     names = sys.argv[1:] or MODULES
-    sections = written_sections() if sys.argv[1:] else {}
+    sections = written_sections()
     for name in names:
         module = importlib.import_module(f"bench.{name}")
         lines = [f"## {name}", "", (module.__doc__ or "").strip().splitlines()[0], ""]
@@ -37,7 +39,7 @@ def main() -> int:
     cores, kernel = os.cpu_count(), platform.release().partition("-")[0]
     machine = f"{cores} cores, Linux {kernel}, Python {platform.python_version()}"
     today = datetime.now(UTC).date().isoformat()
-    ordered = [sections[name] for name in MODULES if name in sections]
+    ordered = [sections[name] for name in (*MODULES, *BESIDE) if name in sections]
     PAGE.write_text(f"{HEAD}{today}, {machine}.\n\n" + "\n".join(ordered), "utf-8")
     return 0
 
