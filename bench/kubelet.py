@@ -73,7 +73,7 @@ class Runner:
     def started_s(self) -> float:
         """When the last one did."""
         asked = [pb.ContainerStatusRequest(container_id=one) for one in self.running()]
-        return max(self.lab.cri.call("ContainerStatus", one).status.started_at for one in asked) / 1e9
+        return float(max(self.lab.cri.call("ContainerStatus", one).status.started_at for one in asked)) / 1e9
 
     def start(self, prefix: str, count: int) -> float:
         """Seconds until all run."""
