@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.daemon.instance import instance_id
 from agent.daemon.plane_lock import held_plane_lock
-from agent.daemon.queued_images import QueuedImages
+from agent.daemon.queued_images import PlainImages, QueuedImages
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.asker.driver import NetworkAsker
@@ -140,7 +140,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     around = Surroundings(
         sandboxes=cri,
         containers=cri,
-        images=cri if outside.puller is None else QueuedImages(cri, outside.puller),
+        images=PlainImages(cri) if outside.puller is None else QueuedImages(cri, outside.puller),
         surgery=cri,
         asker=NetworkAsker(resets=configuration.pods.probe_linger == "reset"),
         records=records,

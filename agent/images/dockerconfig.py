@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.images.go_json import JsonInvalid, read_json
-from agent.model.image_credential import NO_SECRET, Credential, PullSecret, SecretText
+from agent.model.image_credential import NO_SECRET, PULL_SECRET_KEYS, Credential, PullSecret, SecretText
 
 __all__ = ["AuthEntry", "ConfigInvalid", "read_config_file", "read_secret"]
 
-JSON_TYPE, JSON_KEY = "kubernetes.io/dockerconfigjson", ".dockerconfigjson"
-LEGACY_TYPE, LEGACY_KEY = "kubernetes.io/dockercfg", ".dockercfg"
+(JSON_TYPE, JSON_KEY), (LEGACY_TYPE, LEGACY_KEY) = PULL_SECRET_KEYS.items()
 BAD_AUTH = "unable to parse auth field, must be formatted as base64(username:password)"
 
 

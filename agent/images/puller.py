@@ -23,7 +23,7 @@ from agent.images.desk import Ask, Desk
 from agent.images.ending import Endings
 from agent.images.errors import ERR_PULL, Failure
 from agent.images.flights import Flight, FlightKey
-from agent.images.intake import Intake, Ready, Settled, own_key
+from agent.images.intake import Intake, Ready, Settled
 from agent.images.metrics import Gauges
 from agent.images.plan import NODE, PullPlan, WaitReason
 from agent.images.ports import Clock, SizeProbe
@@ -243,14 +243,14 @@ class Puller:
         """Forget the pauses of a pod, or of all; answers how many there were (IMG-B05)."""
         return self._parts.endings.retry(namespace, pod)
 
+    async def may_use(self, request: PullRequest, image_id: str) -> bool:
+        """Whether a pod may use what is there without asking the registry."""
+        await self._loaded.wait()
+        return (await self._parts.intake.may_use(request, parse_reference(request.image), image_id))[0]
+
     def wanted_images(self) -> Collection[str]:
         """Images in the queue, for the collector."""
         return {flight.key.reference for flight in self._queue.flights.values()}
-
-    def pause_of(self, request: PullRequest) -> float | None:
-        """How long a pod's image has to wait before the next attempt, if it has."""
-        entry = self._parts.intake.backoff.waiting(own_key(request), self._clock.now_s())
-        return entry.until_s - self._clock.now_s() if entry else None
 
     def size_guess(self, image: str) -> int | None:
         """What earlier pulls or probes told of an image's size."""

@@ -11,9 +11,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["NO_SECRET", "PUBLIC", "Credential", "PullSecret", "SecretId", "SecretText", "fingerprint"]
+__all__ = [
+    "NO_SECRET",
+    "PUBLIC",
+    "PULL_SECRET_KEYS",
+    "Credential",
+    "PullSecret",
+    "SecretId",
+    "SecretText",
+    "fingerprint",
+]
 
 PUBLIC = "public"
+# Where Secrets of each type have their document.
+PULL_SECRET_KEYS = {
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+    "kubernetes.io/dockercfg": ".dockercfg",
+}
 # Go's encoder writes these as escapes, and the hash is taken over what it writes.
 GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
+from agent.model.pod_affinity import Affinity
+
 __all__ = ["Container", "Hook", "Metadata", "PodFields", "Probe", "Volume"]
 
 Texts = dict[str, str]
@@ -78,6 +80,12 @@ class Env(Fields, frozen=True):
     name: str = ""
     value: str = ""
     value_from: EnvSource | None = None
+
+
+class ObjectReference(Fields, frozen=True):
+    """An object of the pod's namespace."""
+
+    name: str = ""
 
 
 class SourceReference(Fields, frozen=True):
@@ -498,42 +506,6 @@ class ReadinessGate(Fields, frozen=True):
     condition_type: str = ""
 
 
-class NodeRequirement(Fields, frozen=True):
-    """What a label of the node has to be."""
-
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class NodeTerm(Fields, frozen=True):
-    """Requirements that hold together."""
-
-    match_expressions: tuple[NodeRequirement, ...] = ()
-    match_fields: tuple[NodeRequirement, ...] = ()
-
-
-class NodeTerms(Fields, frozen=True):
-    """One of them is enough."""
-
-    node_selector_terms: tuple[NodeTerm, ...] = ()
-
-
-class NodeAffinity(Fields, frozen=True):
-    """Which nodes; what is only preferred is for schedulers."""
-
-    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
-    preferred_during_scheduling_ignored_during_execution: object = None
-
-
-class Affinity(Fields, frozen=True):
-    """Where a pod belongs; beside which pods is for schedulers."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: object = None
-    pod_anti_affinity: object = None
-
-
 class PodFields(Fields, frozen=True):
     """`spec` of a Pod."""
 
@@ -568,7 +540,7 @@ class PodFields(Fields, frozen=True):
     service_account: str = ""
     automount_service_account_token: bool = False
     enable_service_links: bool = True
-    image_pull_secrets: tuple[object, ...] = ()
+    image_pull_secrets: tuple[ObjectReference, ...] = ()
     node_selector: Texts = {}
     affinity: Affinity | None = None
     tolerations: object = None

@@ -42,7 +42,7 @@ FAILURES = (RuntimeCallFailed, OSError, ValueError)
 RETRY_S = 1.0
 STOP, SANDBOX, ALL = "*stop", "*sandbox", "*all"
 REMOVED = "removed"
-SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount")
+SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
 DEADLINE = Outcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)
 LASTING = ("completed", "sandbox")
@@ -83,6 +83,8 @@ class PodKeeper:
     def sources_changed(self) -> None:
         """A ConfigMap or Secret is another now: volumes follow (VOL-07), and who waited for it tries again."""
         run = self.run
+        if run.pod.spec.image_pull_secrets:
+            run.around.images.retry(run.pod.namespace, run.pod.name)
         for name, one in run.memory.containers.items():
             if one.reason in SOURCE_PROBLEMS:
                 run.remember(name, lambda one: replace(one, retry_s=0.0, pause_s=0.0))

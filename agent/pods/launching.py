@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from agent.model.image_pull import PullRequest
 from agent.model.image_reference import default_policy
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Hook
@@ -23,6 +24,7 @@ from agent.pods.container_setup import ContainerSetup
 from agent.pods.cri_config import Made
 from agent.pods.environment import ConfigProblem
 from agent.pods.hooks import HookResult, HookRunner, Target
+from agent.pods.image_wish import image_wish
 from agent.pods.memory import ContainerMemory, Failing
 from agent.pods.names import CONTAINER_HASH
 from agent.pods.run_state import PodRun, reason_of_error
@@ -171,7 +173,10 @@ class Launcher:
         images = self._around.images
         with suppress(*FAILURES):
             if await images.image_status(image) is None:
-                await images.pull_image(image, sandbox_config=self._setup.sandbox_config(0))
+                await images.pull_image(self._wish(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
+
+    def _wish(self, image: str, policy: str, container: str) -> PullRequest:
+        return image_wish(self._run.pod, image, policy, container, self._around.sources())
 
     def _rest_before_the_next(self, now_s: float) -> None:
         """A pod that loses its sandbox again and again gets the next one later and later."""
@@ -286,7 +291,8 @@ class Launcher:
         except RuntimeCallFailed as error:
             text = f'Failed to inspect image "{reference}": {error.details}'
             raise ConfigProblem(text, "ImageInspectError") from error
-        if present is not None and policy != "Always":
+        wish = self._wish(reference, policy, name)
+        if present is not None and policy != "Always" and await around.images.may_use(wish, present.id):
             return present
         if policy == "Never":
             text = f'Container image "{reference}" is not present with pull policy of Never'
@@ -297,7 +303,7 @@ class Launcher:
         run.ring()
         try:
             if not await self._came_ahead(reference) or policy == "Always":
-                await around.images.pull_image(reference, sandbox_config=self._setup.sandbox_config(0))
+                await around.images.pull_image(wish, self._setup.sandbox_config(0))
         except RuntimeCallFailed as error:
             run.note("pull_failed", name, reference)
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":

@@ -8,7 +8,8 @@ there by somebody. Pure.
 import platform
 from collections.abc import Iterator, Mapping
 
-from agent.model.pod_fields import NodeRequirement, NodeTerm, PodFields
+from agent.model.pod_affinity import NodeRequirement, NodeTerm
+from agent.model.pod_fields import PodFields
 
 __all__ = ["labels_of_node", "why_not_here"]
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from agent.model.finding import Finding
 from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.image_pull import PullRequest
 from agent.model.runtime_event import RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.model.source_folder import SourceFolder
@@ -88,13 +89,15 @@ class Streams(Protocol):
 
 
 class Images(Protocol):
-    """Images of the runtime."""
+    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed."""
 
     async def image_status(self, image: str) -> pb.Image | None: ...
 
-    async def pull_image(
-        self, image: str, auth: pb.AuthConfig | None = None, sandbox_config: pb.PodSandboxConfig | None = None
-    ) -> str: ...
+    async def may_use(self, request: PullRequest, image_id: str) -> bool: ...
+
+    async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str: ...
+
+    def retry(self, namespace: str, name: str) -> None: ...
 
 
 class Asker(Protocol):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ConfigMaps and Secrets a pod speaks of, so that a change of one wakes nobody else.
 
-Owns: the walk over volumes and variables. Never: looks whether they exist. Pure.
+Owns: the walk over volumes, variables and pull secrets. Never: looks whether they exist. Pure.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ def source_references(pod: PodSpec) -> frozenset[tuple[str, str, str]]:
     """Their keys."""
     volumes = (which for volume in pod.spec.volumes for which in _of_volume(volume))
     variables = (which for one in pod.containers for which in _of_container(one.fields))
-    return frozenset((kind, pod.namespace, name) for kind, name in (*volumes, *variables))
+    pulls = ((SECRET, one.name) for one in pod.spec.image_pull_secrets)
+    return frozenset((kind, pod.namespace, name) for kind, name in (*volumes, *variables, *pulls))
 
 
 def _of_volume(volume: Volume) -> Iterator[tuple[str, str]]:

@@ -33,13 +33,13 @@ def look(root: Path) -> tuple[dict[str, dict[str, bytes]], list[str]]:
 
 def test_each_directory_is_a_source_and_each_file_a_key(tmp_path: Path) -> None:
     folder(tmp_path, mode="fast", **{".hidden": "x"})
-    folder(tmp_path, "secrets/other/s", word="sesame")
+    folder(tmp_path, "secrets/other/s", word="sesame", **{".dockerconfigjson": "{}"})
     folder(tmp_path, "configmaps/default/empty")
     found = read_source_folders(tmp_path, {})
 
     assert look(tmp_path) == (
         {"configmaps/default/c": {"mode": b"fast"}, "configmaps/default/empty": {},
-         "secrets/other/s": {"word": b"sesame"}},
+         "secrets/other/s": {".dockerconfigjson": b"{}", "word": b"sesame"}},
         [],
     )  # fmt: skip
     assert [one.key for one in found.folders.values()][-1] == ("Secret", "other", "s")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.daemon.queued_images import PlainImages
 from agent.drivers.asker.fake import FakeAsker
 from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.clock.driver import SystemClock
@@ -180,7 +181,7 @@ async def running(
     asker = FakeAsker()
     directory = logs.with_name(f"{logs.name}-pods")
     around = Surroundings(
-        sandboxes=cri, containers=cri, images=cri, surgery=cri, asker=asker,
+        sandboxes=cri, containers=cri, images=PlainImages(cri), surgery=cri, asker=asker,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
         metrics=PodMetrics(), started_s=clock.now_s(), groups=groups or FakeControlGroups(),

@@ -19,7 +19,7 @@ import structlog
 from asyncinotify import Inotify, Mask, Watch
 
 from agent.drivers.manifests.snapshot import Snapshot
-from agent.drivers.manifests.source_folders import is_exposed, is_shut, read_source_folders
+from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, read_source_folders
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
 from agent.model.source_folder import SOURCE_FOLDERS
@@ -214,7 +214,7 @@ class ManifestDirectory:
             # The watch of a directory that is gone by now is none.
             if event.mask & GONE and (event.watch is None or event.watch.path == self.directory):
                 self._deleted.add(str(self.directory / name))
-            if not name.startswith(".") or name.startswith(".."):
+            if is_key(name) or name.startswith(".."):
                 return bool(event.mask & COMPLETE)
 
 

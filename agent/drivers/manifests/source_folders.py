@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.model.finding import Finding
+from agent.model.image_credential import PULL_SECRET_KEYS
 from agent.model.source_folder import SOURCE_FOLDERS, SourceFolder
 
-__all__ = ["SourceLook", "is_exposed", "is_shut", "read_source_folders"]
+__all__ = ["SourceLook", "is_exposed", "is_key", "is_shut", "read_source_folders"]
 
 # What the API server takes: all values of one object together.
 MOST_BYTES = 1 << 20
@@ -24,6 +25,7 @@ MOST_KEYS = 4096
 MOST_LINKS = 8
 # An atomic writer swaps this link; a look during which it changed is taken again.
 DATA = "..data"
+HIDDEN_KEYS = frozenset(PULL_SECRET_KEYS.values())
 MOST_LOOKS = 5
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 KEPT = "what was read of it before stays valid"
@@ -91,6 +93,11 @@ def _directories(handle: int) -> tuple[list[str], list[str]]:
     return found, strays
 
 
+def is_key(name: str) -> bool:
+    """Hidden files are somebody's work in progress, or the atomic writer's own; but pull secrets have such keys."""
+    return not name.startswith(".") or name in HIDDEN_KEYS
+
+
 def _take(place: Path, kind: str, look: SourceLook, before: Mapping[str, SourceFolder]) -> None:
     try:
         with _opened(place) as handle:
@@ -144,8 +151,7 @@ def _version(handle: int) -> str:
 
 
 def _read(handle: int, place: Path, kind: str) -> SourceFolder:
-    """Names with a dot in front are somebody's work in progress, or the atomic writer's own."""
-    keys = sorted(name for name in os.listdir(handle) if not name.startswith("."))
+    keys = sorted(name for name in os.listdir(handle) if is_key(name))
     values: dict[str, bytes] = {}
     problems: list[Finding] = []
     left, exposed = MOST_BYTES, ""

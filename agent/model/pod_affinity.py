@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a manifest says its pod belongs, as far as one node can judge that.
+
+Owns: the types. Never: checks or compares them; agent.pods.validation and agent.pods.node_match do. Fields of type
+`object` speak to a scheduler.
+"""
+
+import msgspec
+
+__all__ = ["Affinity", "NodeAffinity", "NodeRequirement", "NodeTerm", "NodeTerms"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Common to all."""
+
+
+class NodeRequirement(_Part, frozen=True):
+    """What a label of the node has to be."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(_Part, frozen=True):
+    """Requirements that hold together."""
+
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeTerms(_Part, frozen=True):
+    """One of them is enough."""
+
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+
+class NodeAffinity(_Part, frozen=True):
+    """Which nodes; what is only preferred is for schedulers."""
+
+    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
+    preferred_during_scheduling_ignored_during_execution: object = None
+
+
+class Affinity(_Part, frozen=True):
+    """Where a pod belongs; beside which pods is for schedulers."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: object = None
+    pod_anti_affinity: object = None
