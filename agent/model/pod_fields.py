@@ -547,7 +547,7 @@ class PodFields(Fields, frozen=True):
     scheduler_name: str = ""
     scheduling_gates: object = None
     topology_spread_constraints: object = None
-    overhead: object = None
+    overhead: dict[str, Amount] = {}
 
 
 class Metadata(Fields, frozen=True):

@@ -21,7 +21,7 @@ from agent.pods import names
 from agent.pods.environment import ConfigProblem
 from agent.pods.network_files import Resolver, kernel_name
 from agent.pods.pod_group import group_path, hugepage_limits
-from agent.pods.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, pod_needs, qos_class
+from agent.pods.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, own_needs, qos_class
 from agent.pods.user_ranges import RANGE_LENGTH
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -123,6 +123,8 @@ def sandbox_config(
             resources=_pod_resources(pod),
         ),
     )
+    if pod.spec.overhead:
+        config.linux.overhead.CopyFrom(_overhead(pod))
     if resolver is not None:
         config.dns_config.CopyFrom(
             pb.DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options)
@@ -224,12 +226,23 @@ def _selinux(given: SELinux) -> pb.SELinuxOption:
 
 
 def _pod_resources(pod: PodSpec) -> pb.LinuxContainerResources:
-    needs = pod_needs(pod)
+    needs = own_needs(pod)
     return pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
         cpu_quota=cpu_quota(needs.cpu_limit),
         cpu_shares=cpu_shares(needs.cpu_request),
         memory_limit_in_bytes=needs.memory_limit,
+    )
+
+
+def _overhead(pod: PodSpec) -> pb.LinuxContainerResources:
+    """What the runtime class takes beside the containers, which is its request and its limit."""
+    more = container_needs(Resources(limits=pod.spec.overhead))
+    return pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(more.cpu_limit),
+        cpu_shares=cpu_shares(more.cpu_limit),
+        memory_limit_in_bytes=more.memory_limit,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "is_critical",
     "most_at_once",
     "oom_score",
+    "own_needs",
     "pod_needs",
     "qos_class",
 ]
@@ -128,7 +129,18 @@ def _score(request_bytes: int, capacity_bytes: int) -> int:
 
 
 def pod_needs(pod: PodSpec) -> Needs:
-    """RES-04: what the cgroup of the whole pod gets."""
+    """RES-04: what the cgroup of the whole pod gets, with what its runtime takes for itself (`overhead`)."""
+    own, more = own_needs(pod), container_needs(Resources(requests=pod.spec.overhead))
+    return Needs(
+        cpu_request=own.cpu_request + more.cpu_request,
+        cpu_limit=own.cpu_limit and own.cpu_limit + more.cpu_request,
+        memory_request=own.memory_request + more.memory_request,
+        memory_limit=own.memory_limit and own.memory_limit + more.memory_request,
+    )
+
+
+def own_needs(pod: PodSpec) -> Needs:
+    """What its containers may use."""
     whole = container_needs(pod.spec.resources)
     cpu, memory = _effective(pod, "cpu_request"), _effective(pod, "memory_request")
     cpu_limit = _effective(pod, "cpu_limit") if _all_limited(pod, "cpu_limit") else 0

@@ -167,6 +167,16 @@ class TestResources:
         assert (needs.cpu_request, needs.memory_limit) == (3000, 5 << 30)
         assert pod_needs(make_pod((container("a", resources=limits(1, "4Gi")), "b"))).cpu_limit == 0
 
+    def test_what_the_runtime_class_takes_comes_on_top(self) -> None:
+        """RES-04: of what is limited only, and not for the containers themselves."""
+        overhead = {"cpu": "250m", "memory": "64Mi"}
+        needs = pod_needs(make_pod((container("a", resources=limits(1, "1Gi")),), overhead=overhead))
+        free = pod_needs(make_pod(("a",), overhead=overhead))
+
+        assert (needs.cpu_request, needs.cpu_limit) == (1250, 1250)
+        assert (needs.memory_limit, needs.memory_request) == ((1 << 30) + (64 << 20),) * 2
+        assert (free.cpu_request, free.cpu_limit, free.memory_limit) == (250, 0, 0)
+
 
 def test_last_words_share_what_a_pod_may_have() -> None:
     """TMS-01: 12 KiB over all containers; lines stay lines, and nothing else that a terminal would act on."""

@@ -289,6 +289,16 @@ class TestProfiles:
         assert (list(open_context.masked_paths), list(open_context.readonly_paths)) == ([], [])
 
 
+def test_what_the_runtime_class_takes_is_told_apart() -> None:
+    pod = make_pod([container("app", resources={"limits": {"cpu": "1", "memory": "1Gi"}})],
+                   overhead={"cpu": "250m", "memory": "64Mi"})  # fmt: skip
+    linux = sandbox_config(pod, NODE).linux
+
+    assert (linux.resources.cpu_quota, linux.resources.memory_limit_in_bytes) == (100_000, 1 << 30)
+    assert (linux.overhead.cpu_quota, linux.overhead.cpu_shares) == (25_000, 256)
+    assert linux.overhead.memory_limit_in_bytes == 64 << 20
+
+
 def test_what_a_container_does_not_limit_the_pod_does() -> None:
     """RES-06."""
     pod = make_pod(["app", container("own", resources={"limits": {"memory": "1Mi"}})],

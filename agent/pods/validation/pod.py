@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.model.pod_fields import Container, DnsConfig, PodFields, PodSecurityContext
 from agent.pods.validation.complaint import Complaint, Complaints
 from agent.pods.validation.containers import POLICIES, check_containers, check_id, check_profile
-from agent.pods.validation.resources import check_resources, check_whole
+from agent.pods.validation.resources import check_overhead, check_resources, check_whole
 from agent.pods.validation.volumes import check_volumes
 
 __all__ = ["check_pod", "warnings_about"]
@@ -53,6 +53,7 @@ def check_pod(spec: PodFields) -> list[Complaint]:
         out.one_of("spec.os.name", spec.os.name, ("linux",))
     out.found += check_resources(spec.resources, "spec.resources", is_pod=True).found
     out.found += check_whole(spec).found
+    out.found += check_overhead(spec.overhead).found
     _affinity(out, spec)
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:

@@ -8,7 +8,7 @@ from agent.model.pod_fields import PodFields, Resources
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.validation.complaint import Complaints
 
-__all__ = ["check_resources", "check_whole"]
+__all__ = ["check_overhead", "check_resources", "check_whole"]
 
 HUGE_PAGES = "hugepages-"
 STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -36,6 +36,13 @@ def check_resources(resources: Resources, path: str, *, is_pod: bool = False) ->
         out.forbidden(path, "huge pages require cpu or memory")
     if resources.claims:
         out.forbidden(f"{path}.claims", "resource claims need a control plane")
+    return out
+
+
+def check_overhead(given: Mapping[str, object]) -> Complaints:
+    """What a runtime class takes beside the containers."""
+    out = Complaints()
+    _parsed(out, given, "spec.overhead", is_pod=True)
     return out
 
 
