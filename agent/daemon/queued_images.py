@@ -19,6 +19,8 @@ __all__ = ["PlainImages", "QueuedImages"]
 class PlainImages:
     """Straight from the runtime, one pull beside the other, with no credentials but its own."""
 
+    tells_pulls = False
+
     def __init__(self, cri: CriRuntime) -> None:
         self._cri = cri
 
@@ -41,6 +43,8 @@ class PlainImages:
 
 class QueuedImages:
     """What is there by the runtime, what is not by the queue, which finds the credentials."""
+
+    tells_pulls = True
 
     def __init__(self, cri: CriRuntime, puller: Puller) -> None:
         self._puller = puller

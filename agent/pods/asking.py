@@ -7,6 +7,7 @@ Never: counts answers; probe_state.py does.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 from agent.model.http_question import HttpQuestion
@@ -76,7 +77,10 @@ class ProbeAsker:
     async def _http(self, question: HttpQuestion) -> Answer:
         try:
             answer = await self._asker.http_get(question)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            where = f"dial tcp {question.host}:{question.port}: " if error.errno else ""
+            return Answer(AnswerKind.FAILURE, f'Get "{_url(question)}": {where}{_words(error)}')
+        except ValueError as error:
             return Answer(AnswerKind.FAILURE, f'Get "{_url(question)}": {error}')
         body = answer.body[:LONGEST_TEXT].decode("utf-8", "replace")
         if answer.is_redirect_elsewhere:
@@ -116,7 +120,7 @@ async def _bounded(ask: Callable[[], Awaitable[Answer]], limit_s: float, head: s
 
 
 def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    return f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error).lower()
 
 
 def _question(given: HttpGet, target: Target) -> HttpQuestion:

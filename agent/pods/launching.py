@@ -293,6 +293,11 @@ class Launcher:
             raise ConfigProblem(text, "ImageInspectError") from error
         wish = self._wish(reference, policy, name)
         if present is not None and policy != "Always" and await around.images.may_use(wish, present.id):
+            run.tell(
+                "Pulled",
+                f'Container image "{reference}" already present on machine and can be accessed by the pod',
+                name,
+            )
             return present
         if policy == "Never":
             text = f'Container image "{reference}" is not present with pull policy of Never'
@@ -473,11 +478,28 @@ class Launcher:
             container.name,
             lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s),
         )
-        event = OWN_EVENTS.get(reason, "Failed")
-        run.tell(event, _told(container, reason, text, event), container.name, is_warning=True)
+        if is_image or reason == "ImageInspectError":
+            self._tell_image(container, reason, shown, text)
+        else:
+            event = OWN_EVENTS.get(reason, "Failed")
+            words = text if event != "Failed" else f"Error: {text}"
+            run.tell(event, words, container.name, is_warning=True)
         run.save_soon()
         run.on_doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
+
+    def _tell_image(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
+        """What happened, and what the state says of it, as far as nobody else tells."""
+        run, name = self._run, container.name
+        if reason in OWN_EVENTS:
+            run.tell(OWN_EVENTS[reason], text, name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        elif not self._around.images.tells_pulls:
+            run.tell("Failed", f'Failed to pull image "{container.image}": {text}', name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        if shown != reason:
+            run.tell("BackOff", f'Back-off pulling image "{container.image}"', name)
+            run.tell("Failed", f"Error: {shown}", name, is_warning=True)
 
     async def restart_all(self, step: RestartAll) -> None:
         """RST-05: signal, two seconds, and away; logs stay."""
@@ -503,13 +525,6 @@ class Launcher:
         now_s = around.clock.now_s()
         run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
-
-
-def _told(container: ContainerSpec, reason: str, text: str, event: str) -> str:
-    """The words of the event, which say more than those of the state."""
-    if reason in REFUSALS:
-        return f'Failed to pull image "{container.image}": {text}'
-    return text if reason in IMAGE_REASONS or event != "Failed" else f"Error: {text}"
 
 
 def _refusal(details: str) -> tuple[str, str]:

@@ -89,7 +89,12 @@ class Streams(Protocol):
 
 
 class Images(Protocol):
-    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed."""
+    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed.
+
+    `tells_pulls`: events of pulls come from there, so that nobody else has to tell them.
+    """
+
+    tells_pulls: bool
 
     async def image_status(self, image: str) -> pb.Image | None: ...
 

@@ -269,7 +269,7 @@ class PodRunner:
                 id="",
                 is_warning=True,
                 reason=reason,
-                message=text,
+                message=text.removeprefix("Pod was rejected: "),
                 plane="pods",
                 namespace=pod.namespace,
                 object_name=pod.name,

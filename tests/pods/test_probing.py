@@ -56,7 +56,10 @@ async def test_a_port_is_found_by_its_name_and_readiness_only_marks(cri: Slow, t
         plane.asker.answers[80] = 200
         await plane.until(lambda: one(plane).is_ready, "ready")
 
-    assert told(plane, "Unhealthy")[0] == ("app", "Readiness probe failed: dial tcp 10.0.0.2:80: connection refused")
+    assert told(plane, "Unhealthy")[0] == (
+        "app",
+        "Readiness probe failed: dial tcp 10.0.0.2:80: connect: connection refused",
+    )
     assert cri.stops == []
 
 
