@@ -270,7 +270,7 @@ class PodRun:
                 id="",
                 is_warning=is_warning,
                 reason=reason,
-                message=printable(message.rstrip()),
+                message=printable(message.rstrip("\n")),
                 plane="pods",
                 namespace=self.pod.namespace,
                 object_name=self.pod.name,
