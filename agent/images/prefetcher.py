@@ -10,6 +10,7 @@ Source of behaviour: IMG-F01 to F04, F06, F07.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -92,7 +93,7 @@ class Prefetcher:
         self._rollouts: Sequence[PodImage] = ()
         self._applied = asyncio.Event()
         self._wake = asyncio.Event()
-        self._fetching: set[str] = set()
+        self._fetching: dict[str, tuple[Fetch, asyncio.Task[None]]] = {}
         self._retry_at: dict[str, tuple[float, float]] = {}
         self._fetched_at: dict[str, tuple[float, ...]] = {}
         self._held_until: dict[str, float] = {}
@@ -187,8 +188,20 @@ class Prefetcher:
             name = _normalised(fetch.image)
             due_s, _ = self._retry_at.get(name, (0.0, 0.0))
             if name not in self._fetching and self._clock.now_s() >= due_s:
-                self._fetching.add(name)
-                group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
+                task = group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
+                self._fetching[name] = (fetch, task)
+                task.add_done_callback(partial(self._over, name))
+        self._give_up(frozenset(map(_normalised, wanted)))
+
+    def _give_up(self, wanted: frozenset[str]) -> None:
+        """What only pods wanted that are gone, or have it another way (IMG-S17). A list is fetched to its end."""
+        for name, (fetch, task) in self._fetching.items():
+            if fetch.pod.uid and name not in wanted:
+                task.cancel()
+
+    def _over(self, name: str, _task: asyncio.Task[None]) -> None:
+        del self._fetching[name]
+        self._wake.set()
 
     async def _shelf(self, wanted: Sequence[str]) -> Shelf:
         our_pins: frozenset[str] = frozenset()
@@ -218,10 +231,7 @@ class Prefetcher:
             is_prefetch=True,
             is_content_only=fetch.is_content_only,
         )
-        try:
-            outcome = await self._parts.pulls.request(request)
-        finally:
-            self._fetching.discard(name)
+        outcome = await self._parts.pulls.request(request)
         now_s = self._clock.wall_s()
         if outcome.is_ok or outcome.result is PullResult.PULLED:
             self._retry_at.pop(name, None)
@@ -232,7 +242,6 @@ class Prefetcher:
             pause_s = min(2 * pause_s, LONGEST_RETRY_S)
             self._retry_at[name] = (self._clock.now_s() + pause_s, pause_s)
             log.warning("image_prefetch_failed", image=name, error=outcome.message, retry_in_s=pause_s)
-        self._wake.set()
 
     def _note(self, fetch: Fetch, name: str, now_s: float) -> None:
         if fetch.is_content_only:

@@ -355,6 +355,39 @@ async def test_images_of_bound_pods_are_fetched_and_held() -> None:
         await host.until(lambda: not host.containerd.records[A].labels)
 
 
+async def test_what_only_pods_wanted_that_are_gone_is_fetched_no_longer() -> None:
+    """IMG-S17: neither what runs nor what waits; what a list names too is."""
+    host = Host(listed=(ListedImage(image=C),))
+    wanted = replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True))
+    news: asyncio.Queue[list[PodImage]] = asyncio.Queue()
+    stuck = asyncio.Event()
+
+    class Following:
+        async def snapshots(self):
+            while True:
+                yield await news.get()
+
+    async def pulling(_image, _auth) -> None:
+        await stuck.wait()
+
+    host.pods, host.cri.while_pulling = Following(), pulling
+    host.build()
+    async with host.up():
+        host.plane.prefetcher.apply(wanted)
+        news.put_nowait([PodImage(pod=PodIdentity("u", "ns", "p"), image=one) for one in (A, B, C)])
+        await host.until(lambda: len(host.plane.puller.wanted_images()) == 3)
+        news.put_nowait([PodImage(pod=PodIdentity("v", "ns", "q"), image=B)])
+        await host.until(lambda: host.plane.puller.wanted_images() == {B, C})
+        news.put_nowait([])
+        await host.until(lambda: host.plane.puller.wanted_images() == {C})
+        stuck.set()
+        await host.until(lambda: host.names() == {C})
+
+        # and it is fetched when somebody wants it again
+        news.put_nowait([PodImage(pod=PodIdentity("w", "ns", "r"), image=A)])
+        await host.until(lambda: host.names() == {A, C})
+
+
 async def test_a_prefetch_that_fails_is_tried_again_later() -> None:
     host = Host(listed=(ListedImage(image="r.io/late:1"),))
     async with host.up():
