@@ -242,7 +242,7 @@ class GateDoorman:
         if call.code == OK and answer is not None and isinstance(note, tuple):
             sandbox, name, attempt, annotations = note
             container_id = pb.CreateContainerResponse.FromString(answer).container_id
-            made = Container(container_id, name, attempt, ContainerState.CREATED, annotations)
+            made = Container(container_id, name, attempt, ContainerState.CREATED, annotations, asked_s=call.began_s)
             self._house.ledger.add(sandbox, made)
             self._house.wake(sandbox.id)
 

@@ -41,6 +41,8 @@ class Container:
     exit_code: int | None = None
     is_ready: bool = False
     """What `ready.NAME` asks for was seen."""
+    asked_s: float | None = None
+    """When the call came that made it, if this process saw it."""
 
     @property
     def is_running(self) -> bool:

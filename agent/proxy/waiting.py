@@ -67,7 +67,7 @@ class Waiting:
         if isinstance(verdict, Go):
             self._tell_opened(sandbox, name, verdict)
             return Verdict.PASS
-        if isinstance(verdict, Stay) or self._house.is_ending:
+        if isinstance(verdict, Stay) or self._house.is_ending or sandbox.uid in self._house.endings:
             return self._refusal(
                 sandbox, name, verdict.waits_for if isinstance(verdict, Stay) else verdict.waits_for[0]
             )
@@ -76,8 +76,8 @@ class Waiting:
     def start(self, call: Call, sandbox: Sandbox, container: Container) -> str:
         """A StartContainer of a pod with wishes."""
         now_s = self._house.clock.now_s()
-        verdict = judge_start(sandbox, container.name, now_s, call.began_s, call.deadline_s)
-        if isinstance(verdict, Go) or self._house.is_ending:
+        verdict = judge_start(sandbox, container.name, now_s, _asked_s(call, container), call.deadline_s)
+        if isinstance(verdict, Go) or self._house.is_ending or sandbox.uid in self._house.endings:
             return Verdict.PASS
         return self._hold(
             call, sandbox, container.name, verdict, lambda hold: self._wait_to_start(hold, sandbox, container)
@@ -102,9 +102,16 @@ class Waiting:
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
 
     def pod_ends(self, uid: str) -> None:
-        """Somebody who follows the pods of the node says so. A stop that came before may have waited for that."""
+        """Somebody who follows the pods of the node says so.
+
+        A stop that came before may have waited for that. A kubelet that waits for a start does not even begin to end
+        the pod (ORD-8).
+        """
         for sandbox in self._house.ledger.of_pod(uid):
             note_evidence(sandbox, self._house.clock.now_s(), is_known=True)
+            for hold in self._house.holds.values():
+                if hold.sandbox_id == sandbox.id and hold.reason == "start":
+                    hold.is_interrupted = True
             self._house.wake(sandbox.id)
 
     def pull(self, call: Call, message: bytes) -> str | Refusal:
@@ -270,7 +277,9 @@ class Waiting:
     async def _wait_to_start(self, hold: Hold, sandbox: Sandbox, container: Container) -> None:
         call, house = hold.call, self._house
         while not hold.is_interrupted:
-            verdict = judge_start(sandbox, container.name, house.clock.now_s(), call.began_s, call.deadline_s)
+            verdict = judge_start(
+                sandbox, container.name, house.clock.now_s(), _asked_s(call, container), call.deadline_s
+            )
             if isinstance(verdict, Go):
                 self._tell_opened(sandbox, container.name, verdict)
                 break
@@ -357,3 +366,8 @@ class Waiting:
             sandbox.told.add(f"{name} {verdict.opened}")
             text = f"{name} starts although sidecar {verdict.opened} has not: it was waited for long enough"
             self._house.tell(sandbox, "StartGateOpened", text, container=name)
+
+
+def _asked_s(call: Call, container: Container) -> float:
+    """Since when a main waits: making and starting it are two calls with one time between them (ORD-6)."""
+    return call.began_s if container.asked_s is None else container.asked_s

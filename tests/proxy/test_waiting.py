@@ -237,6 +237,36 @@ async def test_an_open_pod_starts_after_its_time_and_says_so(house: House) -> No
     assert [one.reason for one in house.told] == ["StartGateOpened"]
 
 
+async def test_what_was_made_after_its_time_is_started_at_once(house: House) -> None:
+    """ORD-4, ORD-6: the time of a main is one, though making and starting it are two calls."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "5s"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, call, _ = house.create("main", notes)
+    await house.clock.advance(5.1)
+    house.end(call, pb.CreateContainerResponse(container_id="m1"))
+
+    assert house.ask("StartContainer", pb.StartContainerRequest(container_id="m1"))[0] == Verdict.PASS
+    assert [one.reason for one in house.told] == ["StartGateOpened"]
+
+
+async def test_the_end_of_a_pod_ends_the_wait_of_its_main(house: House) -> None:
+    """ORD-8, PRX-41: the kubelet waits for this call before it stops anything; a main that comes then is refused."""
+    house.endings.listeners.append(house.waiting.pod_ends)
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, _, line = house.create("main", notes)
+    await house.clock.advance(1.0)
+    house.endings.note("u")
+    await settle()
+    refusal = Refusal(14, "kepd: waiting for sidecar side")
+
+    assert line.refused == refusal
+    assert house.create("main", notes)[0] == refusal
+    assert house.house.holds == {}
+
+
 async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(house: House) -> None:
     """ORD-5."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
