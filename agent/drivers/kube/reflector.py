@@ -69,7 +69,7 @@ class Answer(StrEnum):
 
 
 class Wait(StrEnum):
-    """How long before the next request. ONCE = hardly at all unless something failed shortly before."""
+    """How long before the next request. ONCE = hardly at all the first time; SLOW = soon a minute."""
 
     NONE = auto()
     ONCE = auto()
@@ -132,6 +132,7 @@ TRANSITIONS: Mapping[tuple[Phase, Answer], Move] = {
 
 # The fault may be that server's alone, so another one is asked without waiting.
 MAY_BE_ONE_SERVER = frozenset({Answer.FAILED, Answer.UNANSWERED, Answer.SILENT, Answer.AHEAD})
+FINE = (W, Answer.ENDED)
 STREAMING_UNKNOWN = frozenset({Answer.ENDED, Answer.ENDED_AT_ONCE, Answer.NOT_UNDERSTOOD, Answer.SILENT})
 
 KINDS: tuple[tuple[type[errors.KubeError], Answer], ...] = (
@@ -150,7 +151,7 @@ KINDS: tuple[tuple[type[errors.KubeError], Answer], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where one follower is. `failures` are those since a watch last delivered something."""
+    """Where one follower is. `failures` are those since a watch last delivered something, of some kinds also alone."""
 
     phase: Phase = Phase.STREAMING
     resource_version: str = ""
@@ -160,6 +161,8 @@ class Position:
     expired_pages: int = 0
     unanswered: int = 0
     failures: int = 0
+    expired: int = 0
+    denied: int = 0
 
     def options(self, timeout_s: int) -> dict[str, str]:
         """The query of the next request, selectors aside."""
@@ -176,7 +179,7 @@ class Position:
         if not self.failures and not self.unanswered and resource_version == self.resource_version:
             return self
         version = resource_version or self.resource_version
-        return replace(self, resource_version=version, failures=0, unanswered=0)
+        return replace(self, resource_version=version, failures=0, unanswered=0, expired=0, denied=0)
 
     def __str__(self) -> str:
         return f"{self.phase} at {self.resource_version or 'start'}, failures={self.failures}"
@@ -211,18 +214,29 @@ def advance(
 ) -> Decision:
     """The one step of the machine. Raises KeyError for an answer that the phase cannot get."""
     move = TRANSITIONS[position.phase, answer]
-    wait_s = _wait_s(move.wait, position.failures, luck)
+    wait_s = _wait_s(move.wait, position, luck)
     if answer in MAY_BE_ONE_SERVER and position.failures + 1 < server_count:
         wait_s = 0.0
     if retry_after_s is not None:
         wait_s = max(wait_s, retry_after_s * (1 + 0.2 * luck))
-    failures = 0 if (position.phase, answer) == (W, Answer.ENDED) else position.failures + (move.wait is not Wait.NONE)
-    after = replace(_moved(position, move.to, answer), failures=failures)
+    after = _counted(_moved(position, move.to, answer), answer, move.wait, is_fine=(position.phase, answer) == FINE)
     if resource_version:
         after = replace(after, resource_version=resource_version)
     if continue_token:
         after = replace(after, continue_token=continue_token)
     return Decision(after, wait_s, move.is_outage or (move.wait is Wait.ONCE and position.failures > 0))
+
+
+def _counted(position: Position, answer: Answer, wait: Wait, *, is_fine: bool) -> Position:
+    """With one failure more, or with none."""
+    if is_fine:
+        return replace(position, failures=0, expired=0, denied=0)
+    return replace(
+        position,
+        failures=position.failures + (wait is not Wait.NONE),
+        expired=position.expired + (answer is Answer.EXPIRED),
+        denied=position.denied + (answer is Answer.DENIED),
+    )
 
 
 def _moved(position: Position, to: Phase, answer: Answer) -> Position:
@@ -256,12 +270,17 @@ def _paging(position: Position, answer: Answer) -> Position:
     return position
 
 
-def _wait_s(wait: Wait, failures: int, luck: float) -> float:
+def _wait_s(wait: Wait, position: Position, luck: float) -> float:
     if wait is Wait.NONE:
         return 0.0
-    if wait is Wait.ONCE and failures == 0:
-        # After a restart of the server every node is told "too old" in the same moment.
+    if wait is Wait.ONCE and position.expired == 0:
+        # After a restart of the server every node is told "too old" in the same moment, most of them after failures.
         return SPREAD_S * luck
     if wait is Wait.SLOW:
-        return SLOW_WAIT_S * (0.5 + luck / 2)
-    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures, 16)) * (0.5 + luck / 2)
+        # A server that has just started denies everybody until it has read its own rules.
+        return _growing_s(2 * FIRST_WAIT_S, position.denied, SLOW_WAIT_S) * (0.5 + luck / 2)
+    return _growing_s(FIRST_WAIT_S, position.failures, LONGEST_WAIT_S) * (0.5 + luck / 2)
+
+
+def _growing_s(first_s: float, times: int, longest_s: float) -> float:
+    return min(longest_s, first_s * 2.0 ** min(times, 16))

@@ -70,6 +70,29 @@ def test_waits_are_capped_whatever_goes_on_failing(start: Position) -> None:
     assert waits[-1] > 29.0
 
 
+def test_who_is_denied_for_good_asks_less_and_less_often() -> None:
+    """A server that has just started denies everybody, after failures that have nothing to do with it."""
+    position = Position(phase=Phase.WATCHING, resource_version="7", failures=9)
+    waits = []
+    for _ in range(8):
+        decision = advance(position, Answer.DENIED)
+        position = decision.position
+        waits.append(decision.wait_s)
+
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert advance(position.delivered("8"), Answer.DENIED).wait_s == 0.5
+
+
+def test_what_expired_is_listed_at_once_whatever_failed_before() -> None:
+    """A restart of the server: refused for a while, then "too old"; the second time in a row it is no restart."""
+    first = advance(Position(phase=Phase.WATCHING, resource_version="7", failures=5), Answer.EXPIRED, luck=0.5)
+    listed = advance(first.position, Answer.INITIAL_END, resource_version="9").position
+
+    assert (first.wait_s, first.position.phase) == (0.5, Phase.STREAMING)
+    assert advance(listed, Answer.EXPIRED, luck=0.5).wait_s > 10.0
+    assert advance(listed.delivered("10"), Answer.EXPIRED, luck=0.5).wait_s == 0.5
+
+
 def test_streaming_is_not_asked_again_where_it_is_not_understood() -> None:
     position = advance(Position(), Answer.NOT_UNDERSTOOD).position
     position = advance(position, Answer.LAST_PAGE, resource_version="9").position
