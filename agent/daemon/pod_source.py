@@ -68,12 +68,14 @@ class KubePods:
         self._resource = PODS.narrowed(field_selector=f"spec.nodeName={node}")
         self._gone = gone
         self._ends = ends
+        self.trouble = ""
 
     async def snapshots(self) -> AsyncIterator[Sequence[PodImage]]:
         """All images that are needed, again whenever they change."""
         pods: dict[tuple[str, str], Pod] = {}
         async with aclosing(self._client.follow(self._resource)) as news:
             async for one in news:
+                has_healed, self.trouble = bool(self.trouble), ""
                 match one:
                     case Replaced(items=items):
                         pods = self._replaced(pods, items)
@@ -84,8 +86,8 @@ class KubePods:
                         continue
                     case Disconnected():
                         log.warning("pod_watch_lost", error=one.reason)
-                        continue
-                    case _:
+                        self.trouble = one.reason
+                    case _ if not has_healed:
                         continue
                 yield [image for pod in pods.values() for image in pod_images(pod)]
 

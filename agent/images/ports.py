@@ -130,7 +130,13 @@ class Events(Protocol):
 
 
 class PodSource(Protocol):
-    """Pods of this node that an untouched kubelet will start: all their images, again whenever they change."""
+    """Pods of this node that an untouched kubelet will start: all their images, again whenever they change.
+
+    `trouble`: why there is no news at present; empty while there is.
+    """
+
+    @property
+    def trouble(self) -> str: ...
 
     def snapshots(self) -> AsyncIterator[Sequence[PodImage]]: ...
 

@@ -88,6 +88,7 @@ class Prefetcher:
         self._clock = clock
         self._state_file: StateFile[PrefetchState] = StateFile(parts.files, FILE, KIND, PrefetchState)
         self._asked: tuple[ListedImage, ...] = ()
+        self._source: PodSource | None = None
         self._pods: Sequence[PodImage] = ()
         self._priorities: Mapping[str, int] = {}
         self._rollouts: Sequence[PodImage] = ()
@@ -133,13 +134,18 @@ class Prefetcher:
             while True:
                 try:
                     await self._reconcile(group)
-                    report.ready(f"{len(self._fetching)} fetching")
+                    report.ready(self._summary())
                 except RuntimeCallFailed as error:
                     report.degraded(f"the container runtime does not answer: {error.details}")
                 alarm = group.create_task(self._ring(), name="prefetch-alarm")
                 await self._wake.wait()
                 self._wake.clear()
                 alarm.cancel()
+
+    def _summary(self) -> str:
+        """An API server that is away, or denies us its pods, is no fault of this node, and worth knowing."""
+        trouble = self._source.trouble if self._source is not None else ""
+        return f"{len(self._fetching)} fetching" + (f"; pods are not followed: {trouble}" if trouble else "")
 
     async def _ring(self) -> None:
         await self._clock.sleep(LOOK_AGAIN_S)
@@ -148,7 +154,7 @@ class Prefetcher:
     async def _follow_pods(self) -> None:
         while not (self._parts.follows_pods or self._settings.prefetch.is_for_pods):
             await self._next_settings()
-        source = self._parts.pods()
+        self._source = source = self._parts.pods()
         if source is None:
             return
         async for pods in source.snapshots():

@@ -112,3 +112,27 @@ def test_only_so_many_are_remembered() -> None:
 
     assert len(heard) == 1500
     assert ("u0" in ending, "u1499" in ending) == (False, True)
+
+
+async def test_why_there_is_no_news_is_known_as_long_as_it_lasts() -> None:
+    """DS-02: a right that is missing shows in /readyz, not only in the log."""
+    kube = FakeKube()
+    kube.put("pods", pod("web"))
+    source = KubePods(kube, "n1", lambda _: None)  # type: ignore[arg-type]
+    told: list[str] = []
+
+    async def follow() -> None:
+        async for images in source.snapshots():
+            assert len(images) == 3
+            told.append(source.trouble)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(follow())
+        await asyncio.sleep(0.02)
+        kube.break_off()
+        await asyncio.sleep(0.02)
+        kube.restore()
+        await asyncio.sleep(0.02)
+        task.cancel()
+
+    assert [bool(one) for one in told] == [False, True, False]

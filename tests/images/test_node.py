@@ -327,6 +327,8 @@ async def test_what_would_fill_the_disk_is_not_fetched_ahead() -> None:
 class Pods:
     """Pods of a test."""
 
+    trouble = ""
+
     def __init__(self, *snapshots) -> None:
         self.given = snapshots
 
@@ -355,6 +357,19 @@ async def test_images_of_bound_pods_are_fetched_and_held() -> None:
         await host.until(lambda: not host.containerd.records[A].labels)
 
 
+async def test_pods_that_cannot_be_followed_are_told_and_keep_nobody_from_being_ready() -> None:
+    host = Host()
+    host.pods = Pods([])
+    host.pods.trouble = "403: pods is forbidden"
+    host.build()
+    async with host.up():
+        host.plane.prefetcher.apply(replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True)))
+        told = "0 fetching; pods are not followed: 403: pods is forbidden"
+        await host.until(lambda: host.plane.board.line("prefetcher").message == told)
+
+        assert host.plane.board.line("prefetcher").state == "ready"
+
+
 async def test_what_only_pods_wanted_that_are_gone_is_fetched_no_longer() -> None:
     """IMG-S17: neither what runs nor what waits; what a list names too is."""
     host = Host(listed=(ListedImage(image=C),))
@@ -363,6 +378,8 @@ async def test_what_only_pods_wanted_that_are_gone_is_fetched_no_longer() -> Non
     stuck = asyncio.Event()
 
     class Following:
+        trouble = ""
+
         async def snapshots(self):
             while True:
                 yield await news.get()
