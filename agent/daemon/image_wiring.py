@@ -121,7 +121,7 @@ def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
     puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
     collector.protect(puller)
     prefetcher = _prefetcher(shared, settings, puller, collector)
-    puller.priority_of = prefetcher.priority_of
+    puller.relays.priority_of, puller.relays.policy_of = prefetcher.priority_of, prefetcher.policy_of
     limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
 
     def apply(changed: Configuration) -> None:

@@ -91,6 +91,7 @@ class Prefetcher:
         self._source: PodSource | None = None
         self._pods: Sequence[PodImage] = ()
         self._priorities: Mapping[str, int] = {}
+        self._policies: Mapping[tuple[str, str], PullPolicy] = {}
         self._rollouts: Sequence[PodImage] = ()
         self._applied = asyncio.Event()
         self._wake = asyncio.Event()
@@ -111,6 +112,10 @@ class Prefetcher:
     def priority_of(self, uid: str) -> int:
         """Of a pod of this node, as far as pods are followed (IMG-X07); 0 of one that is not known."""
         return self._priorities.get(uid, 0)
+
+    def policy_of(self, uid: str, image: str) -> PullPolicy | None:
+        """By which a pod of this node wants an image, by its full name; None where that is not known (IMG-X07)."""
+        return self._policies.get((uid, image))
 
     async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
         """A list by hand in place of the last one. Answers how many are missing and there."""
@@ -160,6 +165,9 @@ class Prefetcher:
         async for pods in source.snapshots():
             self._pods = tuple(pods)
             self._priorities = {one.pod.uid: one.priority for one in pods}
+            # An image that a pod names twice is asked for by the stricter of both.
+            lenient_first = sorted(pods, key=lambda one: one.policy is PullPolicy.ALWAYS)
+            self._policies = {(one.pod.uid, _normalised(one.image)): one.policy for one in lenient_first}
             self._wake.set()
 
     async def _follow_rollouts(self) -> None:

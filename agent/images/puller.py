@@ -10,7 +10,7 @@ Never: decides which pull is next (plan.py) or talks to the runtime itself (atte
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,7 +96,7 @@ class Puller:
         self._clock = clock
         self._settings = settings
         self._queue = PullQueue(settings.queue)
-        self._relays = Relays(self._queue, parts.desk, parts.watcher, clock)
+        self.relays = Relays(self._queue, parts.desk, parts.watcher, clock)
         self._announcer = Announcer()
         self._sizes = Sizes(parts.sizes, parts.probe, lambda: self._settings, clock)
         self._group: asyncio.TaskGroup | None = None
@@ -110,7 +110,6 @@ class Puller:
         self._plan = PullPlan()
         self._alarm_s: float | None = None
         self._is_ending = False
-        self.priority_of: Callable[[str], int] = lambda _uid: 0  # of pods whose pulls come without one
 
     # what others use
 
@@ -199,10 +198,10 @@ class Puller:
             raise PullsAway from error  # the runtime has the right words for it
         ready = Ready(reference, FlightKey(str(reference), request.handler, f"carried {fingerprint}"), Lookup(()))
         size_bytes = self._sizes.memory.guess(reference.repo, str(reference))
-        ask = self._relays.open(request, ready, size_bytes, self.priority_of(request.pod.uid))
+        ask = self.relays.open(request, ready, size_bytes)
         self._wake.set()
         try:
-            await self._relays.ride(ask, carry)
+            await self.relays.ride(ask, carry)
         except PullGivenUp:
             if self._group is None:
                 raise PullsAway from None
@@ -360,7 +359,7 @@ class Puller:
         ready = asks[0].ready
         if asks[0].go is not None:
             self._parts.endings.started(flight, now_s)
-            self._relays.start(flight, asks)
+            self.relays.start(flight, asks)
             return
         target = ready.target
         job = Job(
@@ -447,7 +446,7 @@ class Puller:
             return key.image == flight.key.image and (is_node_wide or key.fingerprint == flight.key.fingerprint)
 
         if self._queue.rules.is_rechecked:
-            for ask in self._desk.asks(self._queue.drop_present(is_proven)):
+            for ask in self.relays.let_go(self._desk.asks(self._queue.drop_present(is_proven))):
                 self._parts.endings.present(ask, result.image_id, result.size_bytes)
 
     def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:
@@ -545,7 +544,7 @@ class Puller:
             flight = flights.get(number)
             if flight is not None:
                 self._desk.show_running(flight, job.stage, self._parts.watcher.progress(number), job.attempts)
-        self._relays.show(flights)
+        self.relays.show(flights)
         self._desk.tidy(flights)
         self._probing &= flights.keys()
         if self._settings.has_progress_events and not self._settings.is_like_kubelet:

@@ -9,7 +9,7 @@ flight ask the runtime each for itself: it fetches once, and every kubelet call 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -19,7 +19,7 @@ from agent.images.intake import Ready
 from agent.images.ports import Clock
 from agent.images.queue import PullQueue
 from agent.images.watcher import ProgressWatcher
-from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullRequest, PullResult
+from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import PullStage
 
 __all__ = ["Relays"]
@@ -39,10 +39,17 @@ class Relays:
         self._clock = clock
         self._running: set[int] = set()
         self._failed: dict[tuple[str, str], tuple[float, float]] = {}
+        # What a kubelet's pull does not say of its pod, by uid, and of an image of it, by full name (IMG-X07).
+        self.priority_of: Callable[[str], int] = lambda _uid: 0
+        self.policy_of: Callable[[str, str], PullPolicy | None] = lambda _uid, _image: None
 
-    def open(self, request: PullRequest, ready: Ready, size_bytes: int | None, priority: int = 0) -> Ask:
-        """A request begins to wait, or joins a flight that is on its way. `priority` is for one that has none."""
-        request = replace(request, priority=request.priority or priority)
+    def open(self, request: PullRequest, ready: Ready, size_bytes: int | None) -> Ask:
+        """A request begins to wait, or joins a flight that is on its way."""
+        request = replace(
+            request,
+            priority=request.priority or self.priority_of(request.pod.uid),
+            policy=self.policy_of(request.pod.uid, str(ready.reference)) or request.policy,
+        )
         now_s = self._clock.now_s()
         failed_s, arrived_s = self._failed.pop((request.pod.uid, request.image), (-NEXT_CREDENTIAL_S, now_s))
         if not request.pod.uid or now_s - failed_s > NEXT_CREDENTIAL_S:
@@ -60,6 +67,19 @@ class Relays:
             if ask.go is not None:
                 ask.go.set()
             self._watcher.follow(flight.number, ask.ready.reference)
+
+    def let_go(self, asks: Iterable[Ask]) -> list[Ask]:
+        """Let those go without a slot whose image is there by now; the rest of them is not ours.
+
+        The runtime has only to look at what it has, and to check the credentials.
+        """
+        rest = []
+        for ask in asks:
+            if ask.go is not None:
+                ask.go.set()
+            else:
+                rest.append(ask)
+        return rest
 
     def show(self, flights: Mapping[int, Flight]) -> None:
         """Bring those that run up to date for people."""

@@ -125,10 +125,42 @@ async def test_the_next_credential_of_a_pod_keeps_its_place() -> None:
             await clock.advance(0.1)
 
 
+async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks_for_no_fresh_one() -> None:
+    """IMG-X07, IMG-S06: a kubelet's pull does not say its policy; pods that are followed tell it."""
+    async with running() as (plane, clock):
+        fetched = asyncio.Event()
+
+        async def fetching(_image, _auth) -> None:
+            await fetched.wait()
+
+        plane.intake._runtime.registry.add(A)
+        plane.intake._runtime.while_pulling = fetching
+        plane.puller.relays.policy_of = lambda uid, image: (
+            PullPolicy.IF_NOT_PRESENT if (uid, image) == ("known", A) else None
+        )
+        ahead = PullRequest(image=A, policy=PullPolicy.IF_NOT_PRESENT, is_prefetch=True)
+        prefetch = asyncio.ensure_future(plane.puller.request(ahead))
+        await clock.advance(1)
+        other, known, fresh = Rider(plane.puller, B, "x"), Rider(plane.puller, A, "known"), Rider(plane.puller, A, "y")
+        await clock.advance(1)
+        assert [one.is_pulling for one in (other, known, fresh)] == [False] * 3
+        fetched.set()
+        assert (await prefetch).is_ok
+        await clock.advance(1)
+
+        assert [one.is_pulling for one in (other, known, fresh)] == [True, True, False]
+        for one in (known, other, fresh):
+            one.answer.set_result(Carried(image_id="sha256:a"))
+            await one.task
+        await clock.advance(1)
+        assert {one.stage for one in plane.puller.pulls.items.values()} == {PullStage.DONE}
+        assert plane.told.reasons() == ["Pulling", "Pulled"]  # of the prefetch; a kubelet tells its own
+
+
 async def test_pods_that_are_known_have_their_priority() -> None:
     """IMG-X07: a kubelet's pull carries none; pods that are followed tell it, and all others have 0."""
     async with running() as (plane, clock):
-        plane.puller.priority_of = lambda uid: {"urgent": 1_000_000}.get(uid, 0)
+        plane.puller.relays.priority_of = lambda uid: {"urgent": 1_000_000}.get(uid, 0)
         first, second, urgent = (Rider(plane.puller, image, pod) for image, pod in ((A, "a"), (B, "b"), (C, "urgent")))
         await clock.advance(1)
         first.answer.set_result(Carried())
