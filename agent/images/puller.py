@@ -446,7 +446,7 @@ class Puller:
             return key.image == flight.key.image and (is_node_wide or key.fingerprint == flight.key.fingerprint)
 
         if self._queue.rules.is_rechecked:
-            for ask in self.relays.let_go(self._desk.asks(self._queue.drop_present(is_proven))):
+            for ask in self.relays.drop_present(is_proven, result.image_id):
                 self._parts.endings.present(ask, result.image_id, result.size_bytes)
 
     def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import cast
 
 from agent.images.desk import Ask, Desk
-from agent.images.flights import Flight
+from agent.images.flights import Flight, FlightKey
 from agent.images.intake import Ready
 from agent.images.ports import Clock
 from agent.images.queue import PullQueue
@@ -68,18 +68,19 @@ class Relays:
                 ask.go.set()
             self._watcher.follow(flight.number, ask.ready.reference)
 
-    def let_go(self, asks: Iterable[Ask]) -> list[Ask]:
-        """Let those go without a slot whose image is there by now; the rest of them is not ours.
+    def drop_present(self, is_proven: Callable[[FlightKey], bool], image_id: str) -> list[Ask]:
+        """Take out who waits for what is there by now. Ours go without a slot, the rest is returned.
 
-        The runtime has only to look at what it has, and to check the credentials.
+        For them the runtime has only to look at what it has, and to check the credentials.
         """
-        rest = []
+        before = dict(self._queue.flights)
+        asks = self._desk.asks(self._queue.drop_present(is_proven))
+        for number in before.keys() - self._queue.flights.keys():
+            self._desk.show_over(before[number], PullStage.DONE, image_id=image_id)
         for ask in asks:
             if ask.go is not None:
                 ask.go.set()
-            else:
-                rest.append(ask)
-        return rest
+        return [ask for ask in asks if ask.go is None]
 
     def show(self, flights: Mapping[int, Flight]) -> None:
         """Bring those that run up to date for people."""

@@ -141,7 +141,8 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
         ahead = PullRequest(image=A, policy=PullPolicy.IF_NOT_PRESENT, is_prefetch=True)
         prefetch = asyncio.ensure_future(plane.puller.request(ahead))
         await clock.advance(1)
-        other, known, fresh = Rider(plane.puller, B, "x"), Rider(plane.puller, A, "known"), Rider(plane.puller, A, "y")
+        other, known = Rider(plane.puller, B, "x"), Rider(plane.puller, A, "known")
+        fresh = Rider(plane.puller, A, "y", "key")
         await clock.advance(1)
         assert [one.is_pulling for one in (other, known, fresh)] == [False] * 3
         fetched.set()
@@ -149,6 +150,8 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
         await clock.advance(1)
 
         assert [one.is_pulling for one in (other, known, fresh)] == [True, True, False]
+        stages = [one.stage for one in plane.puller.pulls.items.values()]
+        assert sorted(stages) == [PullStage.DONE, PullStage.DONE, PullStage.DOWNLOADING, PullStage.QUEUED]
         for one in (known, other, fresh):
             one.answer.set_result(Carried(image_id="sha256:a"))
             await one.task
