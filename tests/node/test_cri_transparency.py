@@ -57,10 +57,13 @@ class Both:
     container_id: str
     image: str
 
-    def same(self, method: str, request: object = b"") -> Seen:
-        """The answer, which both ways have in common."""
+    def same(self, method: str, request: object = b"", tries: int = 1) -> Seen:
+        """The answer, which both ways have in common. `tries`: for one whose order is up to chance."""
         message = request if isinstance(request, bytes) else request.SerializeToString()  # type: ignore[attr-defined]
-        direct, through = ask(self.direct, method, message), ask(self.through, method, message)
+        for _ in range(tries):
+            direct, through = ask(self.direct, method, message), ask(self.through, method, message)
+            if direct == through:
+                break
         assert direct == through
         return through
 
@@ -101,7 +104,8 @@ def test_answers_that_say_something(both: Both) -> None:
         both.same("ContainerStatus", pb.ContainerStatusRequest(container_id=container_id, verbose=True)),
         both.same("PodSandboxStatus", pb.PodSandboxStatusRequest(pod_sandbox_id=pod.id)),
         both.same("ImageStatus", pb.ImageStatusRequest(image=pb.ImageSpec(image=both.image))),
-        both.same("ListImages", pb.ListImagesRequest(filter=pb.ImageFilter(image=pb.ImageSpec(image=both.image)))),
+        # containerd 1.6 takes no notice of the filter, and lists what other tests have left in the order of a Go map.
+        both.same("ListImages", pb.ListImagesRequest(filter=pb.ImageFilter(image=pb.ImageSpec(image=both.image))), 50),
         both.same("PullImage", pb.PullImageRequest(image=pb.ImageSpec(image=both.image))),
         both.same("ExecSync", pb.ExecSyncRequest(container_id=container_id, cmd=["echo", "hello"], timeout=10)),
         both.same("ExecSync", pb.ExecSyncRequest(container_id=container_id, cmd=["sh", "-c", "exit 7"], timeout=10)),
