@@ -2,12 +2,13 @@
 """A real kubelet behind the proxy, with pods from files: what no scripted one can tell.
 
 Runs where KEPD_KUBELET names a kubelet program, 1.29 or newer. A kubelet changes settings of the whole machine and
-links logs into a directory of the machine; both are put back.
+links logs into a directory of the machine; all is put back.
 """
 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -35,21 +36,16 @@ SLOW = "trap 'sleep 2; exit 0' TERM; while true; do sleep 0.1; done"
 SIDECAR = {"kepd.dev/sidecars": "side", "kepd.dev/mains": "main"}
 LIMIT = 2
 LINKS = Path("/var/log/containers")
-SYSCTLS = [
-    Path("/proc/sys") / name
-    for name in (
-        "vm/overcommit_memory",
-        "kernel/panic",
-        "kernel/panic_on_oops",
-        "kernel/keys/root_maxbytes",
-        "kernel/keys/root_maxkeys",
-    )
-]
+DEVICES = Path("/var/lib/kubelet/device-plugins")  # whatever --root-dir says
+KEYS = ("root_maxbytes", "root_maxkeys")
+NAMES = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", *(f"kernel/keys/{key}" for key in KEYS))
+SYSCTLS = [Path("/proc/sys") / name for name in NAMES]
 
 
 @contextmanager
 def machine_as_before(lab: Lab, folder: Path) -> Iterator[None]:
     settings = {path: path.read_text() for path in SYSCTLS}
+    is_new = not DEVICES.parent.exists()
     try:
         yield
     finally:
@@ -59,6 +55,9 @@ def machine_as_before(lab: Lab, folder: Path) -> Iterator[None]:
         for link in LINKS.glob("*.log"):
             if link.is_symlink() and link.readlink().is_relative_to(lab.place.directory):
                 link.unlink()
+        if is_new and DEVICES.exists():
+            shutil.rmtree(DEVICES)
+            DEVICES.parent.rmdir()
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in sorted((one for one in mounts if one.startswith(str(folder))), key=len, reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
