@@ -28,7 +28,7 @@ PROGRAM = os.environ.get("KEPD_KUBELET", "")
 pytestmark = [
     pytest.mark.node,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not PROGRAM, reason="needs a kubelet: set KEPD_KUBELET to its path"),
+    pytest.mark.beside("KEPD_KUBELET"),
 ]
 
 STAY = "trap 'exit 0' TERM; while true; do sleep 0.1; done"
