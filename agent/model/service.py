@@ -12,6 +12,7 @@ import msgspec
 from agent.model.nft_table import Family
 
 __all__ = [
+    "DEFAULT_OPTIONS",
     "Address",
     "Backend",
     "FamilyPart",

@@ -14,6 +14,7 @@ import msgspec
 
 from agent.model.nft_table import Family
 from agent.model.service import (
+    DEFAULT_OPTIONS,
     Address,
     Backend,
     FamilyPart,
@@ -23,6 +24,7 @@ from agent.model.service import (
     Range,
     ServiceFacts,
     ServiceKey,
+    ServiceOptions,
 )
 from agent.services.addresses import whole
 from agent.services.selection import Place, Selection, is_local, select, use_of
@@ -79,6 +81,9 @@ class ServicePlan(msgspec.Struct, frozen=True, gc=False):
     key: ServiceKey
     cluster_ip: Address
     ports: tuple[PortPlan, ...]
+    options: ServiceOptions = DEFAULT_OPTIONS
+    """Weights are not in the lists above, but in what is written of them."""
+    health_port: int = 0
 
 
 class HealthPort(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +116,7 @@ def plan_service(
         local = tuple([one for one in selection.everyone if is_local(one, place)])
         frontends = _frontends(service, part, port, selection, node_addresses)
         ports.append(PortPlan(port, selection, frontends, service.affinity_s, local))
-    return ServicePlan(service.key, part.cluster_ip, tuple(ports))
+    return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)
 
 
 def _frontends(

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import ServiceAnnotations
-from agent.model.service import ServiceOptions
+from agent.model.service import DEFAULT_OPTIONS, ServiceOptions
 from agent.services.addresses import read_address
 
 __all__ = ["read_options"]
@@ -30,7 +30,7 @@ def read_options(
 ) -> ServiceOptions:
     """What the annotations ask for."""
     if annotations is None:
-        return ServiceOptions()
+        return DEFAULT_OPTIONS
 
     def read(name: str, reader: Callable[[str], T], otherwise: T) -> T:
         text = getattr(annotations, name)

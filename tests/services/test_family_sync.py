@@ -411,3 +411,16 @@ async def test_reports_name_what_was_looked_at_though_no_plan_changed() -> None:
     report = bench.watcher.reports[-1]
 
     assert (list(report.changed), list(report.looked)) == ([], [ServiceKey("shop", "s1")])
+
+
+async def test_other_weights_are_written_though_the_same_endpoints_serve() -> None:
+    """SEL-23: the annotation alone changes."""
+    bench = Bench()
+    bench.put(1)
+    await bench.sync.sync()
+    before = len(bench.kernel.tables["IPv4"].content["eps"])
+    weights = {"kepd.dev/endpoint-weights": "10.1.1.1=3"}
+    bench.fold.put_service(make_service("s1", ip="10.96.0.1", meta={"annotations": weights}))
+    await bench.sync.sync()
+
+    assert (before, len(bench.kernel.tables["IPv4"].content["eps"])) == (2, 4)

@@ -242,3 +242,22 @@ async def test_whatever_restore_was_the_last_the_next_process_ends_in_the_same_r
         await next_one.sync.sync()
 
         assert kernel.of("IPv4") == whole.kernel.of("IPv4"), lives
+
+
+async def test_another_health_port_is_opened_though_nothing_else_changes() -> None:
+    """TY-18, HL-4: a balancer without node ports and without an address yet has no way in whose rules would change."""
+    bench = Bench()
+    spec = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
+    put(bench.fold, "IPv4", "web", 1, **spec)
+    await bench.sync.sync()
+    for port in (30_001, 30_002):
+        local = {"externalTrafficPolicy": "Local", "healthCheckNodePort": port}
+        put(bench.fold, "IPv4", "web", 1, **spec, **local)
+        await bench.sync.sync()
+        open_ports = [rule for rule in bench.kernel.of("IPv4")["filter"]["KUBE-NODEPORTS"] if "health check" in rule]
+
+        assert [rule.split("--dport ")[1] for rule in open_ports] == [f"{port} -j ACCEPT"]
+    put(bench.fold, "IPv4", "web", 1, **spec)
+    await bench.sync.sync()
+
+    assert not bench.kernel.of("IPv4")["filter"]["KUBE-NODEPORTS"]
