@@ -80,11 +80,7 @@ def service_health(key: ServiceKey, port: HealthPort, *, is_proxy_healthy: bool)
 def _body(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float) -> dict[str, object]:
     states = {family: one.is_healthy(now_s, period_s) for family, one in families.items()}
     status = {
-        family: {
-            "lastUpdated": _time(now_s if states[family] else one.updated_s),
-            "healthy": states[family],
-        }
-        for family, one in families.items()
+        family: {"lastUpdated": _time(one.updated_s), "healthy": states[family]} for family, one in families.items()
     }
     return {"healthy": all(states.values()), "status": status}
 

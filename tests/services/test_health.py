@@ -25,6 +25,7 @@ def test_a_change_that_waits_for_two_periods_is_unhealthy() -> None:
     assert (fine.status, late.status) == (200, 503)
     assert body(fine)["lastUpdated"] == body(fine)["currentTime"] == "2027-01-15T08:00:00Z"
     assert body(late)["lastUpdated"] == "2027-01-15T07:51:40Z"
+    assert body(fine)["status"]["IPv6"] == {"lastUpdated": "2027-01-15T07:51:40Z", "healthy": True}
     assert body(late)["status"]["IPv4"]["healthy"]
     assert not body(late)["status"]["IPv6"]["healthy"]
 
