@@ -9,13 +9,14 @@ Source of behaviour: SY-14, IP-13, DS-13, DS-14.
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
-from agent.model.iptables_rules import OWNER, RIVALS, Content, Table, is_ours
+from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import TABLE, Family, TableSettings
 from agent.services.iptables_instalments import instalments
@@ -60,13 +61,13 @@ def are_kube_proxys(chains: Collection[str]) -> bool:
     return OWNER not in chains and any(map(is_ours, chains))
 
 
-async def our_leftovers(family: Family, table: NftTable) -> list[Leftover]:
-    """What `kepd cleanup --services` takes away."""
+async def our_leftovers(family: Family, table: NftTable, *, has_heir: bool = False) -> list[Leftover]:
+    """What `kepd cleanup --services` takes away. `has_heir`: a kube-proxy goes on with chains, which have its names."""
     found = []
     if await table.read() is not None:
         name = f"nftables: table {TABLE} of {IP[family]}"
         found.append(Leftover(name, lambda: remove_table(table, family)))
-    return found + await _in_iptables(family, are_ours)
+    return found + await (_marks(family) if has_heir else _in_iptables(family, are_ours))
 
 
 async def kube_proxys_leftovers(family: Family, table: NftTable) -> list[Leftover]:
@@ -89,6 +90,19 @@ async def _in_iptables(family: Family, whose: Whose) -> list[Leftover]:
     if tables:
         text = f"legacy tables of {family}: chains for Services in {', '.join(tables)}"
         found.append(Leftover(text, lambda: remove_legacy(family, whose)))
+    return found
+
+
+async def _marks(family: Family) -> list[Leftover]:
+    """Only what tells our chains from kube-proxy's."""
+    found = []
+    for tables in (IptablesTables(family, variant="nft"), IptablesTables(family, variant="legacy")):
+        chains = await _readable(tables) if tables.variant == "nft" else await _legacy_chains(family)
+        marked = {table: [OWNER] for table, names in chains.items() if are_ours(names)}
+        if marked:
+            where = f"iptables-{tables.variant} of {family}"
+            text = f"{where}: the mark of kepd in {', '.join(marked)}; the chains are kube-proxy's now"
+            found.append(Leftover(text, partial(tables.apply, Change(gone=marked))))
     return found
 
 

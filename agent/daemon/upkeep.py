@@ -85,6 +85,12 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
 @click.option("--images", "is_images", is_flag=True, help="Content and leases of prefetches.")
 @click.option("--all", "is_all", is_flag=True, help="Both.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be taken away.")
+@click.option(
+    "--to-kube-proxy",
+    is_flag=True,
+    help="A kube-proxy goes on with iptables chains, whose names are its own: only the mark of kepd goes. "
+    "So it is anyway where a kube-proxy is seen to run.",
+)
 def cleanup(
     *,
     file: Path | None,
@@ -94,6 +100,7 @@ def cleanup(
     is_images: bool,
     is_all: bool,
     dry_run: bool,
+    to_kube_proxy: bool,
 ) -> None:
     """Take away what kepd left in the kernel and in the runtime: tables and chains of ours, content and leases of ours,
     and nothing else. Refused while a kepd with that plane runs."""
@@ -103,7 +110,7 @@ def cleanup(
 
     async def work() -> int:
         if is_services or is_all:
-            await _cleanup_services(is_dry=dry_run)
+            await _cleanup_services(is_dry=dry_run, has_heir=to_kube_proxy)
         if is_images or is_all:
             from agent.daemon.image_cleanup import clean_images
 
@@ -118,16 +125,17 @@ def _say(text: str, *, is_dry: bool) -> None:
     click.echo(f"{'would take away' if is_dry else 'took away'} {text}")
 
 
-async def _cleanup_services(*, is_dry: bool) -> None:
+async def _cleanup_services(*, is_dry: bool, has_heir: bool) -> None:
     from agent.daemon.plane_lock import held_plane_lock
     from agent.daemon.service_leftovers import our_leftovers
     from agent.daemon.service_wiring import families, services_scope
+    from agent.daemon.takeover import running_kube_proxies
     from agent.drivers.nft.driver import NftTable
 
     with held_plane_lock("services", services_scope()):
         for family in families():
             table = NftTable(family)
-            found = await our_leftovers(family, table)
+            found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
             await _take_away(found, is_dry=is_dry)
             await table.close()
 

@@ -105,6 +105,22 @@ def test_cleanup_takes_chains_of_both_variants_away(node: Node, variant: str) ->
     assert "KUBE-SERVICES" in left
 
 
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_cleanup_leaves_chains_to_a_kube_proxy_that_goes_on_with_them(node: Node, variant: str) -> None:
+    """SY-14: only what told them from kube-proxy's own goes, so that nothing fails on the way back."""
+    space = node.network.node.namespace
+    for owner in ("KEPD-OWNER", "KUBE-SERVICES"):
+        space.run(f"iptables-{variant}", "-t", "nat", "-N", owner)
+    done = kepd(node, "cleanup", "--services", "--to-kube-proxy")
+    left = space.run(f"iptables-{variant}-save")
+    again = kepd(node, "cleanup", "--services")
+
+    assert "the mark of kepd in nat; the chains are kube-proxy's now" in done.stdout
+    assert "KEPD-OWNER" not in left
+    assert "KUBE-SERVICES" in left
+    assert again.stdout == ""
+
+
 @pytest.mark.parametrize("left", ["nftables", "iptables-nft", "iptables-legacy"])
 def test_a_takeover_moves_traffic_without_a_failed_connection(node: Node, left: str) -> None:
     """SY-14, DS-14: ours go in, then kube-proxy's go; until it is told to, kepd programs nothing beside them."""
