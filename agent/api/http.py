@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 import structlog
@@ -101,26 +101,30 @@ class HttpServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(REQUEST_LIMIT_S):
-                page = await self._answer(reader)
+                page, has_body = await self._answer(reader)
                 phrase = PHRASES.get(page.status, "Service Unavailable")
                 head = (
                     f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
                     f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
                 )
                 head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
-                writer.write(head.encode() + page.body)
+                writer.write(head.encode() + (page.body if has_body else b""))
                 await writer.drain()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> Page:
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
+        """The page, and whether its body is asked for too: HEAD tells the length that GET would bring."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return Page(400, b"not an HTTP request of at most 8 KiB\n")
+            return Page(400, b"not an HTTP request of at most 8 KiB\n"), True
         first, *lines = head.split("\r\n")
         method, _, rest = first.partition(" ")
         target = rest.partition(" ")[0]
         if method not in ("GET", "HEAD"):
-            return Page(405, b"only GET is served here; kepctl does everything else\n")
+            return Page(405, b"only GET is served here; kepctl does everything else\n"), True
+        return self._page(target, lines), method == "GET"
+
+    def _page(self, target: str, lines: Sequence[str]) -> Page:
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         try:
             parts = urlsplit(target)
@@ -130,11 +134,10 @@ class HttpServer:
         if handler is None:
             return Page(404, f"pages: {' '.join(self._pages)}\n".encode())
         try:
-            page = handler(parse_qs(parts.query, keep_blank_values=True), headers)
+            return handler(parse_qs(parts.query, keep_blank_values=True), headers)
         except Exception as error:  # one page that fails must not take the others along
             log.error("http_page_failed", path=parts.path, error=repr(error), exc_info=error)
             return Page(500, b"this page failed; the daemon's log has the cause\n")
-        return page if method == "GET" else replace(page, body=b"")
 
 
 def health_page(query: Query, checks: Sequence[Component], ok: Callable[[Component], bool]) -> Page:

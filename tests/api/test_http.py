@@ -68,6 +68,24 @@ async def test_requests_good_and_bad(
     assert body in got
 
 
+@pytest.mark.parametrize(("path", "length"), [("/ok", 7), ("/none", 11)])
+async def test_head_tells_the_length_and_brings_nothing(
+    free_port: int, pages: dict[str, object], path: str, length: int
+) -> None:
+    """RFC 9110, 9.3.2: some load balancers ask this way, kube-proxy answers so."""
+    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        answer = await ask(free_port, f"HEAD {path} HTTP/1.1\r\n\r\n".encode())
+        task.cancel()
+    head, _, body = answer.partition(b"\r\n\r\n")
+
+    assert f"Content-Length: {length}" in head.decode().splitlines()
+    assert body == b""
+
+
 async def test_metrics_are_openmetrics_when_asked_for() -> None:
     """MET-01."""
     board = Board(lambda: 0.0)
