@@ -93,7 +93,8 @@ class ServicesPlane:
         for family, one in self.families.items():
             facts = self.intake.facts(family)
             one.set_facts(facts)
-            if facts.findings != self._node_findings.get(family, ()):
+            # Until the Node object has arrived, what it would say is missing at every start.
+            if "node" not in self.intake.missing and facts.findings != self._node_findings.get(family, ()):
                 self._node_findings[family] = facts.findings
                 for finding in facts.findings:
                     log.warning("service_node_incomplete", family=family, problem=str(finding))
