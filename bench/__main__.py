@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = ("daemon", "api", "topology", "services", "pods", "pulls", "proxy")
 # Those that need a program of one's own; run by name.
-BESIDE = ("kubelet",)
+BESIDE = ("kubelet", "kube_proxy")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
