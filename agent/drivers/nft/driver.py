@@ -62,7 +62,8 @@ class NftTable:
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
         try:
-            await run_text(self._command, text, self._deadline_s, self._listening.add_load)
+            with self._listening.program():
+                await run_text(self._command, text, self._deadline_s, self._listening.add_load)
         except NotPermitted:
             # Perhaps because of an owner, which nft does not name.
             await self._call(KernelTable.check_access)

@@ -42,6 +42,8 @@ class Listening:
         self._ears: list[Ear] = []
         self._own_ports: set[int] = set()
         self._loads: deque[int] = deque(maxlen=16)
+        self._begun = self._running = 0
+        """Programs of ours that write: how many there were, and are."""
 
     def add_port(self, port: int) -> None:
         """A socket of ours."""
@@ -50,6 +52,16 @@ class Listening:
     def add_load(self, pid: int) -> None:
         """An nft program of ours; its port is its process id."""
         self._loads.append(pid)
+
+    @contextmanager
+    def program(self) -> Iterator[None]:
+        """Around an nft program of ours: its commit in another's silence is nobody else's. For the event loop alone."""
+        self._begun += 1
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
 
     def is_own(self, port: int) -> bool:
         """Whether we sent this."""
@@ -79,13 +91,14 @@ class Listening:
                 return
             for ear in ears:
                 ear.is_listening(False)
+            own, begun = 1 + self._running, self._begun
             before = generation()
             try:
                 yield
             finally:
                 for ear in ears:
                     ear.is_listening(True)
-                if (generation() - before) % _GENERATIONS > 1:
+                if (generation() - before) % _GENERATIONS > own + self._begun - begun:
                     for ear in ears:
                         ear.tell_lost()
 
