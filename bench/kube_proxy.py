@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real kube-proxy and kepd in turn: the same API server, the same objects, each in a network namespace of its own.
 
-Measures what both do from outside: connects show when something is programmed. `KUBE_PROXY=PATH python -m bench
+Measures what both do from outside: connects show when something is programmed. `KEPD_KUBE_PROXY=PATH python -m bench
 kube_proxy` renews the section; without the program there is nothing to measure. With KUBECONFIG the objects are written
 to that server (namespace kepd-bench, addresses from 10.96.0.0/16), else to the test server. Nobody's rules but those of
 the namespaces are touched.
@@ -189,7 +189,7 @@ def figure(value: float) -> str:
 
 def measure() -> Iterator[Row]:
     if not program_path():
-        raise SystemExit("set KUBE_PROXY to the program to measure beside; nothing was measured")
+        raise SystemExit("set KEPD_KUBE_PROXY to the program to measure beside; nothing was measured")
     for backend, sizes in SIZES.items():
         for size in sizes:
             yield from asyncio.run(compare(backend, size))

@@ -245,7 +245,7 @@ def kube_proxy_in(space: Namespace, folder: Path, backend: str, inside: Path) ->
 
 
 def program_path() -> str:
-    return shutil.which(os.environ.get("KUBE_PROXY", "")) or ""
+    return shutil.which(os.environ.get("KEPD_KUBE_PROXY", "")) or ""
 
 
 def version() -> str:
