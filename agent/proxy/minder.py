@@ -45,6 +45,7 @@ class Minder:
         self._records = records
         self._listening = asyncio.Event()
         self._is_known = False
+        self._has_missed = False
 
     async def load_masks(self) -> None:
         """What an earlier process promised. A damaged file is kept aside and told."""
@@ -60,8 +61,11 @@ class Minder:
         await self._listening.wait()
         while not self._is_known:
             try:
+                self._has_missed = False
                 await self._look()
                 self._is_known = True
+                if self._has_missed:
+                    await self._look_again()
             except RuntimeCallFailed as error:
                 log.info("proxy_recovery_waits", error=str(error))
                 await self._house.clock.sleep(RETRY_S)
@@ -107,15 +111,18 @@ class Minder:
                 log.info("proxy_event_not_followed", error=str(error))
 
     async def _take(self, event: RuntimeEvent) -> None:
-        if not self._is_known or not len(self._house.ledger):
+        if not self._is_known:
+            self._has_missed = True
+            return
+        if not len(self._house.ledger):
             return
         if event.kind is EventKind.LOST:
-            drop_absent(self._house.ledger, await self._runtime.list_sandboxes())
-            changed = merge(self._house.ledger, await self._runtime.list_containers())
-            await self._ask_exit_codes()
-            for sandbox_id in changed:
-                self._house.wake(sandbox_id)
-            self.end_jobs()
+            await self._look_again()
+        elif event.kind is EventKind.STARTED:
+            # A start that an earlier process passed on may take effect when this one has read the lists already.
+            found = self._house.ledger.find(event.container_id)
+            if found is not None and found[1].state is ContainerState.CREATED:
+                self._note_start(*found)
         elif event.kind is EventKind.STOPPED:
             found = self._house.ledger.find(event.container_id)
             if found is None:
@@ -130,6 +137,25 @@ class Minder:
         elif event.kind is EventKind.DELETED:
             self._house.ledger.remove_sandbox(event.container_id)
             self._house.ledger.remove_container(event.container_id)
+
+    async def _look_again(self) -> None:
+        """What was missed is in the lists."""
+        ledger = self._house.ledger
+        drop_absent(ledger, await self._runtime.list_sandboxes())
+        changed = merge(ledger, await self._runtime.list_containers())
+        await self._ask_exit_codes()
+        for sandbox_id in changed:
+            sandbox = ledger.sandboxes[sandbox_id]
+            for container in sandbox.running():
+                self._readiness.watch(sandbox, container)
+            self._house.wake(sandbox_id)
+        self.end_jobs()
+
+    def _note_start(self, sandbox: Sandbox, container: Container) -> None:
+        container.state = ContainerState.RUNNING
+        sandbox.has_started_main |= container.name in sandbox.wishes.mains
+        self._readiness.watch(sandbox, container)
+        self._house.wake(sandbox.id)
 
     # ended Jobs
 

@@ -18,7 +18,7 @@ from agent.proxy.doorman import GateDoorman
 from agent.proxy.figures import Figures
 from agent.proxy.frames import END_STREAM, data_frame, framed, message_in
 from agent.proxy.gatehouse import Gatehouse, ProxySettings
-from agent.proxy.ledger import GRACE, PRE_STOP
+from agent.proxy.ledger import GRACE, PRE_STOP, ContainerState
 from agent.proxy.minder import Minder
 from agent.proxy.readiness import Readiness
 from agent.proxy.routes import ROUTES
@@ -207,6 +207,56 @@ def timeout_of(line: Line) -> int:
     message = message_in(line.released[9:])
     assert message is not None
     return pb.StopContainerRequest.FromString(message).timeout
+
+
+async def made_by_an_earlier_process(house: House) -> str:
+    """A main that runs, and a sidecar whose start is on its way; its id."""
+    await house.sandbox()
+    for name in ("main", "side"):
+        house.ids[name] = await house.cri.create_container(
+            house.ids["sandbox"], house.container_config(name), house.config()
+        )
+    await house.cri.start_container(house.ids["main"])
+    return house.ids["side"]
+
+
+async def test_a_start_that_takes_effect_after_the_lists_were_read_counts(house: House) -> None:
+    """REC-1: an earlier process passed it on and was killed. Its sidecar is no less one that has to wait."""
+    side = await made_by_an_earlier_process(house)
+    await house.minder._take(RuntimeEvent(EventKind.LOST))
+    await house.cri.start_container(side)
+    await house.minder._take(RuntimeEvent(EventKind.STARTED, side))
+
+    assert house.stop("main")[0] == Verdict.PASS
+    assert house.stop("side")[0] == Verdict.HOLD
+    await settle()
+
+
+async def test_what_happens_while_the_lists_are_read_is_not_missed() -> None:
+    """REC-1: events that come before the state is known mean that it is looked at once more."""
+    made = House()
+    async with asyncio.TaskGroup() as group:
+        made.house.group = group
+        side = await made_by_an_earlier_process(made)
+        ask = made.minder._ask_exit_codes
+
+        async def slowly() -> None:
+            if made.house.ledger.find(side)[1].state is ContainerState.CREATED:
+                await made.cri.start_container(side)
+                await made.minder._take(RuntimeEvent(EventKind.STARTED, side))
+            await ask()
+
+        made.minder._ask_exit_codes = slowly
+        made.minder._listening.set()
+        await made.minder.recover()
+
+        assert made.house.ledger.find(side)[1].is_running
+        assert made.stop("main")[0] == Verdict.PASS
+        assert made.stop("side")[0] == Verdict.HOLD
+        await settle()
+        made.house.group = None
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
 
 async def test_a_held_create_goes_on_when_its_sidecar_is_ready(house: House) -> None:
