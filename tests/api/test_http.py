@@ -25,6 +25,18 @@ def test_readyz_names_what_is_not_ready() -> None:
     assert (excluded.status, excluded.body) == (200, b"ok\n")
 
 
+async def answer_of(port: int, pages: dict[str, object], request: bytes) -> bytes:
+    """Of a server that runs for this one question."""
+    server = HttpServer(f"127.0.0.1:{port}", pages)  # type: ignore[arg-type]
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        answer = await ask(port, request)
+        task.cancel()
+    return answer
+
+
 async def ask(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
@@ -55,13 +67,7 @@ def pages() -> dict[str, object]:
 async def test_requests_good_and_bad(
     free_port: int, pages: dict[str, object], request_bytes: bytes, status: bytes, body: bytes
 ) -> None:
-    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
-    report = Board(lambda: 0.0).add("http", State.STARTING)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(server.run(report))
-        await asyncio.sleep(0.05)
-        answer = await ask(free_port, request_bytes)
-        task.cancel()
+    answer = await answer_of(free_port, pages, request_bytes)
     head, _, got = answer.partition(b"\r\n\r\n")
 
     assert status in head.splitlines()[0]
@@ -73,13 +79,7 @@ async def test_head_tells_the_length_and_brings_nothing(
     free_port: int, pages: dict[str, object], path: str, length: int
 ) -> None:
     """RFC 9110, 9.3.2: some load balancers ask this way, kube-proxy answers so."""
-    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
-    report = Board(lambda: 0.0).add("http", State.STARTING)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(server.run(report))
-        await asyncio.sleep(0.05)
-        answer = await ask(free_port, f"HEAD {path} HTTP/1.1\r\n\r\n".encode())
-        task.cancel()
+    answer = await answer_of(free_port, pages, f"HEAD {path} HTTP/1.1\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
 
     assert f"Content-Length: {length}" in head.decode().splitlines()
