@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from agent.config.document import Configuration, Images, Node
-from agent.daemon.image_wiring import ImagePlane, Outside, wire_images
+from agent.daemon.images.wiring import ImagePlane, Outside, wire_images
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.containerd.driver import Containerd
@@ -28,8 +28,8 @@ from agent.drivers.containerd.fake import FakeContainerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
-from agent.images.flights import FlightKey, Member
-from agent.images.queue import PullQueue
+from agent.images.queue.flights import FlightKey, Member
+from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
 from agent.model.component import Board, State
 from agent.model.image_pull import Carried, PodIdentity, PullPolicy, PullRequest

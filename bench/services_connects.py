@@ -23,10 +23,10 @@ import structlog
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.nft.driver import NftTable
-from agent.services.intake import Intake
-from agent.services.nft_ruleset import NftRuleset
-from agent.services.node_state import NodeSettings
-from agent.services.plane import ServicesPlane
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.plane import ServicesPlane
 from bench.services_inside import HERE, VIP, Answering, Row, endpoints, prepare, vip
 from tests.lab.namespace import Namespace
 from tests.services.making import make_service, make_slice

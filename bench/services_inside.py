@@ -26,10 +26,10 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kube.fake_objects import FakeObjects
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
-from agent.services.intake import Intake
-from agent.services.nft_ruleset import NftRuleset
-from agent.services.node_state import NodeSettings
-from agent.services.plane import ServicesPlane
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.plane import ServicesPlane
 from bench.daemon import resident_mib
 from tests.drivers.kube.api_server import ApiServer
 from tests.drivers.kube.certificates import make_certificates

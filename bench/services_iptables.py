@@ -25,12 +25,12 @@ from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
 from agent.model.iptables_rules import Chains, Change, Variant
 from agent.model.nft_error import NftFailed
-from agent.services.intake import Intake
-from agent.services.iptables_frame import rule_settings
-from agent.services.iptables_mirror import IptablesMirror
-from agent.services.iptables_ruleset import IptablesRuleset
-from agent.services.node_state import NodeSettings
-from agent.services.plane import ServicesPlane
+from agent.services.iptables.frame import rule_settings
+from agent.services.iptables.mirror import IptablesMirror
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.plane import ServicesPlane
 from tests.lab.namespace import Namespace
 from tests.services.making import make_service, make_slice
 

@@ -16,16 +16,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Node, Taint
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector
-from agent.topology.capacity import read_capacity
-from agent.topology.explain_hints import explain_family
-from agent.topology.explain_spread import explain_question
-from agent.topology.facts import PodFacts, ServiceFacts, SpreadConstraint
-from agent.topology.hints import assign_hints
-from agent.topology.mode import MODE_ANNOTATION
-from agent.topology.slices import Endpoint, Slice, SliceLists
-from agent.topology.spread import SpreadQuestion, evaluate_spread
-from agent.topology.standalone import fill_hints
-from agent.topology.zones import plan_zones
+from agent.topology.explain.hints import explain_family
+from agent.topology.explain.spread import explain_question
+from agent.topology.hints.by_cpu import assign_hints
+from agent.topology.hints.capacity import read_capacity
+from agent.topology.hints.mode import MODE_ANNOTATION
+from agent.topology.hints.slices import Endpoint, Slice, SliceLists
+from agent.topology.hints.standalone import fill_hints
+from agent.topology.hints.zones import plan_zones
+from agent.topology.manifest.facts import PodFacts, ServiceFacts, SpreadConstraint
+from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
 
 ROUNDS = 5
 ZONES = tuple(f"zone-{letter}" for letter in "abcdefgh")

@@ -11,11 +11,11 @@ from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
-from agent.daemon.service_wiring import ServiceParts, wire_services
+from agent.daemon.services.wiring import ServiceParts, wire_services
 from agent.drivers.clock.driver import SystemClock
-from agent.images.metrics import Gauges, ImageMetrics
-from agent.pods.metrics import PodMetrics
-from agent.proxy.figures import Figures
+from agent.images.run.metrics import Gauges, ImageMetrics
+from agent.pods.run.metrics import PodMetrics
+from agent.proxy.run.figures import Figures
 
 __all__ = ["ANNOTATIONS", "EVENTS", "metrics"]
 

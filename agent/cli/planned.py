@@ -19,14 +19,14 @@ from agent.model.exit_codes import USAGE
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Hook
 from agent.pods.annotations import PodWishes, read_wishes
-from agent.pods.forecast import Assumption, HookAssumption, forecast_stop
-from agent.pods.history import Moment
-from agent.pods.manifest import Identity, parse_objects
-from agent.pods.order import Member, waits_for_end
-from agent.pods.start import StartRules
+from agent.pods.manifest.objects import Identity, parse_objects
+from agent.pods.plan.order import Member, waits_for_end
+from agent.pods.plan.start import StartRules
+from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop
 from agent.pods.start_forecast import Beginning, forecast_start
-from agent.pods.stop_state import Ending, Stop, Trigger, begin_stop
-from agent.pods.timeline import Picture, moments_of_forecast
+from agent.pods.view.forecast import Assumption, HookAssumption, forecast_stop
+from agent.pods.view.history import Moment
+from agent.pods.view.timeline import Picture, moments_of_forecast
 
 __all__ = ["Guess", "end_moments", "life_moments", "pods_of", "show"]
 

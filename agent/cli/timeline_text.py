@@ -6,7 +6,7 @@ Owns: signs, colours and scale. Never: knows where moments come from; gets a pic
 
 from html import escape
 
-from agent.pods.timeline import Bar, Picture, Row
+from agent.pods.view.timeline import Bar, Picture, Row
 
 __all__ = ["picture_as_svg", "picture_as_text"]
 

@@ -8,9 +8,9 @@ Never: computes anything that the explanation does not say; never prints.
 from collections.abc import Iterator, Sequence
 
 from agent.cli.table import Grid, Paragraph
-from agent.topology.explain_hints import FamilyExplanation, HintsExplanation, ZoneExplanation
-from agent.topology.explain_spread import ConstraintExplanation, NodeExplanation, SpreadExplanation
-from agent.topology.zones import ZonePlan
+from agent.topology.explain.hints import FamilyExplanation, HintsExplanation, ZoneExplanation
+from agent.topology.explain.spread import ConstraintExplanation, NodeExplanation, SpreadExplanation
+from agent.topology.hints.zones import ZonePlan
 
 __all__ = ["hints_text", "plan_text", "spread_text"]
 

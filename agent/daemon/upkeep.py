@@ -19,7 +19,7 @@ from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
     from agent.config.document import Configuration
-    from agent.daemon.service_leftovers import Leftover
+    from agent.daemon.services.leftovers import Leftover
 
 __all__ = ["upkeep_commands"]
 
@@ -63,7 +63,7 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
-        from agent.daemon.service_wiring import tracking_limits
+        from agent.daemon.services.wiring import tracking_limits
         from agent.drivers.conntrack.driver import Conntrack
         from agent.drivers.iptables.driver import IptablesTables
 
@@ -112,7 +112,7 @@ def cleanup(
         if is_services or is_all:
             await _cleanup_services(is_dry=dry_run, has_heir=to_kube_proxy)
         if is_images or is_all:
-            from agent.daemon.image_cleanup import clean_images
+            from agent.daemon.images.cleanup import clean_images
 
             for text in await clean_images(configuration, is_dry=dry_run):
                 _say(text, is_dry=dry_run)
@@ -127,9 +127,9 @@ def _say(text: str, *, is_dry: bool) -> None:
 
 async def _cleanup_services(*, is_dry: bool, has_heir: bool) -> None:
     from agent.daemon.plane_lock import held_plane_lock
-    from agent.daemon.service_leftovers import our_leftovers
-    from agent.daemon.service_wiring import families, services_scope
-    from agent.daemon.takeover import running_kube_proxies
+    from agent.daemon.services.leftovers import our_leftovers
+    from agent.daemon.services.takeover import running_kube_proxies
+    from agent.daemon.services.wiring import families, services_scope
     from agent.drivers.nft.driver import NftTable
 
     with held_plane_lock("services", services_scope()):
@@ -161,9 +161,9 @@ def takeover(
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
-        from agent.daemon.service_leftovers import kube_proxys_leftovers
-        from agent.daemon.service_wiring import families
-        from agent.daemon.takeover import Takeover, running_kube_proxies
+        from agent.daemon.services.leftovers import kube_proxys_leftovers
+        from agent.daemon.services.takeover import Takeover, running_kube_proxies
+        from agent.daemon.services.wiring import families
         from agent.drivers.nft.driver import NftTable
 
         found = []

@@ -40,7 +40,7 @@ from agent.daemon.logs import Levels
 from agent.daemon.node_view import NodeFacts
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
-from agent.daemon.topology_view import TopologyOfManifests
+from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import Unit
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
@@ -52,9 +52,9 @@ from agent.model.ending_pods import EndingPods
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
-    from agent.daemon.service_files import PodsHere
+    from agent.daemon.services.files import PodsHere
     from agent.drivers.kube.client import KubeClient
-    from agent.images.puller import Puller
+    from agent.images.run.puller import Puller
 
 __all__ = ["Daemon", "wire"]
 
@@ -234,7 +234,7 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
 
 
 def _images(parts: _Parts) -> tuple[ImageService, Unit]:
-    from agent.daemon.image_wiring import Outside, wire_images
+    from agent.daemon.images.wiring import Outside, wire_images
 
     outside = Outside(
         cri=parts.cri,
@@ -262,9 +262,9 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
 
 
 def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
-    from agent.daemon.configz import configz_page
-    from agent.daemon.service_files import NoPods
-    from agent.daemon.service_wiring import ServiceParts, wire_services
+    from agent.daemon.services.configz import configz_page
+    from agent.daemon.services.files import NoPods
+    from agent.daemon.services.wiring import ServiceParts, wire_services
 
     source = parts.configuration.services.source
     outside = ServiceParts(
@@ -330,7 +330,7 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
 
 
 def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
-    from agent.daemon.pod_wiring import LocalPods, Outside, wire_pods
+    from agent.daemon.pods.wiring import LocalPods, Outside, wire_pods
 
     plane = wire_pods(
         Outside(
@@ -353,7 +353,7 @@ def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
 
 
 def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:
-    from agent.daemon.proxy_wiring import Outside, wire_proxy
+    from agent.daemon.proxy.wiring import Outside, wire_proxy
 
     plane = wire_proxy(
         Outside(

@@ -8,8 +8,8 @@ left out and said so.
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from agent.images.prefetch_plan import PodImage
-from agent.images.texts import ImageEvent
+from agent.images.prefetch.plan import PodImage
+from agent.images.view.texts import ImageEvent
 from agent.model.image_credential import Credential, SecretId, SecretText
 from agent.model.image_pull import PodIdentity
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent

@@ -10,16 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.config.document import ImageBackoff, Images
-from agent.images.access import AccessRules, VerifyPolicy
-from agent.images.allowlist import allowlist_fault
-from agent.images.auto_limit import AutoLimit
-from agent.images.backoff import CURVES, BackoffRules, Curve
-from agent.images.collect import CollectMode, CollectRules, rules_fault
-from agent.images.deadline import DeadlineRules
-from agent.images.prefetch_plan import ListedImage, PrefetchRules
-from agent.images.progress import Cadence
-from agent.images.rewrite import RewriteRule, rule_fault
-from agent.images.rules import DEFAULT_HEAD_START, QueueRules, Rate
+from agent.images.access.allowlist import allowlist_fault
+from agent.images.access.grants import AccessRules, VerifyPolicy
+from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
+from agent.images.prefetch.plan import ListedImage, PrefetchRules
+from agent.images.queue.auto_limit import AutoLimit
+from agent.images.queue.backoff import CURVES, BackoffRules, Curve
+from agent.images.queue.deadline import DeadlineRules
+from agent.images.queue.rewrite import RewriteRule, rule_fault
+from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
+from agent.images.view.progress import Cadence
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.image_pull import ErrorClass
 

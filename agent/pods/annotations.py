@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.pods.order import Dependency, Member, cycle
+from agent.pods.plan.order import Dependency, Member, cycle
 
 __all__ = ["PodWishes", "read_wishes"]
 

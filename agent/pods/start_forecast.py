@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from agent.model.pod import ContainerKind, PodSpec
-from agent.pods.history import Moment
-from agent.pods.memory import ContainerMemory, Memory
-from agent.pods.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first
-from agent.pods.start import StartRules, note_progress, plan_start
-from agent.pods.start_steps import Launch, MakeSandbox, StartStep
-from agent.pods.stop_state import HookPhase
+from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.start import StartRules, note_progress, plan_start
+from agent.pods.plan.start_steps import Launch, MakeSandbox, StartStep
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first
+from agent.pods.view.history import Moment
 
 __all__ = ["Beginning", "forecast_start"]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.image_pull import Carrier, PullRequest
 from agent.model.runtime_event import RuntimeEvent
-from agent.proxy.kubelet_advice import KubeletSettings
+from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["Asker", "Clock", "Events", "Kubelet", "Pulls", "Records", "Runtime"]

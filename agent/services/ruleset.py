@@ -13,10 +13,10 @@ from typing import Protocol
 from agent.model.iptables_rules import Table
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.model.service_report import RuleChange, RuleReport
-from agent.services.claims import Claim
-from agent.services.frontends import ServicePlan
-from agent.services.node_state import FamilyFacts
-from agent.services.trace import Outcome, Packet
+from agent.services.nftables.trace import Outcome, Packet
+from agent.services.objects.node_state import FamilyFacts
+from agent.services.routes.claims import Claim
+from agent.services.routes.frontends import ServicePlan
 
 __all__ = ["Plans", "RuleCounts", "RulesView", "Ruleset", "ServiceOf"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from agent.config.document import Services
 from agent.model.finding import Finding, shown
-from agent.services.addresses import address_of, read_range, unfit_endpoint
-from agent.services.node_state import PRIMARY
+from agent.services.objects.addresses import address_of, read_range, unfit_endpoint
+from agent.services.objects.node_state import PRIMARY
 
 __all__ = ["services_faults"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cgroups.fake import FakeControlGroups
-from agent.pods.pod_group import MakeGroup, PodLimits, plan_group, wished_group
+from agent.pods.runtime.pod_group import MakeGroup, PodLimits, plan_group, wished_group
 
 LIMITS = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=(64 << 20) + 1, pids=50)
 NONE = PodLimits(cpu_shares=1024)

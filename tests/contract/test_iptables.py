@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.daemon.service_leftovers import remove_chains
+from agent.daemon.services.leftovers import remove_chains
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
@@ -17,10 +17,10 @@ from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved, is_ours
 from agent.model.nft_error import NftMissing, OutcomeUnknown, Refused
 from agent.model.nft_table import Family
-from agent.services.iptables_frame import JUMPS
-from agent.services.iptables_mirror import IptablesMirror, difference, removal
+from agent.services.iptables.frame import JUMPS
+from agent.services.iptables.mirror import IptablesMirror, difference, removal
 from tests.lab.namespace import Namespace
-from tests.services.iptables_cases import all_kinds, settings_for
+from tests.services.iptables.iptables_cases import all_kinds, settings_for
 
 NAMES_PATH = {
     "IPv4": Path("/proc/thread-self/net/ip_tables_names"),

@@ -12,10 +12,10 @@ from agent.model.iptables_error import LockHeld
 from agent.model.iptables_rules import CANARY, OWNER, Change
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
-from agent.services.iptables_mirror import IptablesMirror
+from agent.services.iptables.mirror import IptablesMirror
 from tests.contract.test_iptables import legacy_names, needs_legacy, real
 from tests.lab.namespace import Namespace
-from tests.services.iptables_cases import all_kinds, settings_for
+from tests.services.iptables.iptables_cases import all_kinds, settings_for
 
 pytestmark = pytest.mark.node
 

@@ -18,7 +18,7 @@ from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import MAPS, Batch, ChoiceChain, Detection, Family, TableSettings
-from agent.services.structure import removal_text, replacement_text, settings_text, structure_damage
+from agent.services.nftables.structure import removal_text, replacement_text, settings_text, structure_damage
 from tests.lab.namespace import Namespace
 
 TCP = b"\x06\0\0\0"

@@ -15,7 +15,7 @@ from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.messages import Message
 from agent.model.nft_error import NotPermitted
 from agent.model.nft_table import Batch, TableSettings
-from agent.services.structure import replacement_text, structure_damage
+from agent.services.nftables.structure import replacement_text, structure_damage
 from tests.lab.namespace import Namespace
 
 pytestmark = pytest.mark.node

@@ -18,7 +18,7 @@ from agent.drivers.nft.fake import FakeNft
 from agent.drivers.nft.watch import Listening
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings
-from agent.services.structure import replacement_text
+from agent.services.nftables.structure import replacement_text
 from tests.lab.namespace import Namespace
 
 pytestmark = pytest.mark.node

@@ -16,7 +16,7 @@ Right = tuple[str, str, str]
 VERBS = {"follow": ("list", "watch"), "get": ("get",), "create": ("create",), "patch": ("patch",)}
 """Methods of the client that take a resource first."""
 ROLES = {
-    "service_source.py": "kepd-services",
+    "source.py": "kepd-services",
     "pod_source.py": "kepd-images",
     "rollout_source.py": "kepd-rollouts",
     "startup_taint.py": "kepd-taint",

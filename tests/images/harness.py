@@ -9,23 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.config.document import Images
-from agent.images.attempt import Attempts
-from agent.images.collector import CollectorParts, ImageCollector
-from agent.images.credentials import CredentialSource, NodeConfig
-from agent.images.desk import Desk
-from agent.images.ending import Endings, Keeping
-from agent.images.history import ImageHistory
-from agent.images.intake import Intake
-from agent.images.metrics import ImageMetrics
-from agent.images.node_images import NodeImages
-from agent.images.prefetcher import Prefetcher, PrefetcherParts
-from agent.images.providers import Providers
-from agent.images.puller import Parts, Puller
-from agent.images.records import AccessRecords
+from agent.images.queue.size_memory import SizeRecord
+from agent.images.run.attempt import Attempts
+from agent.images.run.collector import CollectorParts, ImageCollector
+from agent.images.run.credentials import CredentialSource, NodeConfig
+from agent.images.run.history import ImageHistory
+from agent.images.run.intake import Intake
+from agent.images.run.metrics import ImageMetrics
+from agent.images.run.node_images import NodeImages
+from agent.images.run.outcomes import Endings, Keeping
+from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
+from agent.images.run.providers import Providers
+from agent.images.run.puller import Parts, Puller
+from agent.images.run.records import AccessRecords
+from agent.images.run.requests import Desk
+from agent.images.run.state import StateFile
+from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, image_settings
-from agent.images.size_memory import SizeRecord
-from agent.images.state import StateFile
-from agent.images.watcher import ProgressWatcher
 from agent.model.component import Board, Report, State
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.config.document import ImageCollection, ImagePrefetch, Images, ImageVerify
-from agent.images.metrics import Gauges, ImageMetrics, size_class
-from agent.images.rules import DEFAULT_HEAD_START
+from agent.images.queue.rules import DEFAULT_HEAD_START
+from agent.images.run.metrics import Gauges, ImageMetrics, size_class
 from agent.images.settings import image_faults, image_settings, read_kubelet_disk, with_limit
 from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState

@@ -22,12 +22,12 @@ from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.model.iptables_rules import TABLES
 from agent.model.nft_table import Family
-from agent.services.flow_cleaner import FlowCleaner
-from agent.services.intake import Intake
-from agent.services.iptables_ruleset import IptablesRuleset
-from agent.services.nft_ruleset import NftRuleset
-from agent.services.node_state import NodeSettings
-from agent.services.plane import ServicesPlane
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.flow_cleaner import FlowCleaner
+from agent.services.run.intake import Intake
+from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.plane import ServicesPlane
 from tests.lab.callers import Outcome, Reply
 from tests.lab.network import POD_RANGES, PORT, Network
 from tests.lab.sctp import SctpEars, send_init

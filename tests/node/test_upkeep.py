@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.content_fetch import CONTENT_NAMESPACE
+from agent.daemon.images.content_fetch import CONTENT_NAMESPACE
 from agent.drivers.containerd.driver import Containerd
 from tests.daemon.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.daemon.queued_images import PlainImages
-from agent.drivers.asker.fake import FakeAsker
+from agent.daemon.pods.queued_images import PlainImages
 from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.mounts.fake import FakeMounts
+from agent.drivers.probe_client.fake import FakeAsker
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.files import PodFiles
-from agent.pods.logs import LogDirectories
-from agent.pods.metrics import PodMetrics
-from agent.pods.runner import PodRunner
-from agent.pods.surroundings import NodeFacts, PodSettings, Surroundings
+from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.metrics import PodMetrics
+from agent.pods.run.pod_context import NodeFacts, PodSettings, Surroundings
+from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 WITHIN_S = 30.0

@@ -11,11 +11,11 @@ import msgspec
 
 from agent.model.pod import ContainerKind, PodSpec, container_hash
 from agent.model.pod_fields import Container, PodFields
-from agent.pods.memory import ContainerMemory, Memory, Outcome
-from agent.pods.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
-from agent.pods.start import StartPlan, StartRules, final_phase, note_progress, plan_start
-from agent.pods.start_steps import BeginStop, EndContainer, Finish, Launch, MakeSandbox, RestartAll, Settle
-from agent.pods.stop_state import HookPhase
+from agent.pods.plan.memory import ContainerMemory, Memory, Outcome
+from agent.pods.plan.start import StartPlan, StartRules, final_phase, note_progress, plan_start
+from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, MakeSandbox, RestartAll, Settle
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 
 
 def container(name: str, **fields: Any) -> Container:

@@ -12,14 +12,14 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import ContainerKind
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.desk import PodDesk
-from agent.pods.draining import Drainer
-from agent.pods.forecast import Assumption, forecast_stop
-from agent.pods.memory import ContainerMemory, Memory, without_outdated
-from agent.pods.order import Member, waits_for_end
-from agent.pods.restart import BackOff
-from agent.pods.status import Look, pod_status
-from agent.pods.stop_state import Ending, Trigger, begin_stop
+from agent.pods.plan.memory import ContainerMemory, Memory, without_outdated
+from agent.pods.plan.order import Member, waits_for_end
+from agent.pods.plan.restart import BackOff
+from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
+from agent.pods.run.commands import PodDesk
+from agent.pods.run.draining import Drainer
+from agent.pods.view.forecast import Assumption, forecast_stop
+from agent.pods.view.status import Look, pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import News, Plane, Slow, running
 from tests.pods.pods import Runs, World, make_pod
@@ -38,7 +38,7 @@ def cri() -> Slow:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S", "NETWORK_PAUSE_S"):
-        monkeypatch.setattr(f"agent.pods.launching.{name}", 0.05)
+        monkeypatch.setattr(f"agent.pods.run.starting.{name}", 0.05)
 
 
 def text(spec: str, more: str = "") -> bytes:

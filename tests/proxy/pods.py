@@ -4,8 +4,8 @@
 import json
 from collections.abc import Mapping
 
-from agent.proxy.annotations import read_wishes
-from agent.proxy.ledger import GRACE, PRE_STOP, Container, ContainerState, Sandbox
+from agent.proxy.gates.annotations import read_wishes
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, Container, ContainerState, Sandbox
 
 CREATED, RUNNING, EXITED = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED
 

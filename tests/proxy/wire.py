@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 
 from agent.drivers.clock.driver import SystemClock
-from agent.proxy.call import Call, Refusal, Verdict
-from agent.proxy.server import ProxyServer
+from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.server import ProxyServer
 
 LARGE = [
     ("grpc.max_receive_message_length", -1),

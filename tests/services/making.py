@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.services.reading_service import ReadService, read_service
-from agent.services.reading_slice import ReadSlice, read_slice
+from agent.services.objects.reading_service import ReadService, read_service
+from agent.services.objects.reading_slice import ReadSlice, read_slice
 
 
 def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> ReadService:

@@ -9,8 +9,8 @@ import pytest
 from agent.config.check import Checked
 from agent.config.sources import Sources, check, host_facts, read
 from agent.daemon.plane_checks import PLANE_CHECKS
-from agent.daemon.proxy_wiring import ACTIVATED
-from agent.proxy.plane import HOLDS_END_S
+from agent.daemon.proxy.wiring import ACTIVATED
+from agent.proxy.run.plane import HOLDS_END_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"
 Unit = dict[str, dict[str, list[str]]]

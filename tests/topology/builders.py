@@ -8,9 +8,9 @@ Never: computes an expected value.
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Node
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector
-from agent.topology.capacity import ZoneCapacity, read_capacity
-from agent.topology.facts import PodFacts, SpreadConstraint
-from agent.topology.slices import Endpoint, Hints, Slice, SliceLists
+from agent.topology.hints.capacity import ZoneCapacity, read_capacity
+from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists
+from agent.topology.manifest.facts import PodFacts, SpreadConstraint
 
 WEB = LabelSelector({"app": "web"})
 

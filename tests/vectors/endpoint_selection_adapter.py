@@ -11,9 +11,9 @@ import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.service import PortKey
-from agent.services.reading_service import read_service
-from agent.services.reading_slice import read_slice
-from agent.services.selection import Place, merge, select, use_of
+from agent.services.objects.reading_service import read_service
+from agent.services.objects.reading_slice import read_slice
+from agent.services.routes.selection import Place, merge, select, use_of
 
 
 def cases(document: dict) -> Iterator[tuple[str, str, dict, dict]]:

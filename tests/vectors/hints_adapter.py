@@ -12,15 +12,15 @@ import msgspec
 
 from agent.model.node import Node
 from agent.model.quantity import parse_quantity
-from agent.topology.assign_document import assign_document
-from agent.topology.capacity import read_capacity, read_zone_quantities
-from agent.topology.distribution import distribute_hints
-from agent.topology.hints import Assignment, assign_hints, is_overloaded
-from agent.topology.mode import choose_mode
-from agent.topology.record import HintEvent, HintRecord, after_drop, after_sync, needs_sync
-from agent.topology.routing import choose_endpoints
-from agent.topology.slices import Endpoint, Hints, Slice, SliceLists
-from agent.topology.zones import plan_zones
+from agent.topology.hints.assign_document import assign_document
+from agent.topology.hints.by_cpu import Assignment, assign_hints, is_overloaded
+from agent.topology.hints.capacity import read_capacity, read_zone_quantities
+from agent.topology.hints.distribution import distribute_hints
+from agent.topology.hints.mode import choose_mode
+from agent.topology.hints.record import HintEvent, HintRecord, after_drop, after_sync, needs_sync
+from agent.topology.hints.routing import choose_endpoints
+from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists
+from agent.topology.hints.zones import plan_zones
 
 KINDS = frozenset({"assign", "overload", "steps", "distribution", "mode", "proxy", "plan"})
 

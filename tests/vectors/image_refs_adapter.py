@@ -8,10 +8,10 @@ Never: computes anything that a case expects. All of them describe a kubelet, so
 
 from collections.abc import Iterator
 
-from agent.images.allowlist import allowlist_fault, is_allowed
-from agent.images.dockerconfig import BAD_AUTH, ConfigInvalid, read_config_file
-from agent.images.keyring import entries_for, secret_ring
-from agent.images.match_key import KeyInvalid, parse_key
+from agent.images.access.allowlist import allowlist_fault, is_allowed
+from agent.images.access.dockerconfig import BAD_AUTH, ConfigInvalid, read_config_file
+from agent.images.access.keyring import entries_for, secret_ring
+from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText
 from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key
 

@@ -18,15 +18,15 @@ from agent.model.iptables_rules import as_saved
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.nft_table import Content, Family
 from agent.model.service import Protocol
-from agent.services.addresses import endpoint_key, read_address
-from agent.services.desired import Desired
-from agent.services.iptables_frame import rule_settings
-from agent.services.iptables_mirror import IptablesMirror
-from agent.services.mirror import Mirror
-from agent.services.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_content
-from agent.services.reading_service import read_service
-from agent.services.reading_slice import read_slice
-from agent.services.trace import Outcome, Packet, trace
+from agent.services.iptables.frame import rule_settings
+from agent.services.iptables.mirror import IptablesMirror
+from agent.services.nftables.mirror import Mirror
+from agent.services.nftables.trace import Outcome, Packet, trace
+from agent.services.objects.addresses import endpoint_key, read_address
+from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_content
+from agent.services.objects.reading_service import read_service
+from agent.services.objects.reading_slice import read_slice
+from agent.services.routes.desired import Desired
 
 SHARED = ("KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL")
 HEALTH = "health check node port"

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.model.pod import ContainerKind
-from agent.pods.forecast import Assumption, Happening, HookAssumption, Request, forecast_stop
-from agent.pods.order import Member, waits_for_end
-from agent.pods.stop_state import Ending, Trigger, begin_stop
+from agent.pods.plan.order import Member, waits_for_end
+from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
+from agent.pods.view.forecast import Assumption, Happening, HookAssumption, Request, forecast_stop
 
 PROFILES = ("kepd", "kubelet")
 TOLERANCE_S = 0.001

@@ -8,8 +8,8 @@ Never: computes anything that a case expects. The files keep their cases in two 
 
 from collections.abc import Iterator
 
-from agent.images.backoff import BackoffTable
-from tests.images.simulator import MODES, Simulation, exact
+from agent.images.queue.backoff import BackoffTable
+from tests.images.queue.simulator import MODES, Simulation, exact
 
 KINDS = frozenset({"backoff", *MODES})
 TOLERANCE_S = 0.001

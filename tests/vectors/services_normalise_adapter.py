@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.services.addresses import read_address
-from agent.services.desired import Desired, NodeFacts
-from agent.services.frontends import Frontend, PortPlan, ServicePlan, lists_of, port_name
-from agent.services.reading_service import read_service
-from agent.services.reading_slice import read_slice, with_defaults
-from agent.services.selection import Place
+from agent.services.objects.addresses import read_address
+from agent.services.objects.reading_service import read_service
+from agent.services.objects.reading_slice import read_slice, with_defaults
+from agent.services.routes.desired import Desired, NodeFacts
+from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, lists_of, port_name
+from agent.services.routes.selection import Place
 
 ORDER = ("service", "protocol", "kind", "ip")
 

@@ -8,13 +8,13 @@ Never: checks manifests before evaluating a `pod` case; a bad selector there has
 from collections.abc import Iterable
 
 from agent.model.selector import LabelSelector
-from agent.topology.admission import admit
-from agent.topology.constraints import SYSTEM_DEFAULTS, Defaulting
-from agent.topology.manifest_pods import read_constraint, read_pod
-from agent.topology.manifest_reader import Complaints, Part
-from agent.topology.manifests import read_node, read_service
-from agent.topology.spread import NodeVerdict, SpreadQuestion, SpreadResult, evaluate_spread
-from agent.topology.spread_score import Score
+from agent.topology.manifest.objects import read_node, read_service
+from agent.topology.manifest.pods import read_constraint, read_pod
+from agent.topology.manifest.reader import Complaints, Part
+from agent.topology.spread.admission import admit
+from agent.topology.spread.constraints import SYSTEM_DEFAULTS, Defaulting
+from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, SpreadResult, evaluate_spread
+from agent.topology.spread.score import Score
 
 KINDS = frozenset({"pod", "admit"})
 

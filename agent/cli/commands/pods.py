@@ -62,8 +62,8 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
 def timeline(session: Session, pod: str, output: str, path: Path | None) -> None:
     """Draw what happened to a pod as bars, also of one that has ended."""
     from agent.cli.planned import show
-    from agent.pods.history import Moment
-    from agent.pods.timeline import draw_picture
+    from agent.pods.view.history import Moment
+    from agent.pods.view.timeline import draw_picture
 
     if path is not None:
         _planned_timeline(path, pod, output)
@@ -98,7 +98,7 @@ def _past_or_present(daemon: Client, pod: str) -> tuple[str, str]:
 
 def _planned_timeline(path: Path, name: str, output: str) -> None:
     from agent.cli.planned import Guess, life_moments, pods_of, show
-    from agent.pods.timeline import draw_picture
+    from agent.pods.view.timeline import draw_picture
 
     files = sorted(path.glob("*.y*ml")) + sorted(path.glob("*.json")) if path.is_dir() else [path]
     pods = [pod for file in files for pod in pods_of(file) if name in ("", pod.name, pod.key)]
@@ -150,8 +150,8 @@ def validate(paths: tuple[str, ...]) -> None:
 
 
 def _check(path: str, content: bytes) -> None:
-    from agent.pods.manifest import Identity, parse_objects
-    from agent.pods.validation import warnings_about
+    from agent.pods.manifest.objects import Identity, parse_objects
+    from agent.pods.manifest.validation import warnings_about
 
     found = parse_objects(path, content, Identity("", has_name_suffix=False))
     for pod in found.pods:

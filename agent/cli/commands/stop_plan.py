@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from agent.cli.planned import Guess, end_moments, pods_of, show
-from agent.pods.timeline import draw_picture
+from agent.pods.view.timeline import draw_picture
 
 __all__ = ["stop"]
 

@@ -19,13 +19,13 @@ from agent.cli.topology_text import hints_text, plan_text, spread_text
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.model.exit_codes import USAGE
 from agent.model.node import ZONE_LABEL
-from agent.topology.capacity import read_zone_quantities
-from agent.topology.explain import NotThereError, explain_hints, explain_spread, plan_for_pod
-from agent.topology.explain_hints import HintsExplanation
-from agent.topology.explain_spread import SpreadExplanation
-from agent.topology.manifests import Document, Manifests, read_manifests
-from agent.topology.spread import WhatIf
-from agent.topology.zones import ZonePlan, parse_replicas, parse_zones, plan_zones
+from agent.topology.explain.documents import NotThereError, explain_hints, explain_spread, plan_for_pod
+from agent.topology.explain.hints import HintsExplanation
+from agent.topology.explain.spread import SpreadExplanation
+from agent.topology.hints.capacity import read_zone_quantities
+from agent.topology.hints.zones import ZonePlan, parse_replicas, parse_zones, plan_zones
+from agent.topology.manifest.objects import Document, Manifests, read_manifests
+from agent.topology.spread.filter import WhatIf
 
 __all__ = ["hints", "plan", "spread"]
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from agent.drivers.netlink.connection import Connection, OpenSocket, Unanswered, open_socket
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
-from agent.drivers.nft.hearing import Hearing
+from agent.drivers.nft.commit_decoder import Hearing
 from agent.drivers.nft.kernel_table import KernelTable, failure
 from agent.drivers.nft.watch import Ear, Listening
 from agent.model.nft_error import NotPermitted, OutcomeUnknown

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from agent.drivers.nft.hearing import Commit, Hearing
+from agent.drivers.nft.commit_decoder import Commit, Hearing
 
 __all__ = ["Ear", "Listening"]
 

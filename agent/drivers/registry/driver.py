@@ -14,9 +14,9 @@ from typing import Protocol
 import structlog
 
 from agent.drivers.registry.address import Trust, default_base_url
+from agent.drivers.registry.cooldown import Resting
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
-from agent.drivers.registry.resting import Resting
 from agent.drivers.registry.visiting import Visitors, default_trust
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference

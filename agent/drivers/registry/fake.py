@@ -7,7 +7,7 @@ Never: answers where a real registry would not: an unknown image, a wrong login,
 
 from typing import Protocol
 
-from agent.drivers.registry.resting import Resting
+from agent.drivers.registry.cooldown import Resting
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.drivers.netlink.attributes import Answer, attribute, message, nested, number, text
+from agent.drivers.nft.commit_decoder import Hearing
 from agent.drivers.nft.dump import chain_facts, counted_elements, elements, table_facts
 from agent.drivers.nft.elements import additions, data_size, key_size
-from agent.drivers.nft.hearing import Hearing
 from agent.drivers.nft.messages import Message
 from agent.model.nft_table import MAPS, Data, Family, MapKind
 

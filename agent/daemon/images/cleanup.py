@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the images plane leaves in containerd: leases of its own, and content that was fetched ahead.
+
+Owns: finding both and taking them away. containerd's collector frees what nobody else uses.
+Never: touches an image that pods or people have, or anybody else's lease.
+"""
+
+from agent.config.document import Configuration
+from agent.daemon.images.content_fetch import CONTENT_NAMESPACE
+from agent.daemon.plane_lock import held_plane_lock
+from agent.drivers.containerd.driver import Containerd
+from agent.images.run.collector import OUR_LEASES
+from agent.model.runtime_error import RuntimeCallFailed
+
+__all__ = ["clean_images"]
+
+
+async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[str]:
+    """What was, or would be, taken away."""
+    runtime = configuration.runtime
+    with held_plane_lock("images", runtime.endpoint):
+        shared = Containerd(runtime.endpoint, runtime.containerd_namespace)
+        content = Containerd(runtime.endpoint, CONTENT_NAMESPACE)
+        try:
+            return [
+                *await _leases(shared, runtime.containerd_namespace, is_dry=is_dry),
+                *await _leases(content, CONTENT_NAMESPACE, is_dry=is_dry),
+                *await _images(content, is_dry=is_dry),
+            ]
+        except RuntimeCallFailed as error:
+            raise OSError(f"{runtime.endpoint}: {error}; nothing more was taken away") from error
+        finally:
+            await shared.close()
+            await content.close()
+
+
+async def _leases(store: Containerd, namespace: str, *, is_dry: bool) -> list[str]:
+    found = sorted(name for name in await store.list_leases() if name.startswith(OUR_LEASES))
+    for name in found:
+        if not is_dry:
+            await store.delete_lease(name)
+    return [f"lease {name} of containerd's namespace {namespace}" for name in found]
+
+
+async def _images(store: Containerd, *, is_dry: bool) -> list[str]:
+    found = sorted(record.name for record in await store.image_records())
+    for name in found:
+        if not is_dry:
+            await store.delete_image(name)
+    return [f"content of {name}, fetched ahead" for name in found]

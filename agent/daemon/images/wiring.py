@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images plane put together: puller, collector, prefetcher on the drivers of this node.
+
+Owns: which part gets what, the sources of credentials, and where events of images go.
+Never: decides anything at run time. wiring.py calls this once.
+"""
+
+import asyncio
+import os
+import platform
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import yaml
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+from agent.daemon.images.content_fetch import CONTENT_NAMESPACE, ContentFetch
+from agent.daemon.images.registry_hosts import RegistryHosts
+from agent.daemon.plane_lock import held_plane_lock
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.containerd.driver import Containerd
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.pressure.driver import KernelPressure
+from agent.drivers.registry.driver import RegistrySizes
+from agent.drivers.state_files.driver import StateFiles
+from agent.images.access.provider_config import Provider, read_providers
+from agent.images.ports import PodSource, RolloutSource
+from agent.images.queue.size_memory import SizeRecord
+from agent.images.run.attempt import Attempts
+from agent.images.run.collector import CollectorParts, ImageCollector
+from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
+from agent.images.run.history import ImageHistory
+from agent.images.run.intake import Intake
+from agent.images.run.limiter import AutoLimiter
+from agent.images.run.metrics import ImageMetrics
+from agent.images.run.node_images import NodeImages
+from agent.images.run.outcomes import Endings, Keeping
+from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
+from agent.images.run.providers import Providers, provider_documents
+from agent.images.run.puller import Parts, Puller
+from agent.images.run.records import AccessRecords
+from agent.images.run.requests import Desk
+from agent.images.run.state import StateFile
+from agent.images.run.watcher import ProgressWatcher
+from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
+from agent.images.view.texts import ImageEvent
+from agent.model.component import Report
+from agent.model.ending_pods import EndingPods
+from agent.model.event import Event
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+    from agent.drivers.registry.images import RegistryImages
+
+__all__ = ["ImagePlane", "Outside", "wire_images"]
+
+log = structlog.get_logger(plane="images")
+
+KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What the plane stands on."""
+
+    cri: CriRuntime
+    containerd: Containerd
+    clock: SystemClock
+    environment: Mapping[str, str]
+    tell: Callable[[Event], None] = lambda _event: None
+    kube: "Callable[[], KubeClient | None]" = lambda: None
+    endings: EndingPods = field(default_factory=EndingPods)
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlane:
+    """What others use of it. `run` is the unit; the other two reports are lines of their own."""
+
+    puller: Puller
+    images: NodeImages
+    families: Callable[[], Iterable[Metric]]
+    apply: Callable[[Configuration], None]
+    run: Callable[[Report, Report, Report], Awaitable[None]]
+    close: Callable[[], Awaitable[None]]
+
+
+class ImageEvents:
+    """Events of images, into the ring of the node."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell = tell
+
+    def tell(self, event: ImageEvent) -> None:
+        """One event."""
+        self._tell(
+            Event(
+                id="",
+                is_warning=event.sentence.is_warning,
+                reason=event.sentence.reason,
+                message=event.sentence.text,
+                plane="images",
+                namespace=event.pod.namespace,
+                object_name=event.pod.name,
+                container=event.container,
+            )
+        )
+
+
+def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
+    """Make the plane."""
+    settings = _settings(configuration)
+    if configuration.images.cgroup:
+        log.warning("image_cgroup_ignored", value=configuration.images.cgroup, expected="empty: not supported yet")
+    shared = _Shared(configuration, outside)
+    collector = _collector(shared, settings)
+    puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
+    collector.protect(puller)
+    prefetcher = _prefetcher(shared, settings, puller, collector)
+    puller.relays.priority_of, puller.relays.policy_of = prefetcher.priority_of, prefetcher.policy_of
+    limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
+
+    def apply(changed: Configuration) -> None:
+        new = _settings(changed)
+        for part in (puller, collector, prefetcher):
+            part.apply(new)
+
+    def families() -> Iterable[Metric]:
+        gauges = replace(
+            puller.gauges(), disk=collector.disk, images=collector.counts(), collected_at_s=collector.collected_at_s
+        )
+        return shared.metrics.families(gauges)
+
+    async def run(pulls: Report, collection: Report, prefetch: Report) -> None:
+        with held_plane_lock("images", configuration.runtime.endpoint):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(puller.run(pulls), name="images-pulls")
+                group.create_task(collector.run(collection), name="images-collection")
+                group.create_task(prefetcher.run(prefetch), name="images-prefetch")
+                group.create_task(limiter.run(), name="images-limit")
+                group.create_task(shared.hosts.run(), name="images-hosts")
+
+    async def close() -> None:
+        await shared.probe.close()
+        await shared.store.close()
+        shared.files.close()
+
+    images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder)
+    return ImagePlane(puller, images, families, apply, run, close)
+
+
+def _settings(configuration: Configuration) -> ImageSettings:
+    told = configuration.proxy.kubelet_config
+    path = Path(told) if told.startswith("/") else KUBELET_CONFIG
+    has_kubelet, disk = path.exists(), KubeletDisk()
+    if has_kubelet:
+        try:
+            disk = read_kubelet_disk(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+        except (OSError, yaml.YAMLError) as error:
+            log.warning("kubelet_config_unreadable", path=str(path), error=type(error).__name__)
+    return image_settings(
+        configuration.images, has_kubelet=has_kubelet, is_proxied=configuration.proxy.enabled, kubelet_disk=disk
+    )
+
+
+class _Shared:
+    """What the parts have in common; lives for one call of `wire_images`."""
+
+    def __init__(self, configuration: Configuration, outside: Outside) -> None:
+        self.outside = outside
+        self.node = configuration.node.name
+        self.follows_pods = configuration.proxy.enabled
+        self.hosts = RegistryHosts(outside.cri, clock=outside.clock)
+        self.files = StateFiles(Path(configuration.node.state_directory) / "images")
+        self.probe = RegistrySizes(
+            machine=platform.machine(), clock=outside.clock, base_url=self.hosts.address, trust=self.hosts.trust
+        )
+        self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
+        self.contents = ContentFetch(self._images, self.store, clock=outside.clock)
+        self.metrics = ImageMetrics()
+        self.events = ImageEvents(outside.tell)
+        self.records = AccessRecords(self.files)
+        self.history = ImageHistory(self.files, clock=outside.clock)
+
+    def _images(self) -> "RegistryImages":
+        # Its session is what takes long to import.
+        from agent.drivers.registry.images import RegistryImages
+
+        return RegistryImages(self.probe.visitors, machine=platform.machine())
+
+
+def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
+    cri, containerd = shared.outside.cri, shared.outside.containerd
+    parts = CollectorParts(
+        runtime=cri,
+        usage=cri,
+        files=shared.files,
+        history=shared.history,
+        records=shared.records,
+        metrics=shared.metrics,
+        names=containerd,
+        leases=containerd,
+        content=containerd,
+        events=shared.events,
+    )
+    return ImageCollector(parts, settings, clock=shared.outside.clock)
+
+
+def _puller(
+    shared: _Shared, settings: ImageSettings, collector: ImageCollector, credentials: CredentialSource
+) -> Puller:
+    cri, containerd, clock = shared.outside.cri, shared.outside.containerd, shared.outside.clock
+    intake = Intake(cri, shared.records, credentials, settings, clock=clock)
+    watcher = ProgressWatcher(containerd, clock=clock)
+    attempts = Attempts(
+        cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain
+    )
+    desk = Desk(shared.metrics, shared.events, clock=clock)
+    keeping = Keeping(
+        records=shared.records, names=containerd, metrics=shared.metrics, watcher=watcher, history=shared.history
+    )
+    parts = Parts(
+        intake=intake,
+        attempts=attempts,
+        watcher=watcher,
+        endings=Endings(intake, attempts, desk, keeping, random.SystemRandom().random, clock=clock),
+        desk=desk,
+        records=shared.records,
+        sizes=StateFile(shared.files, "sizes.json", "SizeMemory", dict[str, SizeRecord]),
+        probe=shared.probe,
+        room=collector,
+    )
+    return Puller(parts, settings, clock=clock)
+
+
+def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collector: ImageCollector) -> Prefetcher:
+    parts = PrefetcherParts(
+        runtime=shared.outside.cri,
+        pulls=puller,
+        disk=collector,
+        files=shared.files,
+        names=shared.outside.containerd,
+        pods=lambda: _pod_source(shared, puller),
+        rollouts=lambda: _rollout_source(shared),
+        follows_pods=shared.follows_pods,
+        events=shared.events,
+        contents=shared.contents,
+    )
+    return Prefetcher(parts, settings, clock=shared.outside.clock)
+
+
+def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
+    kube = shared.outside.kube()
+    if kube is None:
+        return None
+    from agent.daemon.images.pod_source import KubePods
+
+    return KubePods(kube, shared.node, puller.pod_gone, shared.outside.endings.note)
+
+
+def _rollout_source(shared: _Shared) -> RolloutSource | None:
+    kube = shared.outside.kube()
+    if kube is None:
+        return None
+    from agent.daemon.images.rollout_source import KubeRollouts
+
+    return KubeRollouts(kube, shared.node, clock=shared.outside.clock)
+
+
+def _credentials(configuration: Configuration, outside: Outside, metrics: ImageMetrics) -> CredentialSource:
+    images = configuration.images
+    plugins = Providers(
+        _configured_providers(images.provider_config),
+        Path(images.provider_bin_dir or "/nonexistent"),
+        outside.environment,
+        clock=outside.clock,
+        observe=metrics.provider_called,
+    )
+    paths = node_config_paths(images.node_config, os.path.expanduser("~"))  # noqa: PTH111  # as docker does
+    return CredentialSource(NodeConfig(paths, clock=outside.clock), plugins)
+
+
+def _configured_providers(place: str) -> Sequence[Provider]:
+    """The providers of a file, or of all files of a directory. What is wrong is told and left out."""
+    if not place:
+        return ()
+    try:
+        documents = provider_documents(Path(place))
+    except OSError as error:
+        log.warning("provider_config_unreadable", path=place, error=error.strerror)
+        return ()
+    providers, findings = read_providers(documents)
+    for finding in findings:
+        log.warning("provider_config_refused", finding=str(finding))
+    return providers

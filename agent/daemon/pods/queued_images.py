@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pods plane's ways to images: through the pull queue, or past it where the images plane does not run.
+
+Owns: the translation between a pod's wish and the answers of the queue or the runtime.
+Never: decides which pull is first, or who may use what.
+"""
+
+from dataclasses import replace
+
+from agent.drivers.cri.driver import CriRuntime
+from agent.images.run.puller import Puller
+from agent.model.image_pull import PullPolicy, PullRequest
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["PlainImages", "QueuedImages"]
+
+
+class PlainImages:
+    """Straight from the runtime, one pull beside the other, with no credentials but its own."""
+
+    tells_pulls = False
+
+    def __init__(self, cri: CriRuntime) -> None:
+        self._cri = cri
+
+    async def image_status(self, image: str) -> pb.Image | None:
+        """As the runtime has it."""
+        return await self._cri.image_status(image)
+
+    async def may_use(self, request: PullRequest, image_id: str) -> bool:
+        """Nobody keeps records of who pulled what."""
+        del request, image_id
+        return True
+
+    async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
+        """At once."""
+        return await self._cri.pull_image(request.image, sandbox_config=sandbox_config)
+
+    def retry(self, namespace: str, name: str) -> None:
+        """There are no pauses here."""
+
+
+class QueuedImages:
+    """What is there by the runtime, what is not by the queue, which finds the credentials."""
+
+    tells_pulls = True
+
+    def __init__(self, cri: CriRuntime, puller: Puller) -> None:
+        self._puller = puller
+        self._image_status = cri.image_status
+
+    async def image_status(self, image: str) -> pb.Image | None:
+        """As the runtime has it."""
+        return await self._image_status(image)
+
+    async def may_use(self, request: PullRequest, image_id: str) -> bool:
+        """Whether the pod has proved its right to what is there, or need not (`images.verify`)."""
+        return await self._puller.may_use(request, image_id)
+
+    async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
+        """Wait for the turn, then for the image."""
+        del sandbox_config
+        # Whoever asks for what is there wants it fresh; what is not there comes once for all who wait (STA-08).
+        if request.policy is PullPolicy.ALWAYS and await self._image_status(request.image) is None:
+            request = replace(request, policy=PullPolicy.IF_NOT_PRESENT)
+        outcome = await self._puller.request(request)
+        if not outcome.image_id:
+            raise RuntimeCallFailed("PullImage", f"{outcome.reason}: {outcome.message}")
+        return outcome.image_id
+
+    def retry(self, namespace: str, name: str) -> None:
+        """Whatever failed may work with other secrets (IMG-B05)."""
+        self._puller.retry(namespace, name)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the pods plane meets its drivers.
+
+Owns: what the plane is made of, and what it takes from the configuration. Never: decides anything at run time.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+from agent.daemon.instance import instance_id
+from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.pods.queued_images import PlainImages, QueuedImages
+from agent.daemon.runtime_events import RuntimeEvents
+from agent.daemon.runtime_watch import RuntimeWatch
+from agent.drivers.cgroups.driver import ControlGroups
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.logind.driver import Logind
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.mounts.driver import Mounts
+from agent.drivers.probe_client.driver import NetworkAsker
+from agent.drivers.state_files.driver import StateFiles
+from agent.images.run.puller import Puller
+from agent.model.component import Board, Report
+from agent.model.control_group import GroupShape
+from agent.model.event import Event
+from agent.model.feed import Overtaken
+from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
+from agent.pods.plan.drain import Group
+from agent.pods.plan.node_match import labels_of_node
+from agent.pods.plan.restart import Curve
+from agent.pods.run.commands import PodDesk
+from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.draining import Drainer
+from agent.pods.run.metrics import PodMetrics
+from agent.pods.run.node_shutdown import NodeShutdown
+from agent.pods.run.pod_context import NodeFacts, PodSettings, Surroundings
+from agent.pods.run.runner import PodRunner
+from agent.pods.run.stream_urls import StreamDesk
+
+__all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MEMORY = Path("/proc/meminfo")
+CPUS, THROTTLES = Path("/sys/devices/system/cpu"), "cpu[0-9]*/thermal_throttle"
+REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPods:
+    """The pods of this process for the services plane."""
+
+    runner: PodRunner
+    board: Board
+
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
+        """All that run or shall run, with their state."""
+        states = self.runner.pods.items
+        return [
+            (one.run.pod, states[one.run.pod.key]) for one in self.runner.keepers.values() if one.run.pod.key in states
+        ]
+
+    async def changes(self) -> AsyncIterator[object]:
+        """Something changed; who cannot keep up looks at everything anyway."""
+        while True:
+            with suppress(Overtaken):
+                async for change in self.runner.pods.follow():
+                    yield change
+
+    async def looked(self) -> None:
+        """Until what runs is known."""
+        while not self.board.line("pods").has_settled:
+            with suppress(Overtaken):
+                async for _ in self.board.feed.follow():
+                    if self.board.line("pods").has_settled:
+                        return
+
+
+@dataclass(slots=True, kw_only=True)
+class PodPlane:
+    """What wiring made."""
+
+    runner: PodRunner
+    desk: PodDesk
+    streams: StreamDesk
+    shutdown: NodeShutdown
+    metrics: PodMetrics
+    records: StateFiles
+    endpoint: str
+
+    async def run(self, report: Report) -> None:
+        """Under the lock that keeps a second daemon away."""
+        with held_plane_lock("pods", self.endpoint):
+            await self.runner.run(report)
+
+    def families(self) -> Iterable[Metric]:
+        """For the page of metrics."""
+        return self.metrics.families()
+
+    async def close(self) -> None:
+        """After the last write."""
+        await asyncio.to_thread(self.records.close)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What the daemon has anyway. `configuration` gives the one in force."""
+
+    cri: CriRuntime
+    puller: Puller | None
+    events: RuntimeEvents
+    clock: SystemClock
+    watch: RuntimeWatch
+    tell: Callable[[Event], None]
+    configuration: Callable[[], Configuration]
+
+
+def wire_pods(outside: Outside) -> PodPlane:
+    """Make everything."""
+    configuration = outside.configuration()
+    groups = ControlGroups()
+    facts = node_facts(configuration, groups.shape())
+    directory = Path(pod_directory(configuration))
+    links = configuration.pods.log_link_directory
+    logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
+    records = StateFiles(directory)
+    metrics = PodMetrics()
+    instance = instance_id(Path(configuration.node.state_directory))
+    cri = outside.cri
+    around = Surroundings(
+        sandboxes=cri,
+        containers=cri,
+        images=PlainImages(cri) if outside.puller is None else QueuedImages(cri, outside.puller),
+        surgery=cri,
+        asker=NetworkAsker(resets=configuration.pods.probe_linger == "reset"),
+        records=records,
+        clock=outside.clock,
+        files=PodFiles(directory, logs, Mounts()),
+        settings=lambda: pod_settings(outside.configuration(), facts, instance),
+        tell=outside.tell,
+        metrics=metrics,
+        started_s=outside.clock.now_s(),
+        groups=groups,
+        runtime=outside.watch,
+    )
+
+    def timing() -> tuple[float, float]:
+        now = outside.configuration().manifests
+        return now.rescan, now.debounce
+
+    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, has_sources=True)
+    runner = PodRunner(around, manifests, outside.events)
+    drainer = Drainer(runner, around)
+    desk = PodDesk(runner, drainer, around, Path(configuration.manifests.directory))
+    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: around.settings().shutdown_groups)
+    return PodPlane(
+        runner=runner,
+        desk=desk,
+        streams=StreamDesk(desk, cri),
+        shutdown=shutdown,
+        metrics=metrics,
+        records=records,
+        endpoint=configuration.runtime.endpoint,
+    )
+
+
+def pod_directory(configuration: Configuration) -> str:
+    """`pods.directory`, or its place in the state directory."""
+    return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
+
+
+def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) -> PodSettings:
+    """What the plane takes from the configuration."""
+    pods = configuration.pods
+    first_s = REDUCED_FIRST_S if pods.reduced_backoff else Curve().first_s
+    longest_s = min(pods.max_restart_period, REDUCED_LONGEST_S if pods.reduced_backoff else pods.max_restart_period)
+    return PodSettings(
+        node=configuration.node.name,
+        instance=instance,
+        name_suffix=pods.name_suffix,
+        labels=labels_of_node(configuration.node.name, configuration.node.labels),
+        directory=Path(pod_directory(configuration)),
+        log_directory=Path(pods.log_directory),
+        log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
+        cgroup_root=pods.cgroup_root,
+        copies_kubelet=pods.profile == "kubelet",
+        curve=Curve(first_s=first_s, longest_s=longest_s),
+        post_start_limit_s=pods.post_start_timeout,
+        exec_probes_at_once=pods.exec_probe_concurrency,
+        default_seccomp=pods.default_seccomp,
+        seccomp_root=Path(configuration.node.state_directory) / "seccomp",
+        cluster_dns=pods.cluster_dns,
+        cluster_domain=pods.cluster_domain,
+        resolv_conf=pods.resolv_conf,
+        relist_s=pods.relist,
+        keep_dead=pods.gc.keep_dead,
+        collect_s=pods.gc.period,
+        log_max_bytes=int(pods.logs.max_size),
+        log_files=pods.logs.max_files,
+        log_check_s=pods.logs.interval,
+        most_pids=pods.pod_pids_limit,
+        may_swap=pods.swap == "LimitedSwap",
+        kills_single_process=pods.single_process_oom_kill,
+        shutdown_groups=shutdown_groups(configuration),
+        facts=facts,
+    )
+
+
+def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
+    """Pods by priority, with the time of each group."""
+    groups = [dict(one) for one in configuration.pods.shutdown.groups]
+    return tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups)
+
+
+def node_facts(configuration: Configuration, groups: GroupShape) -> NodeFacts:
+    """What this machine is."""
+    total_kib = next(
+        (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
+    )
+    return NodeFacts(
+        addresses=tuple(configuration.node.addresses) or own_addresses(),
+        cpus=os.cpu_count() or 1,
+        memory_bytes=total_kib << 10,
+        boot_id=BOOT_ID.read_text().strip(),
+        disk_bytes=disk_bytes(Path(pod_directory(configuration))),
+        masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
+        groups=groups,
+    )
+
+
+def own_addresses() -> tuple[str, ...]:
+    """What this machine would send from to the world, where nobody says what its addresses are; no packet is sent."""
+    found = []
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((elsewhere, 9))
+            found.append(str(asking.getsockname()[0]))
+    return tuple(found)
+
+
+def disk_bytes(directory: Path) -> int:
+    """The size of the file system that pods write to; 0 if nobody can tell."""
+    for place in (directory, *directory.parents):
+        with suppress(OSError):
+            told = os.statvfs(place)
+            return told.f_blocks * told.f_frsize
+    return 0

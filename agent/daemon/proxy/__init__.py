@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching the proxy plane: its wiring, endpoint and view."""

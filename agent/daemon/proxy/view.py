@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proxy for people: what it did, what it holds, what the kubelet should be told.
+
+Owns: the translation into reports. Never: changes anything but a hold that somebody wants released.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.model.advice import Advice
+from agent.model.proxy_report import HoldReport, MethodReport, ProxyReport
+from agent.proxy.gates.kubelet_advice import advise
+from agent.proxy.run.plane import ProxyPlane
+from agent.proxy.run.state import Hold
+
+__all__ = ["ProxyView"]
+
+
+class ProxyView:
+    """What the API shows."""
+
+    def __init__(self, plane: ProxyPlane, socket: Path, link: Path | None) -> None:
+        self._plane = plane
+        self._socket = socket
+        self._link = link
+
+    def report(self) -> ProxyReport:
+        """Everything at once."""
+        plane = self._plane
+        methods = [
+            MethodReport(
+                name=name,
+                calls=one.added.number,
+                failures=one.added.number - one.codes["OK"],
+                added_p50_s=one.added.quantile_s(0.5),
+                added_p99_s=one.added.quantile_s(0.99),
+                holds=one.held,
+                held_s=one.held_s,
+            )
+            for name, one in sorted(plane.figures.methods.items())
+        ]
+        note = self._note()
+        return ProxyReport(
+            socket=str(self._socket),
+            link=str(self._link or ""),
+            connections=len(plane.server.links) if plane.server is not None else 0,
+            pods=len(plane.house.ledger),
+            masks=len(plane.house.masks),
+            is_recovered=plane.is_recovered,
+            queues_pulls=not note,
+            note=note,
+            methods=tuple(methods),
+            holds=tuple(self.holds()),
+        )
+
+    def holds(self) -> Sequence[HoldReport]:
+        """What is held now, the oldest first."""
+        now_s = self._plane.house.clock.now_s()
+        return [_hold(one, now_s) for one in self._plane.house.holds.values()]
+
+    def release(self, hold_id: str) -> bool:
+        """Let a held call go on."""
+        waiting = self._plane.waiting
+        return waiting is not None and waiting.open_by_hand(hold_id)
+
+    async def advice(self) -> Sequence[Advice]:
+        """What to change in the kubelet's configuration."""
+        await self._plane.read_kubelet()
+        if self._plane.kubelet is None:
+            text = "kepd cannot see whether pulls may be queued, so they pass; proxy.kubeletConfig names the place"
+            return [Advice(subject="kubelet", found=self._plane.kubelet_error, wanted="its configuration", text=text)]
+        endpoints = tuple(str(path) for path in (self._link, self._socket) if path is not None)
+        return advise(self._plane.kubelet, endpoints)
+
+    def _note(self) -> str:
+        plane = self._plane
+        if not plane.has_pulls:
+            return "pulls pass: the images plane does not run in this process"
+        if plane.kubelet is None:
+            return f"pulls pass: the kubelet's configuration cannot be read: {plane.kubelet_error}"
+        if not plane.kubelet.may_hold_pulls:
+            return "pulls pass: the kubelet pulls one image after the other; set serializeImagePulls: false"
+        return ""
+
+
+def _hold(hold: Hold, now_s: float) -> HoldReport:
+    return HoldReport(
+        id=hold.id,
+        method=hold.call.path.rpartition("/")[2],
+        pod=hold.pod,
+        container=hold.container,
+        reason=hold.reason,
+        waits_for=hold.waits_for,
+        held_s=now_s - hold.since_s,
+        ends_in_s=None if hold.until_s is None else max(0.0, hold.until_s - now_s),
+    )

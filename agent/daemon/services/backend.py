@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend programs Services, and what happens to the rules of the other one.
+
+Owns: the drivers of both, and the order of a switch: new rules in, then old rules out, so that at every moment some
+rules lead each connection. Only rules with our mark are taken away.
+Never: removes anything before the first sync of a family has worked.
+Source of behaviour: SY-14, IP-13.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from agent.config.document import Configuration
+from agent.daemon.services.leftovers import legacy_rivals, remove_chains, remove_legacy, remove_table
+from agent.daemon.services.takeover import Takeover
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.iptables.driver import IptablesTables
+from agent.drivers.nft.driver import NftTable
+from agent.drivers.nft.watch import Listening
+from agent.model.nft_error import NftFailed, NftMissing
+from agent.model.nft_table import Family
+from agent.services.ports import Clock
+from agent.services.ruleset import Ruleset, RulesView
+from agent.services.run.family_sync import SyncReport
+from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.iptables_view import IptablesRulesView
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.nft_view import NftRulesView
+
+__all__ = ["Backend", "FormerRules", "make_backend"]
+
+log = structlog.get_logger(plane="services")
+
+RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the plane and its view get."""
+
+    rulesets: Mapping[Family, Ruleset]
+    views: Mapping[Family, RulesView]
+    tables: Mapping[Family, NftTable]
+    """Of nftables, to be closed: those in use, or those of which the old rules are taken away."""
+    former: "FormerRules"
+
+    async def close(self) -> None:
+        """Rules stay (SY-13)."""
+        for table in self.tables.values():
+            await table.close()
+
+
+def make_backend(
+    configuration: Configuration,
+    families: tuple[Family, ...],
+    clock: SystemClock,
+    period_s: Callable[[], float],
+    takeover: Takeover,
+) -> Backend:
+    """As `services.backend` says."""
+    listening = Listening()
+    tables: dict[Family, NftTable] = {family: WatchfulTable(family, listening=listening) for family in families}
+    if configuration.services.backend == "iptables":
+        chains = {family: WatchfulChains(family, tables[family]) for family in families}
+        chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
+        views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
+
+        async def remove(family: Family) -> str:
+            others = (
+                await remove_chains(IptablesTables(family, variant="nft"))
+                if chains[family].variant == "legacy"
+                else await remove_legacy(family)
+            )
+            removed = (await remove_table(tables[family], family), others)
+            return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
+
+        former = FormerRules(remove, clock)
+        return Backend(chosen, views, tables, former)
+    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
+    nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
+
+    async def remove_both(family: Family) -> str:
+        removed = (await remove_chains(IptablesTables(family, variant="nft")), await remove_legacy(family))
+        return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
+
+    return Backend(rulesets, nft_views, tables, FormerRules(remove_both, clock))
+
+
+class WatchfulTable(NftTable):
+    """Sees programs for Services that use legacy iptables, which nf_tables knows nothing of."""
+
+    async def rivals(self) -> Sequence[str]:
+        """Where the kernel says that legacy tables are in use; nothing is asked of them elsewhere (IP-11)."""
+        return [*await super().rivals(), *await legacy_rivals(self.family)]
+
+
+class WatchfulChains(IptablesTables):
+    """Sees a kube-proxy that uses nftables, which iptables knows nothing of."""
+
+    def __init__(self, family: Family, table: NftTable) -> None:
+        super().__init__(family)
+        self._table = table
+
+    async def rivals(self) -> Sequence[str]:
+        """Chains of its own variant are found by iptables itself."""
+        found = list(await super().rivals())
+        if self.variant != "legacy":
+            found += await legacy_rivals(self.family)
+        with suppress(NftMissing):
+            found += [one for one in await NftTable.rivals(self._table) if one.startswith("table ")]
+        return found
+
+
+class FormerRules:
+    """A follower of the plane, and a task: takes away what the other backend left."""
+
+    def __init__(self, remove: Callable[[Family], Awaitable[str]], clock: Clock) -> None:
+        self._remove = remove
+        self._clock = clock
+        self._done: set[Family] = set()
+        self._due: set[Family] = set()
+        self._wake = asyncio.Event()
+
+    def follow(self, family: Family, report: SyncReport) -> None:
+        """After the first sync that brought the family's rules about."""
+        if report.is_full and family not in self._done:
+            self._due.add(family)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            # Those that become due meanwhile wake us again; only what failed waits.
+            failed = [family for family in sorted(self._due) if not await self._take_away(family)]
+            if failed:
+                await self._clock.sleep(RETRY_S)
+                self._due.update(failed)
+                self._wake.set()
+
+    async def _take_away(self, family: Family) -> bool:
+        self._due.discard(family)
+        try:
+            removed = await self._remove(family)
+        except NftFailed as error:
+            log.warning("former_rules_kept", family=family, error=str(error), retry_s=RETRY_S)
+            return False
+        self._done.add(family)
+        if removed:
+            log.info("former_rules_removed", family=family, removed=removed, v=0)
+        return True

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source of Services on a bare node: the manifest directory, and the pods that run here.
+
+Owns: handing both to the intake of the services plane, the pods' part again whenever one of them changes.
+Never: judges objects. Nothing is handed in before the pods plane has looked at what runs, or every restart would take
+the endpoints away for a moment.
+Source of behaviour: SY-1, MAN-06.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from agent.config.document import Configuration
+from agent.daemon.services.hint_ledger import HintLedger
+from agent.daemon.services.manifests import ServiceObjects, hint_options, read_service_objects
+from agent.daemon.services.pods import local_pods, slices_of_pods
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.model.kube_objects import EndpointSlice
+from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
+from agent.services.objects.reading_service import read_service
+from agent.services.objects.reading_slice import read_slice
+from agent.services.run.intake import Intake
+
+__all__ = ["ManifestServices", "NoPods", "PodsHere"]
+
+log = structlog.get_logger(plane="services")
+
+SETTLE_S = 0.02
+PODS_WAIT_S = 30.0
+
+
+class PodsHere(Protocol):
+    """The pods plane of this process, as far as Services need it."""
+
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]: ...
+    def changes(self) -> AsyncIterator[object]: ...
+    async def looked(self) -> None: ...
+
+
+class NoPods:
+    """A process without the pods plane."""
+
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
+        return ()
+
+    async def changes(self) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield None
+
+    async def looked(self) -> None:
+        return
+
+
+class ManifestServices:
+    """One directory, one node."""
+
+    def __init__(self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere) -> None:
+        self._configuration = configuration
+        self._intake = intake
+        self._here = here
+        self._made: dict[str, EndpointSlice] = {}
+        self._files: Mapping[str, bytes] | None = None
+        self._reloaded = asyncio.Event()
+        self._taking = asyncio.Lock()
+        self.objects = ServiceObjects()
+        self.hints = HintLedger()
+
+    def reloaded(self) -> None:
+        """The configuration is another one; what the files mean may be too."""
+        self._reloaded.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        await self._pods_known()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_files(), name="service-files")
+            group.create_task(self._follow_settings(), name="service-settings")
+            group.create_task(self._follow_pods(), name="service-pods")
+
+    async def _pods_known(self) -> None:
+        try:
+            async with asyncio.timeout(PODS_WAIT_S):
+                await self._here.looked()
+        except TimeoutError:
+            log.warning("local_pods_unknown", waited_s=PODS_WAIT_S, effect="Services that choose pods have none yet")
+
+    async def _follow_files(self) -> None:
+        configuration = self._configuration()
+
+        def timing() -> tuple[float, float]:
+            now = self._configuration().manifests
+            return now.rescan, now.debounce
+
+        directory = ManifestDirectory(Path(configuration.manifests.directory), timing)
+        async for snapshot in directory.snapshots():
+            if snapshot.unread and not self._intake.arrived.is_set():
+                continue
+            await self.take(snapshot.files)
+
+    async def _follow_settings(self) -> None:
+        while True:
+            await self._reloaded.wait()
+            self._reloaded.clear()
+            if self._files is not None:
+                await self.take(self._files)
+
+    async def _follow_pods(self) -> None:
+        """Changes that come close together cost one look."""
+        changed = asyncio.Event()
+
+        async def listen() -> None:
+            async for _ in self._here.changes():
+                changed.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(listen(), name="service-pods-listen")
+            while True:
+                await changed.wait()
+                await asyncio.sleep(SETTLE_S)
+                changed.clear()
+                self._choose()
+
+    async def take(self, files: Mapping[str, bytes]) -> None:
+        """These files and no others."""
+        async with self._taking:
+            await self._take(files)
+
+    async def _take(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        options = hint_options(self._configuration())
+        self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
+        self._intake.complain(self.objects.findings)
+        self.hints.take(self.objects.hints)
+        name = self._configuration().node.name
+        own = [one for one in self.objects.nodes if one.metadata.name == name]
+        self._intake.set_node(own[0] if own else None)
+        self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
+        self._intake.set_service_ranges(self.objects.service_ranges)
+        self._made = self._chosen()
+        self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
+        services = self._configuration().services
+        self._intake.replace_services(
+            read_service(one, services.proxy_name, is_strict=services.strict_source_ranges)
+            for one in self.objects.services
+        )
+
+    def _chosen(self) -> dict[str, EndpointSlice]:
+        return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
+
+    def _choose(self) -> None:
+        """Only what differs is handed in."""
+        before, self._made = self._made, self._chosen()
+        for key, one in self._made.items():
+            if before.get(key) != one:
+                self._intake.put_slice(read_slice(one))
+        for key in before.keys() - self._made.keys():
+            self._intake.drop_slice(before[key].metadata.namespace, before[key].metadata.name)

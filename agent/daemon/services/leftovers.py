@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for Services that lie in the kernel: ours, and kube-proxy's.
+
+Owns: finding them in nftables and in both variants of iptables, and taking them away whole. Ours are told from
+kube-proxy's, which have the same names in iptables, by the mark beside them.
+Never: decides when; a switch of the backend, a takeover and `kepd cleanup` do. Rules of others are never touched.
+Source of behaviour: SY-14, IP-13, DS-13, DS-14.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from agent.drivers.iptables.driver import IptablesTables
+from agent.drivers.iptables.legacy import LegacyTables
+from agent.drivers.nft.driver import NftTable
+from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours
+from agent.model.nft_error import NftFailed, NftMissing
+from agent.model.nft_table import TABLE, Family, TableSettings
+from agent.services.iptables.instalments import instalments
+from agent.services.iptables.mirror import removal
+from agent.services.nftables.structure import removal_text
+
+__all__ = [
+    "Leftover",
+    "are_kube_proxys",
+    "are_ours",
+    "kube_proxys_leftovers",
+    "legacy_rivals",
+    "our_leftovers",
+    "remove_chains",
+    "remove_legacy",
+    "remove_table",
+]
+
+log = structlog.get_logger(plane="services")
+
+KUBE_PROXY_TABLE = "kube-proxy"
+IP = {"IPv4": "ip", "IPv6": "ip6"}
+Whose = Callable[[Collection[str]], bool]
+"""Of the chains of one iptables table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that can be taken away, in the words that a dry run prints."""
+
+    text: str
+    remove: Callable[[], Awaitable[object]]
+
+
+def are_ours(chains: Collection[str]) -> bool:
+    """Our mark stands beside them."""
+    return OWNER in chains
+
+
+def are_kube_proxys(chains: Collection[str]) -> bool:
+    """Its names, and no mark of ours."""
+    return OWNER not in chains and any(map(is_ours, chains))
+
+
+async def our_leftovers(family: Family, table: NftTable, *, has_heir: bool = False) -> list[Leftover]:
+    """What `kepd cleanup --services` takes away. `has_heir`: a kube-proxy goes on with chains, which have its names."""
+    found = []
+    if await table.read() is not None:
+        name = f"nftables: table {TABLE} of {IP[family]}"
+        found.append(Leftover(name, lambda: remove_table(table, family)))
+    return found + await (_marks(family) if has_heir else _in_iptables(family, are_ours))
+
+
+async def kube_proxys_leftovers(family: Family, table: NftTable) -> list[Leftover]:
+    """What a takeover takes away."""
+    found = []
+    if any(one.startswith(f"table {KUBE_PROXY_TABLE} ") for one in await table.rivals()):
+        name = f"{IP[family]} {KUBE_PROXY_TABLE}"
+        found.append(Leftover(f"nftables: table {name}", lambda: table.load(f"delete table {name}\n")))
+    return found + await _in_iptables(family, are_kube_proxys)
+
+
+async def _in_iptables(family: Family, whose: Whose) -> list[Leftover]:
+    nft = IptablesTables(family, variant="nft")
+    found = []
+    tables: list[Table] = [name for name, chains in (await _readable(nft)).items() if whose(chains)]
+    if tables:
+        text = f"iptables-nft of {family}: chains for Services in {', '.join(tables)}"
+        found.append(Leftover(text, lambda: remove_chains(nft, whose)))
+    tables = [name for name, chains in (await _legacy_chains(family)).items() if whose(chains)]
+    if tables:
+        text = f"legacy tables of {family}: chains for Services in {', '.join(tables)}"
+        found.append(Leftover(text, lambda: remove_legacy(family, whose)))
+    return found
+
+
+async def _marks(family: Family) -> list[Leftover]:
+    """Only what tells our chains from kube-proxy's."""
+    found = []
+    for tables in (IptablesTables(family, variant="nft"), IptablesTables(family, variant="legacy")):
+        chains = await _readable(tables) if tables.variant == "nft" else await _legacy_chains(family)
+        marked = {table: [OWNER] for table, names in chains.items() if are_ours(names)}
+        if marked:
+            where = f"iptables-{tables.variant} of {family}"
+            text = f"{where}: the mark of kepd in {', '.join(marked)}; the chains are kube-proxy's now"
+            found.append(Leftover(text, partial(tables.apply, Change(gone=marked))))
+    return found
+
+
+async def _readable(tables: IptablesTables) -> Content:
+    try:
+        return await tables.read() if await tables.is_in_use() else {}
+    except NftFailed as error:
+        log.debug("iptables_not_searched", variant=tables.variant, error=str(error))
+        return {}
+
+
+async def _legacy_chains(family: Family) -> Mapping[Table, Collection[str]]:
+    """By the library, or by the programs of that variant where it is missing."""
+    try:
+        return await LegacyTables(family).read()
+    except NftMissing as missing:
+        programs = IptablesTables(family, variant="legacy")
+        try:
+            return await programs.read()
+        except NftMissing:
+            log.warning("legacy_tables_unread", family=family, error=str(missing))
+            return {}
+
+
+async def legacy_rivals(family: Family) -> Sequence[str]:
+    """Other programs for Services in legacy tables."""
+    return [
+        f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {family}"
+        for table, chains in (await _legacy_chains(family)).items()
+        for chain in chains
+        if chain in RIVALS and OWNER not in chains
+    ]
+
+
+async def remove_table(table: NftTable, family: Family) -> str:
+    """Our nftables table, where there is one. What was removed."""
+    if await table.read() is None:
+        return ""
+    await table.load(removal_text(TableSettings(family=family)))
+    return "the table of nftables"
+
+
+async def remove_chains(tables: IptablesTables, whose: Whose = are_ours) -> str:
+    """Chains for Services of one variant. What was removed."""
+    found: Content = {table: chains for table, chains in (await _readable(tables)).items() if whose(chains)}
+    if not found:
+        return ""
+    for part in instalments(removal(found), tables.most_chains):
+        await tables.apply(part)
+    return f"the rules of iptables-{tables.variant}"
+
+
+async def remove_legacy(family: Family, whose: Whose = are_ours) -> str:
+    """The same of the legacy tables, whether their programs are installed or not."""
+    try:
+        return "the rules of iptables-legacy" if await LegacyTables(family).remove(whose) else ""
+    except NftMissing:
+        return await remove_chains(IptablesTables(family, variant="legacy"), whose)

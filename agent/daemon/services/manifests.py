@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in.
+
+Owns: which documents count, what happens to a broken one (its last good version stays), who wins when an object is
+there twice, and joining topology's hints to the slices of the services plane.
+Never: reads files; it gets their content. Pods and other kinds in the same files are for others.
+Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.daemon.services.pods import PodChoice, pod_choice
+from agent.model.finding import Finding, suggestion
+from agent.model.kube_objects import EndpointSlice, Hints, HintTarget, Node, Service, ServiceCidr
+from agent.model.quantity import parse_quantity
+from agent.topology.hints.capacity import CapacityFilter
+from agent.topology.hints.slices import Slice
+from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
+from agent.topology.manifest.objects import Document, Manifests, read_manifests
+
+__all__ = ["ServiceObjects", "hint_options", "read_service_objects"]
+
+Found = Service | EndpointSlice | Node | ServiceCidr
+Key = tuple[str, str, str]
+
+KINDS: Mapping[str, tuple[str, type[Found]]] = {
+    "Service": ("v1", Service),
+    "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
+    "Node": ("v1", Node),
+    "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
+}
+PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "Service": ("name", "protocol", "appProtocol", "port", "targetPort", "nodePort"),
+    "EndpointSlice": ("name", "protocol", "port", "appProtocol"),
+}
+WITHOUT_NAMESPACE = ("Node", "ServiceCIDR")
+PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceObjects:
+    """What the files say now. `by_file` keeps the last good version of each object with the file it came from."""
+
+    services: tuple[Service, ...] = ()
+    slices: tuple[EndpointSlice, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    service_ranges: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    hints: tuple[tuple[str, FilledHints], ...] = ()
+    choices: tuple[PodChoice, ...] = ()
+    """Services that choose pods of this node."""
+    by_file: Mapping[str, Mapping[Key, "Good"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """An object without fault, and its document for those who read other fields of it."""
+
+    found: Found
+    document: Document
+
+
+def hint_options(configuration: Configuration) -> HintOptions:
+    """`services.hints`."""
+    hints = configuration.services.hints
+    return HintOptions(
+        mode=hints.mode,  # type: ignore[arg-type]
+        zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
+        overload_threshold=hints.overload_threshold,
+        capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
+        is_sticky=hints.sticky,
+    )
+
+
+def read_service_objects(
+    files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = ServiceObjects()
+) -> ServiceObjects:
+    """Everything in the files that concerns the services plane."""
+    findings: list[Finding] = []
+    by_file: dict[str, Mapping[Key, Good]] = {}
+    owners: dict[Key, str] = {}
+    for path in sorted(files):
+        good, complaints = _read_file(path, files[path], before.by_file.get(path, {}))
+        findings += complaints
+        for key in good:
+            if key in owners:
+                findings.append(
+                    Finding(path, "/".join(filter(None, key)), f"is in {owners[key]} already; ignored here")
+                )
+            owners.setdefault(key, path)
+        by_file[path] = good
+    chosen = [by_file[path][key] for key, path in owners.items()]
+    known = read_manifests([one.document for one in chosen])
+    with_slices = {(one.namespace, one.service) for one in known.slices}
+    slices, hints = _with_hints(_of(EndpointSlice, chosen), known, options)
+    return ServiceObjects(
+        services=tuple(_of(Service, chosen)),
+        slices=tuple(slices),
+        nodes=tuple(_of(Node, chosen)),
+        service_ranges=tuple(text for one in _of(ServiceCidr, chosen) for text in one.spec.cidrs or ()),
+        findings=tuple(findings),
+        hints=tuple(hints),
+        choices=tuple(_choices(by_file, owners, with_slices)),
+        by_file=by_file,
+    )
+
+
+def _choices(
+    by_file: Mapping[str, Mapping[Key, Good]], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
+) -> Iterator[PodChoice]:
+    """A Service whose endpoints stand in the manifests has them from there."""
+    for (kind, namespace, name), path in owners.items():
+        content = by_file[path][kind, namespace, name].document.content
+        if kind == "Service" and (namespace, name) not in with_slices and isinstance(content, Mapping):
+            choice = pod_choice(namespace, name, content)
+            if choice is not None:
+                yield choice
+
+
+def _of(kind: type[T], chosen: list[Good]) -> list[T]:
+    return [one.found for one in chosen if isinstance(one.found, kind)]
+
+
+def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> tuple[Mapping[Key, Good], list[Finding]]:
+    try:
+        trees, findings = parse_documents(content, path)
+    except UnreadableYaml as error:
+        return before, [error.finding]
+    if findings:
+        return before, findings
+    good: dict[Key, Good] = {}
+    for document in _objects(Document(tree.where, plain(tree)) for tree in trees):
+        key, found, complaints = _read_object(document)
+        findings += complaints
+        if found is not None:
+            good.setdefault(key, Good(found, document))
+        elif key in before:
+            findings.append(Finding(document.where, "/".join(filter(None, key)), "its last good version stays"))
+            good.setdefault(key, before[key])
+    return good, findings
+
+
+def _objects(documents: Iterator[Document]) -> Iterator[Document]:
+    """Those of our kinds, lists taken apart."""
+    for document in documents:
+        content = document.content
+        if not isinstance(content, Mapping):
+            continue
+        kind = content.get("kind")
+        items = content.get("items")
+        if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+            only = (
+                {"kind": kind.removesuffix("List"), "apiVersion": content.get("apiVersion")} if kind != "List" else {}
+            )
+            whole = [{**only, **item} if isinstance(item, Mapping) else item for item in items]
+            yield from _objects(
+                Document(f"{document.where} items[{position}]", item) for position, item in enumerate(whole)
+            )
+        elif kind in KINDS:
+            yield document
+
+
+def _read_object(document: Document) -> tuple[Key, Found | None, list[Finding]]:
+    """With the strict complaints of topology about unknown fields, and ours about types."""
+    content = document.content
+    assert isinstance(content, Mapping)  # noqa: S101 - _objects lets nothing else pass
+    kind = str(content["kind"])
+    metadata = content.get("metadata")
+    named = metadata if isinstance(metadata, Mapping) else {}
+    namespace = "" if kind in WITHOUT_NAMESPACE else str(named.get("namespace") or "default")
+    key = (kind, namespace, str(named.get("name") or ""))
+    version, struct = KINDS[kind]
+    findings = [] if kind == "ServiceCIDR" else list(read_manifests([document]).errors)
+    if kind == "ServiceCIDR" and content.get("apiVersion") != version:
+        findings.append(Finding(document.where, "apiVersion", f"must be {version} for a {kind}"))
+    findings += _unknown_port_fields(document, kind, content)
+    if findings:
+        return key, None, findings
+    try:
+        filled = {**content, "metadata": {**named, **({"namespace": namespace} if namespace else {})}}
+        return key, msgspec.convert(filled, struct), []
+    except msgspec.ValidationError as error:
+        place = PLACE.search(str(error))
+        text = PLACE.sub("", str(error)).replace("`", "")
+        return key, None, [Finding(document.where, place[1] if place else "", text[:1].lower() + text[1:])]
+
+
+def _unknown_port_fields(document: Document, kind: str, content: Mapping[str, object]) -> list[Finding]:
+    """Topology looks at everything but ports."""
+    spec = content.get("spec") if kind == "Service" else content
+    ports = spec.get("ports") if isinstance(spec, Mapping) and kind in PORT_FIELDS else None
+    path = "spec.ports" if kind == "Service" else "ports"
+    return [
+        Finding(
+            document.where, f"{path}[{position}].{name}", f"unknown field{suggestion(str(name), PORT_FIELDS[kind])}"
+        )
+        for position, port in enumerate(ports if isinstance(ports, list) else ())
+        for name in (port if isinstance(port, Mapping) else ())
+        if name not in PORT_FIELDS[kind]
+    ]
+
+
+def _with_hints(
+    slices: list[EndpointSlice], known: Manifests, options: HintOptions
+) -> tuple[list[EndpointSlice], list[tuple[str, FilledHints]]]:
+    """The slices with the hints that topology computes for them (TOP-47)."""
+    filled: dict[tuple[str, str], Slice] = {}
+    by_service: dict[tuple[str, str, str], list[Slice]] = {}
+    for one in known.slices:
+        by_service.setdefault((one.namespace, one.service, one.family), []).append(one.slice)
+    reports: list[tuple[str, FilledHints]] = []
+    for service in known.services:
+        for family in ("IPv4", "IPv6"):
+            mine = by_service.get((service.namespace, service.name, family))
+            if mine:
+                report = fill_hints(service, family, mine, known.nodes, options)
+                reports.append((service.key, report))
+                filled.update(((service.namespace, one.name), one) for one in report.slices)
+    return [_hinted(one, filled.get((one.metadata.namespace, one.metadata.name))) for one in slices], reports
+
+
+def _hinted(item: EndpointSlice, filled: Slice | None) -> EndpointSlice:
+    ports = tuple(one if one.name is not None else msgspec.structs.replace(one, name="") for one in item.ports or ())
+    named = msgspec.structs.replace(item, ports=ports)
+    if filled is None:
+        return named
+    hints = {one.address: one.hints for one in filled.endpoints if one.hints is not None}
+    endpoints = []
+    for endpoint in item.endpoints or ():
+        address = endpoint.addresses[0] if endpoint.addresses else ""
+        own = hints.get(address)
+        targets = None if own is None else Hints(_targets(own.zones), _targets(own.nodes))
+        endpoints.append(msgspec.structs.replace(endpoint, hints=targets))
+    return msgspec.structs.replace(named, endpoints=tuple(endpoints))
+
+
+def _targets(names: tuple[str, ...]) -> tuple[HintTarget, ...]:
+    return tuple(map(HintTarget, names))

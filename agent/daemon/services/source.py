@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services, EndpointSlices, this node and the Service networks as an API server tells them.
+
+Owns: what is followed with which selectors, and handing the news to the intake of the services plane.
+Never: judges objects. While the server is silent everything stays as it was.
+Source of behaviour: IN-1, IN-18, SY-11.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import TypeVar
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from agent.drivers.kube.client import KubeClient
+from agent.drivers.kube.decoding import ApiObject
+from agent.drivers.kube.resource import (
+    ENDPOINT_SLICES,
+    NODES,
+    SERVICE_CIDRS,
+    SERVICES,
+    Change,
+    Changed,
+    Disconnected,
+    Malformed,
+    News,
+    Replaced,
+    Resource,
+    Resumed,
+)
+from agent.model.kube_objects import Node, Service, ServiceCidr
+from agent.services.objects.reading_service import ReadService, read_service
+from agent.services.objects.reading_slice import read_slice
+from agent.services.run.intake import Intake
+
+__all__ = ["KubeServices"]
+
+log = structlog.get_logger(plane="services")
+
+T = TypeVar("T")
+K = TypeVar("K", bound=ApiObject)
+
+PROXY_LABEL = "service.kubernetes.io/service-proxy-name"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+# The Node may be created after us; then its addresses come late.
+NODE_WAIT_S = 30.0
+ACCESS_RETRY_S = 10.0
+
+
+class KubeServices:
+    """One cluster."""
+
+    def __init__(
+        self,
+        find: Callable[[], KubeClient | None],
+        intake: Intake,
+        node: str,
+        proxy_name: str = "",
+        *,
+        is_strict: bool = False,
+        saw_node: Callable[[Node], None] = lambda _: None,
+    ) -> None:
+        self._find = find
+        self._client: KubeClient | None = None
+        self._intake = intake
+        self._proxy_name = proxy_name
+        self._is_strict = is_strict
+        self._saw_node = saw_node
+        self._heard_s: dict[str, float] = {}
+        ours = f"{PROXY_LABEL}={proxy_name}" if proxy_name else f"!{PROXY_LABEL}"
+        self._services = SERVICES.narrowed(field_selector="spec.clusterIP!=None", label_selector=ours)
+        self._slices = ENDPOINT_SLICES.narrowed(label_selector=f"!{HEADLESS_LABEL}")
+        self._node = NODES.narrowed(field_selector=f"metadata.name={node}")
+
+    async def run(self) -> None:
+        """For ever. Without access nothing is known, so nothing is written: rules that stand stay (SY-1)."""
+        while (client := self._find()) is None:
+            log.warning("service_source_unavailable", retry_s=ACCESS_RETRY_S, effect="rules stay as they are")
+            await asyncio.sleep(ACCESS_RETRY_S)
+        self._client = client
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_services(), name="follow-services")
+            group.create_task(self._follow_slices(), name="follow-slices")
+            group.create_task(self._follow_node(), name="follow-node")
+            group.create_task(self._follow_cidrs(), name="follow-service-cidrs")
+            group.create_task(self._follow_labels(), name="follow-node-labels")
+            group.create_task(self._give_up_on_node(), name="wait-for-node")
+
+    def families(self) -> Iterator[Metric]:
+        """How old the last word of the server is: it grows where a watch hangs without breaking (MET-04)."""
+        text = "Time since the API server last told anything of a kind."
+        ages = GaugeMetricFamily("kepd_kube_watch_age_seconds", text, labels=["kind"])
+        now_s = asyncio.get_running_loop().time()
+        for kind, heard_s in sorted(self._heard_s.items()):
+            ages.add_metric([kind], now_s - heard_s)
+        yield ages
+
+    async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
+        """Only news of objects; the rest is told here."""
+        assert self._client is not None  # noqa: S101 - run() found it first
+        async with aclosing(self._client.follow(resource, convert)) as news:
+            async for one in news:
+                if not isinstance(one, Disconnected):
+                    self._heard_s[kind] = asyncio.get_running_loop().time()
+                match one:
+                    case Malformed(key=key, is_gone=True):
+                        self._intake.gone(kind, key.namespace, key.name)
+                    case Malformed(key=key, text=text):
+                        self._intake.unreadable(kind, key.namespace, key.name, text)
+                    case Disconnected():
+                        log.warning("service_watch_lost", kind=kind, error=one.reason)
+                    case Resumed():
+                        log.info("service_watch_resumed", kind=kind)
+                    case Replaced() | Changed():
+                        yield one
+                    case _:
+                        pass
+
+    async def _follow_services(self) -> None:
+        def read(item: Service) -> ReadService:
+            return read_service(item, self._proxy_name, is_strict=self._is_strict)
+
+        async for one in self._news(self._services, read, "Service"):
+            match one:
+                case Replaced(items=items, unreadable=unreadable):
+                    self._intake.replace_services(items, {(key.namespace, key.name) for key in unreadable})
+                case Changed(change=Change.DELETED, object=item):
+                    self._intake.drop_service(*item.key)
+                case Changed(object=item):
+                    self._intake.put_service(item)
+
+    async def _follow_slices(self) -> None:
+        async for one in self._news(self._slices, read_slice, "EndpointSlice"):
+            match one:
+                case Replaced(items=items, unreadable=unreadable):
+                    self._intake.replace_slices(items, {(key.namespace, key.name) for key in unreadable})
+                case Changed(change=Change.DELETED, object=item):
+                    self._intake.drop_slice(item.namespace, item.name)
+                case Changed(object=item):
+                    self._intake.put_slice(item)
+
+    async def _follow_node(self) -> None:
+        def same(item: Node) -> Node:
+            return item
+
+        async for one in self._news(self._node, same, "Node"):
+            match one:
+                case Replaced(items=items):
+                    if items:
+                        self._set_node(items[0])
+                    elif self._intake.sight.is_known:
+                        self._intake.lose_node()
+                case Changed(change=Change.DELETED):
+                    self._intake.lose_node()
+                case Changed(object=node):
+                    self._set_node(node)
+
+    def _set_node(self, node: Node) -> None:
+        self._intake.set_node(node)
+        self._saw_node(node)
+
+    async def _follow_cidrs(self) -> None:
+        known: dict[str, tuple[str, ...]] = {}
+
+        def same(item: ServiceCidr) -> ServiceCidr:
+            return item
+
+        async for one in self._news(SERVICE_CIDRS, same, "ServiceCIDR"):
+            match one:
+                case Replaced(items=items):
+                    known = {item.metadata.name: item.spec.cidrs or () for item in items}
+                case Changed(change=Change.DELETED, object=item):
+                    known.pop(item.metadata.name, None)
+                case Changed(object=item):
+                    known[item.metadata.name] = item.spec.cidrs or ()
+            self._intake.set_service_ranges(text for cidrs in known.values() for text in cidrs)
+
+    async def _follow_labels(self) -> None:
+        """All nodes, once some Service asks for their labels; until then they are not worth a watch."""
+        await self._intake.wants_labels.wait()
+        known: dict[str, Mapping[str, str]] = {}
+
+        def read(item: Node) -> tuple[str, Mapping[str, str]]:
+            return item.metadata.name, item.metadata.labels or {}
+
+        async for one in self._news(NODES, read, "Node"):
+            match one:
+                case Replaced(items=items):
+                    known = dict(items)
+                case Changed(change=Change.DELETED, object=(name, _)):
+                    known.pop(name, None)
+                case Changed(object=(name, labels)):
+                    known[name] = labels
+            self._intake.set_node_labels(dict(known))
+
+    async def _give_up_on_node(self) -> None:
+        """IN-18: without its Node object the plane starts all the same."""
+        await asyncio.sleep(NODE_WAIT_S)
+        if "node" in self._intake.missing:
+            log.warning("node_object_missing", waited_s=NODE_WAIT_S, effect="no zone, no node ports until it appears")
+            self._intake.complete("node")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking the place of a kube-proxy whose rules are still in the kernel.
+
+Owns: the request, which is a file in the state directory, so that a restart in the middle goes on; and the order: our
+rules in, then kube-proxy's out, then the request is done.
+Never: begins by itself, or beside a kube-proxy that runs: both would write the same Services.
+Source of behaviour: SY-14, DS-14.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from agent.daemon.services.leftovers import kube_proxys_leftovers
+from agent.drivers.nft.driver import NftTable
+from agent.model.nft_table import Family
+
+__all__ = ["Takeover", "running_kube_proxies"]
+
+log = structlog.get_logger(plane="services")
+
+REQUEST = Path("services", "takeover")
+PROGRAM = "kube-proxy"
+
+
+def running_kube_proxies(proc: Path = Path("/proc")) -> list[int]:
+    """Processes of that name, as far as this process can see any."""
+    found = []
+    for folder in proc.iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            name = (folder / "comm").read_text().strip()
+        except OSError:
+            # It ended while we looked.
+            continue
+        if name == PROGRAM:
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+class Takeover:
+    """One node."""
+
+    def __init__(self, state_directory: Path, running: Callable[[], list[int]] = running_kube_proxies) -> None:
+        self._request = state_directory / REQUEST
+        self._running = running
+
+    def ask(self) -> None:
+        """For the next attempt of the daemon, or for the next daemon."""
+        self._request.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._request.touch(mode=0o600)
+
+    def is_asked(self) -> bool:
+        """Whether kube-proxy's rules are leftovers that may stand until ours are in."""
+        return self._request.exists() and not self._running()
+
+    async def take_away(self, family: Family, tables: Mapping[Family, NftTable]) -> str:
+        """After the first sync of the family. What was removed. `tables` are those of all families."""
+        if not self.is_asked():
+            return ""
+        found = await kube_proxys_leftovers(family, tables[family])
+        for one in found:
+            await one.remove()
+        # A family that was synced before the request had nothing in its way, and is not asked again.
+        left = [await kube_proxys_leftovers(other, table) for other, table in tables.items()]
+        if not any(left):
+            self._request.unlink(missing_ok=True)
+            log.info("takeover_finished", of=PROGRAM, v=0)
+        return " and ".join(f"of kube-proxy: {one.text}" for one in found)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topology explained from the manifest directory of this node, as it is at the moment of the question.
+
+Owns: reading the files once per question; nothing is kept.
+Never: decides; agent.topology does, with the functions that the commands use on files.
+Source of behaviour: TOP-90 to TOP-96.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.daemon.services.manifests import hint_options
+from agent.drivers.manifests.driver import read_manifests as read_files
+from agent.topology.explain.documents import explain_hints, explain_spread
+from agent.topology.manifest.objects import Document, Manifests, read_manifests
+from agent.topology.spread.filter import WhatIf
+
+__all__ = ["TopologyOfManifests"]
+
+
+class TopologyOfManifests:
+    """Asked by the API. Raises LookupError for what no manifest has."""
+
+    def __init__(self, configuration: Callable[[], Configuration]) -> None:
+        self._configuration = configuration
+
+    async def hints(self, service: str) -> tuple[str, bool]:
+        """The explanation as JSON, and whether the Service has hints."""
+        return await asyncio.to_thread(self._hints, service)
+
+    def _hints(self, service: str) -> tuple[str, bool]:
+        configuration = self._configuration()
+        explanation = explain_hints(_manifests(configuration), service, hint_options(configuration))
+        return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
+
+    async def spread(
+        self,
+        pod: str,
+        *,
+        honors_taints: bool,
+        min_domains: int | None,
+        dropped_nodes: frozenset[str],
+        ignores_dead_domains: bool,
+    ) -> tuple[str, bool]:
+        """The explanation as JSON, and whether some node may take the pod."""
+        what_if = WhatIf(honors_taints, min_domains, dropped_nodes, ignores_dead_domains)
+        return await asyncio.to_thread(self._spread, pod, what_if)
+
+    def _spread(self, pod: str, what_if: WhatIf) -> tuple[str, bool]:
+        explanation = explain_spread(_manifests(self._configuration()), pod, what_if)
+        return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
+
+
+def _manifests(configuration: Configuration) -> Manifests:
+    """What can be read; a broken file is told by the plane that runs from it."""
+    files = read_files(Path(configuration.manifests.directory)).files
+    return read_manifests(list(_documents(files)))
+
+
+def _documents(files: Mapping[str, bytes]) -> Iterator[Document]:
+    for path, content in sorted(files.items()):
+        try:
+            trees, findings = parse_documents(content, path)
+        except UnreadableYaml:
+            continue
+        if not findings:
+            yield from (Document(tree.where, plain(tree)) for tree in trees)

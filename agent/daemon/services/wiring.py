@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane put together: source, intake, tables, and what follows a sync.
+
+Owns: which part gets what, and the conversions between configuration and plane.
+Never: decides anything at run time. wiring.py calls this once.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client.core import Metric
+
+from agent.api.http import Handler
+from agent.config.document import Configuration
+from agent.daemon.memory import resting_collector, settle_memory
+from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.services.backend import make_backend
+from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
+from agent.daemon.services.health import ServiceHealth
+from agent.daemon.services.source import KubeServices
+from agent.daemon.services.startup_taint import StartupTaint
+from agent.daemon.services.takeover import Takeover
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.conntrack.driver import Conntrack
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.flow import TrackingLimits
+from agent.model.nft_table import Family
+from agent.model.service import Protocol
+from agent.services.objects.addresses import address_of
+from agent.services.objects.node_state import PRIMARY, NodeSettings
+from agent.services.run.family_sync import SyncReport
+from agent.services.run.flow_cleaner import FlowCleaner
+from agent.services.run.intake import Intake
+from agent.services.run.kernel_counts import KernelCounts
+from agent.services.run.metrics import compatible_metrics, service_metrics
+from agent.services.run.pace import Periods
+from agent.services.run.plane import Follower, ServicesPlane
+from agent.services.run.view import ServicesView
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+
+__all__ = ["ServiceParts", "ServiceUnit", "wire_services"]
+
+log = structlog.get_logger(plane="services")
+
+# A first sync that takes longer than this has met an obstacle.
+LONGEST_REST_S = 10.0
+Work = Callable[[], Coroutine[None, None, None]]
+KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """What the plane stands on."""
+
+    clock: SystemClock
+    tell: Callable[[Event], None]
+    kube: "Callable[[], KubeClient | None] | None" = None
+    """Finds the API server, or not yet; None: Services come from manifests."""
+    here: PodsHere = field(default_factory=NoPods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceUnit:
+    """What others use of it."""
+
+    plane: ServicesPlane
+    view: ServicesView
+    source: ManifestServices | KubeServices
+    pages: Mapping[str, Handler]
+    """`/healthz` and `/livez` with kube-proxy's contract."""
+    families: Callable[[], Iterable[Metric]]
+    compatible: Callable[[], Iterable[Metric]]
+    run: Callable[[Report], Awaitable[None]]
+    apply: Callable[[Configuration], None]
+    close: Callable[[], Awaitable[None]]
+
+
+def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
+    """Make the plane."""
+    current = [configuration]
+    intake = _intake(configuration, parts)
+    takeover = Takeover(Path(configuration.node.state_directory))
+    backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
+    plane = ServicesPlane(
+        intake,
+        backend.rulesets,
+        clock=parts.clock,
+        tell=parts.tell,
+        periods=lambda: periods(current[0]),
+        repairs=lambda: current[0].services.tamper_repair,
+        may_share=lambda: bool(configuration.services.proxy_name) or takeover.is_asked(),
+    )
+    health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
+    conntrack = Conntrack()
+    cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
+    programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
+    plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
+    counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
+    source, taint = _source(current, parts, intake, plane)
+
+    async def run(report: Report) -> None:
+        with held_plane_lock("services", services_scope()):
+            await conntrack.apply_limits(tracking_limits(current[0]))
+            work = (
+                source.run,
+                lambda: _follow_interfaces(intake, needed),
+                health.listeners.run,
+                cleaner.run,
+                *taint,
+                counts.run,
+                lambda: _undisturbed(intake.arrived, programmed),
+            )
+            together = _together(*work, backend.former.run, lambda: plane.run(report))
+            await _drained(together, lambda: health.drain(parts.clock))
+
+    def apply(changed: Configuration) -> None:
+        before, current[0] = current[0], changed
+        if needs_interfaces(changed):
+            needed.set()
+        intake.apply(node_settings(changed))
+        if isinstance(source, ManifestServices) and before.services.hints != changed.services.hints:
+            source.reloaded()
+
+    async def close() -> None:
+        await backend.close()
+        await conntrack.close()
+
+    return ServiceUnit(
+        plane=plane,
+        view=ServicesView(plane, backend.views, _addresses_now),
+        source=source,
+        pages=health.pages(),
+        families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, current[0])),
+        compatible=lambda: compatible_metrics(plane),
+        run=run,
+        apply=apply,
+        close=close,
+    )
+
+
+def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
+    waits_for = {"services", "slices"}
+    if any("/" in text for text in configuration.services.node_port_addresses):
+        waits_for.add("interfaces")
+    if parts.kube is not None:
+        waits_for.add("node")
+    settings = node_settings(configuration)
+    return Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+
+
+def _source(
+    current: list[Configuration], parts: ServiceParts, intake: Intake, plane: ServicesPlane
+) -> tuple[ManifestServices | KubeServices, list[Work]]:
+    """Where Services come from, and what else is done with the Node there."""
+    configuration = current[0]
+    node, services = configuration.node.name, configuration.services
+    if parts.kube is None:
+        return ManifestServices(lambda: current[0], intake, parts.here), []
+    is_strict = services.strict_source_ranges
+    if not services.startup_taint:
+        return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), []
+    taint = StartupTaint(parts.kube, node, parts.clock, lambda: plane.is_answering)
+    plane.followers.append(taint.follow)
+    source = KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict, saw_node=taint.saw)
+    return source, [taint.run]
+
+
+def _told_by(source: ManifestServices | KubeServices, configuration: Configuration) -> Iterable[Metric]:
+    """Beside an API server hints are computed there (TOP-46), and here it counts when it last said anything."""
+    if isinstance(source, ManifestServices):
+        return source.hints.families(has_services=configuration.telemetry.per_service)
+    return source.families()
+
+
+def _exports(configuration: Configuration) -> bool:
+    return configuration.telemetry.per_service and configuration.services.counters.export
+
+
+def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:
+    """The event is set by the first sync of the last family."""
+    todo = set(plane.families)
+
+    def follow(family: Family, _report: SyncReport) -> None:
+        if family in todo:
+            todo.discard(family)
+            if not todo:
+                programmed.set()
+
+    return follow
+
+
+async def _undisturbed(arrived: asyncio.Event, programmed: asyncio.Event) -> None:
+    """The first sync of all families is the largest piece of work that a process like this has."""
+    await arrived.wait()
+    with resting_collector(), suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_REST_S):
+            await programmed.wait()
+    await programmed.wait()
+    settle_memory()
+
+
+async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Rules follow what happens until load balancers have had their time to look elsewhere."""
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work, name="services-work")
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await drain()
+            working.cancel()
+            raise
+
+
+async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:
+    """All of them; one that fails ends the others."""
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work())
+
+
+def services_scope() -> str:
+    """What there may be one services plane of."""
+    return f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
+
+
+def families() -> tuple[Family, ...]:
+    """Those this host has (IN-20)."""
+    disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+    if not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1"):
+        log.info("ipv6_disabled", effect="only IPv4 Services are programmed", v=0)
+        return ("IPv4",)
+    return ("IPv4", "IPv6")
+
+
+def node_settings(configuration: Configuration) -> NodeSettings:
+    """The plane's part of the document."""
+    services, node = configuration.services, configuration.node
+    detect = services.detect_local
+    is_iptables = services.backend == "iptables"
+    return NodeSettings(
+        node=node.name,
+        addresses=tuple(node.addresses),
+        labels=dict(node.labels),
+        detect_mode=detect.mode,
+        cluster_ranges=tuple(detect.cluster_cidrs),
+        interface=detect.interface,
+        interface_prefix=detect.interface_prefix,
+        node_port_addresses=node_port_addresses(configuration),
+        service_ranges=tuple(services.service_cidrs),
+        masquerades_all=services.masquerade_all,
+        mark=1 << services.masquerade_bit,
+        rejects_with_reset=services.reject_with == "auto",
+        drops_invalid=services.drop_invalid or (is_iptables and not services.conntrack.tcp_be_liberal),
+        counts_endpoints=services.counters.endpoints,
+    )
+
+
+def node_port_addresses(configuration: Configuration) -> tuple[str, ...]:
+    """TY-2: nothing set means the node's own address with nftables, and every address with iptables."""
+    services = configuration.services
+    return tuple(services.node_port_addresses) or ((PRIMARY,) if services.backend == "nftables" else ())
+
+
+def periods(configuration: Configuration) -> Periods:
+    """The timing of syncs."""
+    services = configuration.services
+    if services.profile == "kube-proxy":
+        return KUBE_PROXY_PERIODS
+    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period)
+
+
+def flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
+    """Whose stale flows are deleted (CT-1, CT-11)."""
+    return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
+
+
+def tracking_limits(configuration: Configuration) -> TrackingLimits:
+    """`services.conntrack`."""
+    given = configuration.services.conntrack
+    return TrackingLimits(
+        max_per_core=given.max_per_core,
+        min=given.min,
+        tcp_established_s=int(given.tcp_established_timeout),
+        tcp_close_wait_s=int(given.tcp_close_wait_timeout),
+        is_tcp_liberal=given.tcp_be_liberal,
+        udp_s=int(given.udp_timeout),
+        udp_stream_s=int(given.udp_stream_timeout),
+    )
+
+
+def needs_interfaces(configuration: Configuration) -> bool:
+    """Whether addresses count that the Node object does not name (TY-2, TY-4)."""
+    return node_port_addresses(configuration) != (PRIMARY,)
+
+
+def _event(*, is_set: bool) -> asyncio.Event:
+    event = asyncio.Event()
+    if is_set:
+        event.set()
+    return event
+
+
+async def _addresses_now() -> tuple[bytes, ...]:
+    from agent.drivers.interfaces.driver import Interfaces
+
+    return await Interfaces().now()
+
+
+async def _follow_interfaces(intake: Intake, needed: asyncio.Event) -> None:
+    await needed.wait()
+    from agent.drivers.interfaces.driver import Interfaces
+
+    async for packed in Interfaces().snapshots():
+        intake.set_interfaces(address_of(one) for one in packed)

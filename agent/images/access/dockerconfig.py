@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Docker's ways to write down credentials: pull secrets of both types and the node's config files.
+
+Owns: reading them into entries in the order written.
+Never: keeps what it cannot read, or repeats a value in a message. Names of fields count without regard to case, as Go
+reads them.
+Source of behaviour: kubernetes `pkg/credentialprovider/config.go`; IMG-C01, C02, C12.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.images.access.go_json import JsonInvalid, read_json
+from agent.model.image_credential import NO_SECRET, PULL_SECRET_KEYS, Credential, PullSecret, SecretText
+
+__all__ = ["AuthEntry", "ConfigInvalid", "read_config_file", "read_secret"]
+
+(JSON_TYPE, JSON_KEY), (LEGACY_TYPE, LEGACY_KEY) = PULL_SECRET_KEYS.items()
+BAD_AUTH = "unable to parse auth field, must be formatted as base64(username:password)"
+
+
+class ConfigInvalid(ValueError):
+    """It cannot be read. The message repeats nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthEntry:
+    """One entry: the key as written and what it holds."""
+
+    key: str
+    credential: Credential
+
+
+def read_secret(secret: PullSecret) -> list[AuthEntry]:
+    """The entries of a pull secret; another type, or no data, has none. Raises ConfigInvalid."""
+    source = f"secret:{secret.id.name}"
+    if secret.type == JSON_TYPE and secret.data.get(JSON_KEY):
+        document = _decoded(secret.data[JSON_KEY].reveal().encode())
+        entries = _auths(document)
+    elif secret.type == LEGACY_TYPE and secret.data.get(LEGACY_KEY):
+        entries = _object(_decoded(secret.data[LEGACY_KEY].reveal().encode()), "the secret")
+    else:
+        return []
+    return [
+        AuthEntry(one.key, _owned(one.credential, source, secret)) for one in _entries(entries, is_token_read=False)
+    ]
+
+
+def _owned(credential: Credential, source: str, secret: PullSecret) -> Credential:
+    return Credential(
+        username=credential.username,
+        password=credential.password,
+        email=credential.email,
+        source=source,
+        secret=secret.id,
+    )
+
+
+def read_config_file(content: bytes, *, is_legacy: bool = False, is_token_read: bool = False) -> list[AuthEntry]:
+    """The entries of a node's config.json (or .dockercfg). Raises ConfigInvalid."""
+    document = _decoded(content)
+    entries = _object(document, "the file") if is_legacy else _auths(document)
+    return list(_entries(entries, is_token_read=is_token_read))
+
+
+def _decoded(content: bytes) -> object:
+    try:
+        return read_json(content)
+    except JsonInvalid as error:
+        raise ConfigInvalid(str(error)) from None
+
+
+def _auths(document: object) -> Mapping[str, object]:
+    merged: dict[str, object] = {}
+    for name, value in _object(document, "the document").items():
+        if name.lower() == "auths" and value is not None:
+            merged |= _object(value, "auths")
+    return merged
+
+
+def _entries(entries: Mapping[str, object], *, is_token_read: bool) -> Iterator[AuthEntry]:
+    for key, value in entries.items():
+        fields = {name.lower(): item for name, item in _object(value, "an entry of auths").items()}
+        username, password = _text(fields, "username"), _text(fields, "password")
+        if auth := _text(fields, "auth"):
+            username, password = _user_and_password(auth)
+        token = _text(fields, "identitytoken") if is_token_read else ""
+        credential = Credential(
+            username=username,
+            password=SecretText(password),
+            email=_text(fields, "email"),
+            identity_token=SecretText(token) if token else NO_SECRET,
+        )
+        yield AuthEntry(key, credential)
+
+
+def _user_and_password(auth: str) -> tuple[str, str]:
+    is_padded = auth.strip().endswith("=")
+    plain = auth.replace("\r", "").replace("\n", "")
+    padding = "" if is_padded else "=" * (-len(plain) % 4)
+    try:
+        decoded = base64.b64decode(plain + padding, validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        raise ConfigInvalid(BAD_AUTH) from None
+    username, colon, password = decoded.partition(":")
+    if not colon:
+        raise ConfigInvalid(BAD_AUTH)
+    return username, password
+
+
+def _object(value: object, what: str) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigInvalid(f"{what} is not a JSON object")
+    return value
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ConfigInvalid(f"{name} is not a JSON string")
+    return value

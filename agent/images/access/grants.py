@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may use an image that is on the node without asking its registry again.
+
+Owns: the decision, and what a pull that worked adds to the record.
+Never: reads or writes records (records.py does) and never sees a password: it compares hashes.
+Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`; IMG-V01, V03, V04, V07, V08.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from agent.images.access.allowlist import is_allowed
+from agent.model.image_credential import Credential, SecretId
+
+__all__ = [
+    "MOST_PROOFS",
+    "AccessRules",
+    "Claim",
+    "Proofs",
+    "SecretProof",
+    "Verdict",
+    "VerifyPolicy",
+    "after_pull",
+    "claim_of",
+    "is_check_needed",
+    "judge",
+]
+
+MOST_PROOFS = 100
+
+
+class VerifyPolicy(StrEnum):
+    """Which images are checked at all."""
+
+    NEVER = "NeverVerify"
+    NOT_PRELOADED = "NeverVerifyPreloadedImages"
+    NOT_ALLOWLISTED = "NeverVerifyAllowlistedImages"
+    ALWAYS = "AlwaysVerify"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """`max_age_s`: a proof counts that long; 0 = for ever. `is_normalised`: spellings of one image are one image."""
+
+    policy: VerifyPolicy = VerifyPolicy.NOT_PRELOADED
+    allowlist: tuple[str, ...] = ()
+    max_age_s: float = 0
+    is_normalised: bool = True
+
+
+class SecretProof(msgspec.Struct, frozen=True, gc=False):
+    """A secret that got the image once."""
+
+    namespace: str
+    name: str
+    uid: str
+    hash: str
+    at_s: float = 0.0
+
+    def is_of(self, secret: SecretId) -> bool:
+        """Whether it is this object, whatever it holds now."""
+        return (self.namespace, self.name, self.uid) == (secret.namespace, secret.name, secret.uid)
+
+
+class AccountProof(msgspec.Struct, frozen=True, gc=False):
+    """A service account that got the image once."""
+
+    namespace: str
+    name: str
+    uid: str
+    at_s: float = 0.0
+
+
+class Proofs(msgspec.Struct, frozen=True, gc=False):
+    """Who got one image from one repository. `node_at_s`: when every pod of the node proved it."""
+
+    is_node_wide: bool = False
+    secrets: tuple[SecretProof, ...] = ()
+    accounts: tuple[AccountProof, ...] = ()
+    node_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a pod could present: secrets with hashes, and its service account."""
+
+    secrets: tuple[tuple[SecretId, str], ...] = ()
+    account: SecretId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`update` replaces the record, when the pod proved itself in a new way."""
+
+    may_use: bool
+    update: Proofs | None = None
+
+
+USE = Verdict(True)
+VERIFY = Verdict(False)
+
+
+def claim_of(credentials: Sequence[Credential], account: SecretId | None) -> Claim:
+    """What a pod presents with these credentials."""
+    secrets = tuple((one.secret, one.hash()) for one in credentials if one.secret is not None)
+    return Claim(secrets, account)
+
+
+def is_check_needed(image: str, rules: AccessRules, *, is_pulled_by_us: bool) -> bool:
+    """Whether the policy wants to know who asks. `is_pulled_by_us`: there is a record or an intent."""
+    match rules.policy:
+        case VerifyPolicy.NEVER:
+            return False
+        case VerifyPolicy.ALWAYS:
+            return True
+        case VerifyPolicy.NOT_PRELOADED:
+            return is_pulled_by_us
+        case VerifyPolicy.NOT_ALLOWLISTED:
+            return not is_allowed(image, rules.allowlist, is_normalised=rules.is_normalised)
+
+
+def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float) -> Verdict:
+    """Whether a pod may use a present image that is checked. Without a record it has to prove itself."""
+    if proofs is None:
+        return VERIFY
+    if proofs.is_node_wide and _counts(proofs.node_at_s, rules, now_s):
+        return USE
+    valid = [proof for proof in proofs.secrets if _counts(proof.at_s, rules, now_s)]
+    for secret, digest in claim.secrets:
+        by_hash = next((proof for proof in valid if proof.hash == digest), None)
+        if by_hash is not None:
+            known = any(proof.is_of(secret) for proof in proofs.secrets)
+            return USE if known else Verdict(True, _with_secret(proofs, secret, digest, by_hash.at_s))
+        by_id = next((proof for proof in valid if proof.is_of(secret)), None)
+        if by_id is not None and len(proofs.secrets) < MOST_PROOFS:
+            return Verdict(True, _with_secret(proofs, secret, digest, by_id.at_s))
+    account = claim.account
+    if account is not None and any(
+        (one.namespace, one.name, one.uid) == (account.namespace, account.name, account.uid)
+        and _counts(one.at_s, rules, now_s)
+        for one in proofs.accounts
+    ):
+        return USE
+    return VERIFY
+
+
+def after_pull(proofs: Proofs | None, used: Credential | None, digest: str, now_s: float) -> Proofs:
+    """The record after a pull that worked. `used`: None = anonymous; `digest`: its hash as records have it."""
+    before = proofs or Proofs()
+    if used is None or used.is_node_wide:
+        return msgspec.structs.replace(before, is_node_wide=True, node_at_s=now_s)
+    if used.secret is not None:
+        return _with_secret(before, used.secret, digest, now_s)
+    account = used.service_account or SecretId("", "")
+    proof = AccountProof(account.namespace, account.name, account.uid, now_s)
+    others = [one for one in before.accounts if msgspec.structs.replace(one, at_s=now_s) != proof]
+    return msgspec.structs.replace(before, accounts=(*others, proof)[-MOST_PROOFS:])
+
+
+def _with_secret(proofs: Proofs, secret: SecretId, digest: str, at_s: float) -> Proofs:
+    proof = SecretProof(secret.namespace, secret.name, secret.uid, digest, at_s)
+    others = [one for one in proofs.secrets if not (one.is_of(secret) and one.hash == digest)]
+    if len(others) >= MOST_PROOFS:
+        return proofs
+    return msgspec.structs.replace(proofs, secrets=(*others, proof))
+
+
+def _counts(at_s: float, rules: AccessRules, now_s: float) -> bool:
+    return not rules.max_age_s or now_s - at_s <= rules.max_age_s

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said to a credential provider plugin and what it answers, as JSON.
+
+Owns: CredentialProviderRequest and CredentialProviderResponse.
+Never: repeats anything of an answer in a message, for all of it may be secret.
+Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21, C23.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from agent.images.access.provider_config import Provider, TokenCache
+from agent.model.image_credential import Credential, SecretId, SecretText
+
+__all__ = ["Answer", "AnswerInvalid", "CacheKeyType", "decode_answer", "encode_request"]
+
+REQUEST_KIND = "CredentialProviderRequest"
+RESPONSE_KIND = "CredentialProviderResponse"
+# Go's durations; metav1.Duration is written this way.
+DURATION = re.compile(r"(?P<sign>-?)(?P<parts>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)")
+PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class AnswerInvalid(ValueError):
+    """The answer cannot be used. The message repeats nothing of it."""
+
+
+class CacheKeyType(StrEnum):
+    """For what else the answer holds."""
+
+    IMAGE = "Image"
+    REGISTRY = "Registry"
+    GLOBAL = "Global"
+
+
+class _Auth(msgspec.Struct, frozen=True):
+    username: str = ""
+    password: str = ""
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    cache_key_type: str = ""
+    cache_duration: str | None = None
+    auth: dict[str, _Auth] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Credentials by pattern. `cache_s` None = the provider's default; 0 = not to be kept."""
+
+    key_type: CacheKeyType
+    cache_s: float | None
+    entries: tuple[tuple[str, Credential], ...]
+
+
+def encode_request(
+    provider: Provider, image: str, token: SecretText | None = None, annotations: Mapping[str, str] | None = None
+) -> bytes:
+    """What goes to the plugin's standard input. `image` is the repository, without tag."""
+    request: dict[str, object] = {"kind": REQUEST_KIND, "apiVersion": provider.api_version, "image": image}
+    if token is not None:
+        request["serviceAccountToken"] = token.reveal()
+    if annotations:
+        request["serviceAccountAnnotations"] = dict(annotations)
+    return msgspec.json.encode(request)
+
+
+def decode_answer(
+    provider: Provider, content: bytes, token: SecretText | None = None, account: SecretId | None = None
+) -> Answer:
+    """Read what the plugin printed. Raises AnswerInvalid."""
+    try:
+        response = msgspec.json.decode(content, type=_Response)
+    except msgspec.DecodeError:
+        raise AnswerInvalid(f"printed something else than a {RESPONSE_KIND}") from None
+    if response.kind != RESPONSE_KIND or response.api_version != provider.api_version:
+        raise AnswerInvalid(f"did not answer with a {RESPONSE_KIND} of {provider.api_version}")
+    try:
+        key_type = CacheKeyType(response.cache_key_type)
+    except ValueError:
+        raise AnswerInvalid("gave a cacheKeyType that is neither Image nor Registry nor Global") from None
+    is_token_kept = provider.token is None or provider.token.cache is TokenCache.TOKEN
+    entries = []
+    for pattern, auth in (response.auth or {}).items():
+        if token is not None and auth.password == token.reveal() and not is_token_kept:
+            raise AnswerInvalid("gave the service account token back as a password, which needs cacheType Token")
+        credential = Credential(
+            username=auth.username,
+            password=SecretText(auth.password),
+            source=f"provider:{provider.name}",
+            service_account=account if token is not None else None,
+        )
+        entries.append((pattern, credential))
+    return Answer(key_type, _seconds(response.cache_duration), tuple(entries))
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if text == "0":
+        return 0.0
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise AnswerInvalid("gave a cacheDuration that is no duration")
+    seconds = sum(float(amount) * UNITS_S[unit] for amount, unit in PART.findall(found["parts"]))
+    if found["sign"] and seconds:
+        raise AnswerInvalid("gave a negative cacheDuration")
+    return seconds

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a running pull has had its time.
+
+Owns: the three limits: no progress, too slow over five minutes, too long in total; and the sentence for each.
+Never: counts waiting in the queue, nor judges progress that nobody could see.
+Source of behaviour: IMG-S22, T08, T09.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.images.view.progress import Progress
+from agent.images.view.texts import bytes_text
+from agent.model.image_text import duration_text
+
+__all__ = ["SLOW_WINDOW_S", "DeadlineRules", "Mark", "next_check_s", "overdue", "recent_marks"]
+
+SLOW_WINDOW_S = 300.0
+CHECK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineRules:
+    """0 = no such limit."""
+
+    progress_s: float = 600.0
+    total_s: float = 0.0
+    least_bytes_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How many bytes there were at a moment."""
+
+    at_s: float
+    done_bytes: int
+
+
+def overdue(
+    progress: Progress, marks: Sequence[Mark], rules: DeadlineRules, now_s: float, *, is_visible: bool
+) -> str | None:
+    """Why the pull shall end now, or None. `is_visible`: whether this runtime shows progress at all."""
+    if rules.total_s and now_s - progress.began_s >= rules.total_s:
+        return f"not done within {duration_text(rules.total_s)} ({_how_far(progress)})"
+    if not is_visible:
+        return None
+    if rules.progress_s and now_s - progress.moved_s >= rules.progress_s:
+        return f"no progress for {duration_text(rules.progress_s)} ({_how_far(progress)})"
+    if rules.least_bytes_s and not progress.is_downloaded and marks and now_s - marks[0].at_s >= SLOW_WINDOW_S:
+        speed = (progress.done_bytes - marks[0].done_bytes) / (now_s - marks[0].at_s)
+        if speed < rules.least_bytes_s:
+            least = bytes_text(round(rules.least_bytes_s))
+            return f"slower than {least}/s for {duration_text(SLOW_WINDOW_S)} ({_how_far(progress)})"
+    return None
+
+
+def recent_marks(marks: Sequence[Mark], progress: Progress) -> tuple[Mark, ...]:
+    """The marks with one more, as far back as the window for slowness needs; one every ten seconds is enough."""
+    if marks and progress.at_s - marks[-1].at_s < CHECK_S:
+        return tuple(marks)
+    extended = (*marks, Mark(progress.at_s, progress.done_bytes))
+    first = 0
+    while first + 1 < len(extended) and progress.at_s - extended[first + 1].at_s >= SLOW_WINDOW_S:
+        first += 1
+    return extended[first:]
+
+
+def next_check_s(rules: DeadlineRules) -> float:
+    """How long a check may wait; short limits are checked more often."""
+    limits = [limit for limit in (rules.progress_s, rules.total_s) if limit]
+    return min([CHECK_S, *(limit / 4 for limit in limits)])
+
+
+def _how_far(progress: Progress) -> str:
+    if not progress.layers:
+        return f"{progress.done_bytes} bytes" if progress.done_bytes else "nothing fetched yet"
+    share = f", {progress.percent}%" if progress.percent is not None else ""
+    return f"{progress.layers_downloaded} of {len(progress.layers)} layers{share}"

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real pull, from its intent to its record: credentials in turn, deadlines, a runtime that comes back.
+
+Owns: what is tried after what. A restart of the runtime in the middle is waited for and the same attempt made again;
+what a deadline or a cancel cuts off keeps its half-written blobs for an hour, so that the next try resumes.
+Never: decides when a pull starts or what its failure means for those who wait. Its lifetime is one task of the puller.
+Source of behaviour: IMG-S18, S22, C06, C08, V02, B06.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+
+from agent.images.access.mirrors import EVERYBODY, MirrorChain, auth_servers, default_chain
+from agent.images.ports import Clock, Content, ContentStore, Leases, Runtime
+from agent.images.queue.deadline import Mark, next_check_s, overdue, recent_marks
+from agent.images.queue.errors import Failure, classify
+from agent.images.queue.redact import redacted
+from agent.images.run.watcher import ProgressWatcher
+from agent.images.settings import ImageSettings
+from agent.images.view.texts import without_id_or_size
+from agent.model.image_credential import Credential
+from agent.model.image_pull import ErrorClass
+from agent.model.image_reference import ImageReference
+from agent.model.image_state import PullStage
+from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["Attempts", "Job", "Pulled"]
+
+log = structlog.get_logger(plane="images")
+
+RUNTIME_POLL_S = 0.5
+RUNTIME_GONE_S = 600.0
+HOLD_S = 3600.0
+FAILED_REF = re.compile(r'failed commit on ref "([a-z]+-sha256:[0-9a-f]{64})": ')
+HOLD_LIMIT_S = 0.5
+HOLD_PREFIX = "kepd-hold-"
+
+
+@dataclass(slots=True)
+class Job:
+    """A running flight as its task sees it. Changed by its task and, for `overdue`, by its guard."""
+
+    number: int
+    reference: ImageReference
+    image: str
+    handler: str
+    credentials: tuple[Credential, ...]
+    target: ImageReference | None = None
+    """Where a rule says to pull from."""
+    is_target_only: bool = False
+    is_content_only: Callable[[], bool] = lambda: False
+    """Whether all who want it want what it is made of and no more, at this moment."""
+    stage: PullStage = PullStage.RESOLVING
+    attempts: int = 0
+    overdue: str = ""
+    marks: tuple[Mark, ...] = ()
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def registry(self) -> str:
+        """Of what is asked for just now."""
+        is_elsewhere = self.target is not None and self.image == self.target.cri_image
+        return self.target.registry if self.target is not None and is_elsewhere else self.reference.registry
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A pull that worked. `used` is None for an anonymous one; without an id only content was fetched."""
+
+    image_id: str
+    size_bytes: int
+    used: Credential | None
+
+
+class Attempts:
+    """Makes the attempts of all pulls."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        watcher: ProgressWatcher,
+        content: Content | None,
+        leases: Leases | None,
+        *,
+        clock: Clock,
+        contents: ContentStore | None = None,
+        chain_of: Callable[[str], MirrorChain] = default_chain,
+    ) -> None:
+        self._runtime = runtime
+        self._contents = contents
+        self._chain_of = chain_of
+        self._watcher = watcher
+        self._content = content
+        self._leases = leases
+        self._clock = clock
+
+    async def fetch_content(self, job: Job) -> Pulled | None:
+        """What the image is made of, with the credentials in turn. None: all failed, `job.failures` says how."""
+        if self._contents is None:
+            job.failures.append(Failure("this runtime keeps no content without its image"))
+            return None
+        job.stage = PullStage.DOWNLOADING
+        tries: Sequence[Credential | None] = job.credentials or (None,)
+        for credential in tries:
+            job.attempts += 1
+            try:
+                size_bytes = await self._contents.fetch(str(job.reference), credential)
+                return Pulled("", size_bytes, credential)
+            except RuntimeCallFailed as error:
+                job.failures.append(_failure(error))
+        return None
+
+    async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
+        """Try the credentials in turn. None: all failed, `job.failures` says how."""
+        for credential, server in await self._tries(job, settings()):
+            job.attempts += 1
+            result = await self._attempt(job, credential, server, settings)
+            if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
+                await self._drop_partial(result)
+                job.attempts += 1
+                result = await self._attempt(job, credential, server, settings)
+                if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
+                    await self._drop_partial(result)
+            if isinstance(result, str):
+                return await self._verified(job, result, credential)
+            job.failures.append(result)
+            if job.overdue:
+                break
+        return None
+
+    async def _tries(self, job: Job, settings: ImageSettings) -> list[tuple[Credential | None, str]]:
+        """Credentials with the hosts that may see them, in the order of trying."""
+        if not job.credentials:
+            return [(None, EVERYBODY)]
+        servers: tuple[str, ...] = (EVERYBODY,)
+        if settings.is_auth_for_host_only:
+            chain = await asyncio.to_thread(self._chain_of, job.registry)
+            servers = auth_servers(chain, settings.mirror_auth)
+        return [(credential, server) for credential in job.credentials for server in servers]
+
+    async def _attempt(
+        self, job: Job, credential: Credential | None, server: str, settings: Callable[[], ImageSettings]
+    ) -> str | Failure:
+        while True:
+            result = await self._one_call(job, _auth(credential, server), settings)
+            if not isinstance(result, Unavailable):
+                return result if isinstance(result, str) else _failure(result)
+            log.info("image_pull_interrupted", image=job.image, error=redacted(result.details))
+            if not await self._is_back():
+                return _failure(result)
+
+    async def _one_call(
+        self, job: Job, auth: pb.AuthConfig | None, settings: Callable[[], ImageSettings]
+    ) -> str | RuntimeCallFailed:
+        """One PullImage under the deadlines."""
+
+        async def call() -> str | RuntimeCallFailed:
+            try:
+                return await self._runtime.pull_image(job.image, auth, handler=job.handler)
+            except RuntimeCallFailed as error:
+                return error
+
+        async with asyncio.TaskGroup() as group:
+            pulling = group.create_task(call(), name=f"pull-call:{job.image}")
+            guard = group.create_task(self._guard(job, pulling, settings), name=f"pull-guard:{job.image}")
+            await asyncio.wait([pulling])
+            guard.cancel()
+        if job.overdue:
+            return RuntimeCallFailed("PullImage", job.overdue)
+        return pulling.result()
+
+    async def _guard(
+        self, job: Job, pulling: asyncio.Task[str | RuntimeCallFailed], settings: Callable[[], ImageSettings]
+    ) -> None:
+        """Ends the call when it had its time."""
+        while True:
+            rules = settings().deadline
+            await self._clock.sleep(next_check_s(rules))
+            progress = self._watcher.progress(job.number)
+            if progress is None:
+                continue
+            job.marks = recent_marks(job.marks, progress)
+            text = overdue(progress, job.marks, rules, self._clock.now_s(), is_visible=self._watcher.is_visible)
+            if text is not None:
+                job.overdue = text
+                await self.keep_partial(job)
+                pulling.cancel()
+                return
+
+    async def _is_back(self) -> bool:
+        """Wait for the runtime to answer again."""
+        give_up_s = self._clock.now_s() + RUNTIME_GONE_S
+        while self._clock.now_s() < give_up_s:
+            await self._clock.sleep(RUNTIME_POLL_S)
+            try:
+                await self._runtime.list_images()
+            except Unavailable:
+                continue
+            except RuntimeCallFailed:
+                pass
+            return True
+        return False
+
+    async def _verified(self, job: Job, image_id: str, used: Credential | None) -> Pulled | None:
+        """The image as the runtime now has it, with its size."""
+        job.stage = PullStage.VERIFYING
+        try:
+            image = await self._runtime.image_status(image_id, handler=job.handler)
+        except RuntimeCallFailed as error:
+            job.failures.append(_failure(error))
+            return None
+        if image is None or not image.size:
+            job.failures.append(Failure(without_id_or_size(job.image)))
+            return None
+        await self._give_up_hold(job)
+        return Pulled(image.id, image.size, used)
+
+    async def _drop_partial(self, failure: Failure) -> None:
+        """A bad blob lies there whole; whoever asks next would go on from its end and fail at once."""
+        content, named = self._content, FAILED_REF.search(failure.details)
+        if content is not None and named is not None:
+            ref = named[1]
+            await _quietly(lambda: content.abort_ingest(ref))
+
+    async def keep_partial(self, job: Job) -> None:
+        """Before a call is ended: keep what it has written so far from being thrown away. Never takes long."""
+        if self._content is None or self._leases is None:
+            return
+        try:
+            async with asyncio.timeout(HOLD_LIMIT_S):
+                refs = self._watcher.refs_of([one.ref for one in await self._content.list_ingests()], job.number)
+                if refs:
+                    await self._hold(self._leases, _hold_id(job), refs)
+        except (RuntimeCallFailed, TimeoutError) as error:
+            log.debug("image_partial_not_kept", image=job.image, error=str(error))
+
+    async def _hold(self, leases: Leases, lease_id: str, refs: Sequence[str]) -> None:
+        expires = datetime.fromtimestamp(self._clock.wall_s() + HOLD_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if lease_id in await leases.list_leases():
+            await leases.delete_lease(lease_id)
+        await leases.create_lease(lease_id, {"containerd.io/gc.expire": expires})
+        for ref in refs:
+            await leases.add_to_lease(lease_id, "ingests", ref)
+
+    async def _give_up_hold(self, job: Job) -> None:
+        leases = self._leases
+        if leases is None:
+            return
+        await _quietly(lambda: _delete_if_there(leases, _hold_id(job)))
+
+
+async def _delete_if_there(leases: Leases, lease_id: str) -> None:
+    if lease_id in await leases.list_leases():
+        await leases.delete_lease(lease_id)
+
+
+async def _quietly(call: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await call()
+    except RuntimeCallFailed as error:
+        log.debug("image_hold_not_given_up", error=str(error))
+
+
+def _hold_id(job: Job) -> str:
+    return HOLD_PREFIX + hashlib.sha256(f"{job.reference}\0{job.handler}".encode()).hexdigest()[:16]
+
+
+def _failure(error: RuntimeCallFailed) -> Failure:
+    return Failure(error.details, error.code)
+
+
+def _auth(credential: Credential | None, server: str) -> pb.AuthConfig | None:
+    if credential is None:
+        return None
+    return pb.AuthConfig(
+        username=credential.username,
+        password=credential.password.reveal(),
+        identity_token=credential.identity_token.reveal(),
+        server_address=server,
+    )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All credentials that are tried for a pull, in order: the pod's secrets, the node's file, the providers.
+
+Owns: reading the node's file (kept for five minutes) and joining the three.
+Never: shows any of it. What could not be read is a note, not a failure, unless the kubelet's way is asked for.
+Source of behaviour: IMG-C06, C07, C11, C24.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_config_file
+from agent.images.access.keyring import entries_for, secret_ring
+from agent.images.ports import Clock
+from agent.images.run.providers import Asked, Providers
+from agent.images.view.texts import Sentence, provider_failed, secrets_missing
+from agent.model.image_credential import Credential
+from agent.model.image_pull import PullRequest
+
+__all__ = ["CredentialSource", "Lookup", "NodeConfig", "node_config_paths"]
+
+log = structlog.get_logger(plane="images")
+
+KEPT_S = 300.0
+LARGEST_FILE = 4 << 20
+LEGACY = ".dockercfg"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Credentials in the order of trying, and what users should know."""
+
+    credentials: tuple[Credential, ...]
+    sentences: tuple[Sentence, ...] = ()
+    failed_providers: int = 0
+
+
+def node_config_paths(configured: str, home: str, kubelet_root: str = "/var/lib/kubelet") -> list[Path]:
+    """Where the node's file may be; a configured one is the only one."""
+    if configured:
+        return [Path(configured)]
+    folders = [Path(kubelet_root), Path(), Path(home), Path("/")]
+    docker = [Path(kubelet_root) / "config.json", Path("config.json")]
+    docker += [Path(home) / ".docker" / "config.json", Path("/.docker/config.json")]
+    return [*docker, *(folder / LEGACY for folder in folders)]
+
+
+class NodeConfig:
+    """The node's own credentials."""
+
+    def __init__(self, paths: Sequence[Path], *, clock: Clock) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._read_s: float | None = None
+        self._entries: tuple[AuthEntry, ...] = ()
+
+    async def entries(self) -> tuple[AuthEntry, ...]:
+        """Those of the first file that can be read."""
+        now_s = self._clock.now_s()
+        if self._read_s is None or now_s - self._read_s >= KEPT_S:
+            self._entries = await asyncio.to_thread(self._load)
+            self._read_s = now_s
+        return self._entries
+
+    def forget(self) -> None:
+        """Read again with the next pull."""
+        self._read_s = None
+
+    def _load(self) -> tuple[AuthEntry, ...]:
+        for path in self._paths:
+            try:
+                if path.stat().st_size > LARGEST_FILE:
+                    raise ConfigInvalid(f"has more than {LARGEST_FILE} bytes")
+                return tuple(read_config_file(path.read_bytes(), is_legacy=path.name == LEGACY))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                log.warning("node_config_unreadable", file=str(path), error=error.strerror)
+            except ConfigInvalid as error:
+                log.warning("node_config_unreadable", file=str(path), error=str(error))
+        return ()
+
+
+class CredentialSource:
+    """Where pulls get their credentials."""
+
+    def __init__(self, node: NodeConfig, providers: Providers) -> None:
+        self._node = node
+        self._providers = providers
+        self.is_strict = False
+        """One unreadable secret fails the lookup, as the kubelet has it."""
+
+    async def find(self, repo: str, request: PullRequest) -> Lookup:
+        """Everything for one repository. Raises ConfigInvalid if `is_strict`."""
+        ring = secret_ring(request.secrets, is_strict=self.is_strict)
+        found = entries_for(repo, ring.entries)
+        found += entries_for(repo, await self._node.entries())
+        sentences: list[Sentence] = []
+        missing = (*request.missing_secrets, *(f"{bad.name}: {bad.reason}" for bad in ring.bad))
+        if missing:
+            sentences.append(secrets_missing(missing))
+        answers = await self._providers.find(Asked(repo, request.pod, request.service_account))
+        for entries in answers.entries:
+            found += entries_for(repo, entries)
+        sentences += [provider_failed(name, why) for name, why in answers.failures]
+        return Lookup(tuple(found), tuple(sentences), len(answers.failures))
+
+    def forget(self) -> None:
+        """The node's file has changed."""
+        self._node.forget()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people ask about images of the node, answered from the parts of the plane.
+
+Owns: joining what collector, prefetcher and puller know into one answer, and reading the runtime's mirror files.
+Never: decides or keeps state.
+Source of behaviour: IMG-R01, G13; API-06.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agent.images.access.mirrors import MirrorChain, default_chain, folder_names, read_hosts
+from agent.images.run.collector import ImageCollector
+from agent.images.run.prefetcher import Prefetcher
+from agent.images.run.puller import Puller
+from agent.model.image_pull import PrefetchWish
+from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.image_report import CollectionState, MirrorState, PullExplanation
+from agent.model.image_state import ImageState, PullState
+
+__all__ = ["NodeImages"]
+
+DEFAULT_FOLDER = "_default"
+
+
+class NodeImages:
+    """The API's view of images."""
+
+    def __init__(
+        self, puller: Puller, collector: ImageCollector, prefetcher: Prefetcher, hosts_folder: Callable[[], Path]
+    ) -> None:
+        self._puller = puller
+        self._collector = collector
+        self._prefetcher = prefetcher
+        self._hosts_folder = hosts_folder
+
+    async def images(self) -> Sequence[ImageState]:
+        """All images as they are now."""
+        return await self._collector.refresh()
+
+    async def collect(self, *, dry_run: bool) -> CollectionState:
+        """Remove what nothing protects, or only say what would go."""
+        return await self._collector.collect(dry_run=dry_run)
+
+    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+        """Fetch images in place of the last list by hand."""
+        return await self._prefetcher.prefetch(images)
+
+    async def mirrors(self) -> Sequence[MirrorState]:
+        """Which hosts are asked, for every registry that has images here or a file."""
+        names = {registry for image in self._collector.images.items.values() for registry in _registries(image)}
+        chains = await asyncio.to_thread(self._chains, names)
+        return [
+            MirrorState(chain.registry, host.url, host.capabilities, chain.source, chain.problem)
+            for chain in chains
+            for host in chain.hosts
+        ]
+
+    async def explain(self, image: str) -> PullExplanation:
+        """Why an image is there or not, waits or failed."""
+        try:
+            reference = parse_reference(image)
+        except ReferenceInvalid as error:
+            return PullExplanation(image, "", False, None, (str(error),))
+        name = str(reference)
+        pull = _latest([state for state in self._puller.pulls.items.values() if state.reference == name])
+        states = await self._collector.refresh()
+        found = next((state for state in states if name in state.names), None)
+        sentences = [*_about_pull(pull), *_about_image(name, found)]
+        sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
+        limits = ", ".join(f"{one.scope} {one.running} of {one.limit or 'any number'}" for one in self._puller.limits())
+        sentences.append(f"pulls running: {limits}")
+        return PullExplanation(image, name, found is not None, pull, tuple(sentences))
+
+    def _chains(self, names: set[str]) -> list[MirrorChain]:
+        listed = {path.parent.name for path in self._hosts_folder().glob("*/hosts.toml")}
+        registries = names | {name.rstrip("_") for name in listed if name != DEFAULT_FOLDER and not name.endswith("_")}
+        return [self._chain(registry) for registry in sorted(registries)]
+
+    def _chain(self, registry: str) -> MirrorChain:
+        for folder in folder_names(registry):
+            path = self._hosts_folder() / folder / "hosts.toml"
+            try:
+                return read_hosts(registry, path.read_bytes(), str(path))
+            except OSError:
+                continue
+        return default_chain(registry)
+
+
+def _registries(image: ImageState) -> set[str]:
+    return {name.partition("/")[0] for name in image.names if "/" in name}
+
+
+def _latest(states: Sequence[PullState]) -> PullState | None:
+    return max(states, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)
+
+
+def _about_pull(pull: PullState | None) -> list[str]:
+    if pull is None:
+        return ["nobody waits for it, and no pull of it ended a moment ago"]
+    if pull.position:
+        return [f"it waits at position {pull.position}: {pull.wait_text}"]
+    if pull.error:
+        kind = f" ({pull.error_class})" if pull.error_class else ""
+        return [f"its last pull failed{kind}: {pull.error}"]
+    share = f", {pull.percent}% done" if pull.percent is not None and not pull.stage.is_over else ""
+    return [f"its pull is {pull.stage}{share}"]
+
+
+def _about_image(name: str, image: ImageState | None) -> list[str]:
+    if image is None:
+        return [f"{name} is not on the node"]
+    kept = image.kept_because or "the next collection would remove it"
+    return [f"{name} is on the node as {image.id}: {kept}"]

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches images ahead of need and keeps pins, as prefetch_plan.py says.
+
+Owns: the loop (the list changed, pods changed, a pull ended, a pause is over), the requests to the puller with class
+prefetch, pins on image names, and how often each image was fetched. Its tasks live in the group that `run` opens.
+Never: decides what to fetch; never takes a pin away that it did not set.
+Source of behaviour: IMG-F01 to F04, F06, F07.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.images.ports import Clock, ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
+from agent.images.prefetch.plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
+from agent.images.run.collector import PINNED_BY, PINNED_BY_US
+from agent.images.run.state import StateFile
+from agent.images.settings import ImageSettings
+from agent.images.view.texts import ImageEvent, thrashing
+from agent.model.component import Report
+from agent.model.image_pull import NO_POD, PrefetchWish, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.image_store import Filesystem
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
+
+__all__ = ["Disk", "Prefetcher", "PrefetcherParts", "Pulls"]
+
+log = structlog.get_logger(plane="images")
+
+RUNTIME_PIN = "io.cri-containerd.pinned"
+RUNTIME_PIN_VALUE = "pinned"
+FILE, KIND = "prefetch.json", "PrefetchHistory"
+LOOK_AGAIN_S = 60.0
+FIRST_RETRY_S, LONGEST_RETRY_S = 30.0, 1800.0
+
+
+class Pulls(Protocol):
+    """The puller."""
+
+    async def request(self, request: PullRequest) -> PullOutcome: ...
+
+    def size_guess(self, image: str) -> int | None: ...
+
+
+class Disk(Protocol):
+    """The disk of the images, as last measured."""
+
+    @property
+    def disk(self) -> Filesystem: ...
+
+
+class PrefetchState(msgspec.Struct, frozen=True):
+    """Fetches of the last day, pins by time, and when content was fetched, by normalised name."""
+
+    fetched_at: dict[str, tuple[float, ...]] = {}
+    held_until: dict[str, float] = {}
+    contents: dict[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetcherParts:
+    """What a prefetcher is made of."""
+
+    runtime: Runtime
+    pulls: Pulls
+    disk: Disk
+    files: Files
+    names: ImageNames | None = None
+    pods: Callable[[], PodSource | None] = lambda: None
+    rollouts: Callable[[], RolloutSource | None] = lambda: None
+    follows_pods: bool = False
+    """Also while nothing is fetched for them: somebody has to learn which pods are gone (IMG-S17)."""
+    events: Events | None = None
+    contents: ContentStore | None = None
+
+
+class Prefetcher:
+    """The prefetch part of the images plane."""
+
+    def __init__(self, parts: PrefetcherParts, settings: ImageSettings, *, clock: Clock) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._clock = clock
+        self._state_file: StateFile[PrefetchState] = StateFile(parts.files, FILE, KIND, PrefetchState)
+        self._asked: tuple[ListedImage, ...] = ()
+        self._source: PodSource | None = None
+        self._pods: Sequence[PodImage] = ()
+        self._priorities: Mapping[str, int] = {}
+        self._policies: Mapping[tuple[str, str], PullPolicy] = {}
+        self._rollouts: Sequence[PodImage] = ()
+        self._applied = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._fetching: dict[str, tuple[Fetch, asyncio.Task[None]]] = {}
+        self._retry_at: dict[str, tuple[float, float]] = {}
+        self._fetched_at: dict[str, tuple[float, ...]] = {}
+        self._held_until: dict[str, float] = {}
+        self._contents: dict[str, float] = {}
+        self._told: set[str] = set()
+        self.plan = PrefetchPlan()
+
+    def apply(self, settings: ImageSettings) -> None:
+        """Another list or other rules."""
+        self._settings = settings
+        self._applied.set()
+        self._wake.set()
+
+    def priority_of(self, uid: str) -> int:
+        """Of a pod of this node, as far as pods are followed (IMG-X07); 0 of one that is not known."""
+        return self._priorities.get(uid, 0)
+
+    def policy_of(self, uid: str, image: str) -> PullPolicy | None:
+        """By which a pod of this node wants an image, by its full name; None where that is not known (IMG-X07)."""
+        return self._policies.get((uid, image))
+
+    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+        """A list by hand in place of the last one. Answers how many are missing and there."""
+        self._asked = tuple(
+            ListedImage(image=one.image, is_pinned=one.is_pinned, is_content_only=one.is_content_only) for one in images
+        )
+        names = await self._present_names()
+        present = sum(_normalised(one.image) in names for one in self._asked)
+        self._wake.set()
+        return len(self._asked) - present, present
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled."""
+        state = await self._state_file.load()
+        if state is not None:
+            self._fetched_at, self._held_until = dict(state.fetched_at), dict(state.held_until)
+            self._contents = dict(state.contents)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_pods(), name="prefetch-pods")
+            group.create_task(self._follow_rollouts(), name="prefetch-rollouts")
+            while True:
+                try:
+                    await self._reconcile(group)
+                    report.ready(self._summary())
+                except RuntimeCallFailed as error:
+                    report.degraded(f"the container runtime does not answer: {error.details}")
+                alarm = group.create_task(self._ring(), name="prefetch-alarm")
+                await self._wake.wait()
+                self._wake.clear()
+                alarm.cancel()
+
+    def _summary(self) -> str:
+        """An API server that is away, or denies us its pods, is no fault of this node, and worth knowing."""
+        trouble = self._source.trouble if self._source is not None else ""
+        return f"{len(self._fetching)} fetching" + (f"; pods are not followed: {trouble}" if trouble else "")
+
+    async def _ring(self) -> None:
+        await self._clock.sleep(LOOK_AGAIN_S)
+        self._wake.set()
+
+    async def _follow_pods(self) -> None:
+        while not (self._parts.follows_pods or self._settings.prefetch.is_for_pods):
+            await self._next_settings()
+        self._source = source = self._parts.pods()
+        if source is None:
+            return
+        async for pods in source.snapshots():
+            self._pods = tuple(pods)
+            self._priorities = {one.pod.uid: one.priority for one in pods}
+            # An image that a pod names twice is asked for by the stricter of both.
+            lenient_first = sorted(pods, key=lambda one: one.policy is PullPolicy.ALWAYS)
+            self._policies = {(one.pod.uid, _normalised(one.image)): one.policy for one in lenient_first}
+            self._wake.set()
+
+    async def _follow_rollouts(self) -> None:
+        while not self._settings.prefetch.is_for_rollouts:
+            await self._next_settings()
+        source = self._parts.rollouts()
+        if source is not None:
+            await source.follow(self._take_rollouts)
+
+    def _take_rollouts(self, images: Sequence[PodImage]) -> None:
+        self._rollouts = tuple(images)
+        self._wake.set()
+
+    async def _next_settings(self) -> None:
+        self._applied.clear()
+        await self._applied.wait()
+
+    async def _reconcile(self, group: asyncio.TaskGroup) -> None:
+        now_s = self._clock.wall_s()
+        self._forget_old(now_s)
+        listed = (*self._settings.listed, *self._asked)
+        pods = (*self._pods, *self._rollouts)
+        wanted = [*(line.image for line in listed), *(one.image for one in pods)]
+        self.plan = plan_prefetch(listed, pods, await self._shelf(wanted), self._settings.prefetch, now_s)
+        for skip in self.plan.skips:
+            if skip.is_thrashing and skip.image not in self._told:
+                self._told.add(skip.image)
+                self._tell_thrashing(skip.image)
+        await self._pin()
+        await self._drop()
+        for fetch in self.plan.fetches:
+            name = _normalised(fetch.image)
+            due_s, _ = self._retry_at.get(name, (0.0, 0.0))
+            if name not in self._fetching and self._clock.now_s() >= due_s:
+                task = group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
+                self._fetching[name] = (fetch, task)
+                task.add_done_callback(partial(self._over, name))
+        self._give_up(frozenset(map(_normalised, wanted)))
+
+    def _give_up(self, wanted: frozenset[str]) -> None:
+        """What only pods wanted that are gone, or have it another way (IMG-S17). A list is fetched to its end."""
+        for name, (fetch, task) in self._fetching.items():
+            if fetch.pod.uid and name not in wanted:
+                task.cancel()
+
+    def _over(self, name: str, _task: asyncio.Task[None]) -> None:
+        del self._fetching[name]
+        self._wake.set()
+
+    async def _shelf(self, wanted: Sequence[str]) -> Shelf:
+        our_pins: frozenset[str] = frozenset()
+        if self._parts.names is not None:
+            records = await self._parts.names.image_records()
+            our_pins = frozenset(one.name for one in records if one.labels.get(PINNED_BY) == PINNED_BY_US)
+        return Shelf(
+            names=await self._present_names(),
+            our_pins=our_pins,
+            held_until=self._held_until,
+            disk=self._parts.disk.disk,
+            fetched_at=self._fetched_at,
+            contents=self._contents,
+            sizes={_normalised(image): size for image in wanted if (size := self._parts.pulls.size_guess(image))},
+        )
+
+    async def _present_names(self) -> frozenset[str]:
+        images = await self._parts.runtime.list_images()
+        return frozenset(name for image in images for name in (*image.repo_tags, *image.repo_digests))
+
+    async def _fetch(self, fetch: Fetch, name: str) -> None:
+        request = PullRequest(
+            image=fetch.image,
+            policy=PullPolicy.IF_NOT_PRESENT,
+            handler=fetch.handler,
+            priority=fetch.priority,
+            is_prefetch=True,
+            is_content_only=fetch.is_content_only,
+        )
+        outcome = await self._parts.pulls.request(request)
+        now_s = self._clock.wall_s()
+        if outcome.is_ok or outcome.result is PullResult.PULLED:
+            self._retry_at.pop(name, None)
+            self._note(fetch, name, now_s)
+            await self._save()
+        else:
+            _, pause_s = self._retry_at.get(name, (0.0, FIRST_RETRY_S / 2))
+            pause_s = min(2 * pause_s, LONGEST_RETRY_S)
+            self._retry_at[name] = (self._clock.now_s() + pause_s, pause_s)
+            log.warning("image_prefetch_failed", image=name, error=outcome.message, retry_in_s=pause_s)
+
+    def _note(self, fetch: Fetch, name: str, now_s: float) -> None:
+        if fetch.is_content_only:
+            # Without an image it is content that is held; with one, somebody unpacked it meanwhile.
+            self._contents[name] = now_s
+            return
+        self._fetched_at[name] = (*self._fetched_at.get(name, ()), now_s)
+        if fetch.hold_s > 0:
+            self._held_until[name] = now_s + fetch.hold_s
+
+    async def _save(self) -> None:
+        await self._state_file.save(PrefetchState(dict(self._fetched_at), dict(self._held_until), dict(self._contents)))
+
+    async def _drop(self) -> None:
+        contents = self._parts.contents
+        if contents is None or not self.plan.drops:
+            return
+        for drop in self.plan.drops:
+            await contents.drop(drop.name)
+            self._contents.pop(drop.name, None)
+        await self._save()
+
+    async def _pin(self) -> None:
+        names = self._parts.names
+        if names is None:
+            return
+        for pin in self.plan.pins:
+            await _label(names, pin.name, {RUNTIME_PIN: RUNTIME_PIN_VALUE, PINNED_BY: PINNED_BY_US})
+        for unpin in self.plan.unpins:
+            await _label(names, unpin.name, {RUNTIME_PIN: "", PINNED_BY: ""})
+
+    async def unpin_all(self) -> int:
+        """Take away all pins that we set, for an uninstall. Answers how many there were."""
+        names = self._parts.names
+        if names is None:
+            return 0
+        ours = [one.name for one in await names.image_records() if one.labels.get(PINNED_BY) == PINNED_BY_US]
+        for name in ours:
+            await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
+        return len(ours)
+
+    def _tell_thrashing(self, image: str) -> None:
+        log.warning("image_prefetch_given_up", image=image)
+        if self._parts.events is not None:
+            times = len(self._fetched_at.get(image, ()))
+            self._parts.events.tell(ImageEvent(NO_POD, "", thrashing(image, times)))
+
+    def _forget_old(self, now_s: float) -> None:
+        recent = {
+            name: tuple(at_s for at_s in times if now_s - at_s < DAY_S) for name, times in self._fetched_at.items()
+        }
+        self._fetched_at = {name: times for name, times in recent.items() if times}
+        self._held_until = {name: until_s for name, until_s in self._held_until.items() if until_s > now_s}
+        self._told &= self._fetched_at.keys()
+
+
+async def _label(names: ImageNames, name: str, labels: dict[str, str]) -> None:
+    try:
+        await names.label_image(name, labels)
+    except NotFound:
+        log.debug("image_pin_gone", image=name)
+
+
+def _normalised(image: str) -> str:
+    try:
+        return str(parse_reference(image))
+    except ReferenceInvalid:
+        return ""

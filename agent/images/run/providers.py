@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credential providers: asks the plugins that are for an image, keeps their answers, and says who failed.
+
+Owns: one cache, one pause after failures and one lock per image for each provider; the plugins' environment.
+Never: lets a failing plugin fail a pull: the pull goes on without it and the failure is told.
+Source of behaviour: kubernetes `pkg/credentialprovider/plugin`; IMG-C20 to C25.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from agent.images.access.dockerconfig import AuthEntry
+from agent.images.access.match_key import is_match
+from agent.images.access.provider_cache import ProviderCache, account_key
+from agent.images.access.provider_config import Provider
+from agent.images.access.provider_wire import AnswerInvalid, decode_answer, encode_request
+from agent.images.ports import Clock, ServiceAccounts
+from agent.images.queue.backoff import BackoffTable, Curve
+from agent.images.run.plugin_process import PluginFailed, run_plugin
+from agent.model.image_credential import SecretId, SecretText
+from agent.model.image_pull import PodIdentity
+
+__all__ = ["Asked", "Providers", "provider_documents"]
+
+log = structlog.get_logger(plane="images")
+
+LIMIT_S = 60.0
+SUFFIXES = (".json", ".yaml", ".yml")
+FAILURE_CURVE = Curve(start_s=1, factor=2, cap_s=60)
+# What a plugin may need to find its cloud and its files; nothing else of our environment is its business.
+PASSED_ON = (
+    "PATH", "HOME", "LANG", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+
+Observer = Callable[[str, float, bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """For whom credentials are wanted. `repo`: the image without tag."""
+
+    repo: str
+    pod: PodIdentity = field(default_factory=PodIdentity)
+    account: SecretId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Entries of all providers in their order, and who failed (name, why)."""
+
+    entries: tuple[tuple[AuthEntry, ...], ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+def provider_documents(place: Path) -> list[tuple[str, bytes]]:
+    """The configuration files of a file or folder, by name and content, in byte order. Raises OSError."""
+    if not place.is_dir():
+        return [(str(place), place.read_bytes())]
+    files = sorted(place.iterdir(), key=lambda file: file.name.encode())
+    return [(str(file), file.read_bytes()) for file in files if file.suffix in SUFFIXES and file.is_file()]
+
+
+class Providers:
+    """All configured plugins. `observe` hears (provider, seconds, failed) of every call."""
+
+    def __init__(
+        self,
+        providers: Sequence[Provider],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        clock: Clock,
+        accounts: ServiceAccounts | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        self._folder = folder
+        self._environment = {name: environment[name] for name in PASSED_ON if name in environment}
+        self._clock = clock
+        self._accounts = accounts
+        self._observe = observe or (lambda _provider, _seconds, _failed: None)
+        self._states = [_State(provider) for provider in providers]
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    async def find(self, asked: Asked) -> Found:
+        """What all providers that are for the image have."""
+        entries: list[tuple[AuthEntry, ...]] = []
+        failures: list[tuple[str, str]] = []
+        for state in self._states:
+            if not any(is_match(pattern, asked.repo) for pattern in state.provider.patterns):
+                continue
+            try:
+                entries.append(await self._ask(state, asked))
+            except PluginFailed as error:
+                failures.append((state.provider.name, str(error)))
+        return Found(tuple(entries), tuple(failures))
+
+    async def _ask(self, state: "_State", asked: Asked) -> tuple[AuthEntry, ...]:
+        try:
+            token, annotations = await self._identity(state.provider, asked)
+        except OSError as error:
+            raise PluginFailed(f"no token of the service account: {error.strerror or error}") from None
+        if state.provider.token is not None and token is None:
+            return ()
+        account = account_key(state.provider, asked.account, annotations, token)
+        async with state.lock(asked.repo):
+            now_s = self._clock.now_s()
+            cached = state.cache.find(asked.repo, account, now_s)
+            if cached is not None and not cached.is_due(now_s):
+                return cached.entries
+            if (pause := state.backoff.waiting("", now_s)) is not None:
+                if cached is not None:
+                    return cached.entries
+                raise PluginFailed(pause.text)
+            try:
+                return await self._call(state, asked, token, annotations, account)
+            except PluginFailed as error:
+                state.backoff.fail("", self._clock.now_s(), FAILURE_CURVE, text=str(error))
+                log.warning("credential_provider_failed", provider=state.provider.name, error=str(error))
+                if cached is not None:
+                    return cached.entries
+                raise
+
+    async def _identity(self, provider: Provider, asked: Asked) -> tuple[SecretText | None, Mapping[str, str]]:
+        """Token and annotations for a provider that wants them. No token: the provider is left out."""
+        rules = provider.token
+        if rules is None or self._accounts is None or asked.account is None:
+            return None, {}
+        known = await self._accounts.annotations(asked.account)
+        if any(name not in known for name in rules.required_annotations):
+            return None, {}
+        chosen = (*rules.required_annotations, *rules.optional_annotations)
+        token = await self._accounts.token(asked.account, asked.pod, rules.audience)
+        return token, {name: known[name] for name in chosen if name in known}
+
+    async def _call(
+        self, state: "_State", asked: Asked, token: SecretText | None, annotations: Mapping[str, str], account: str
+    ) -> tuple[AuthEntry, ...]:
+        provider = state.provider
+        began_s = self._clock.now_s()
+        has_failed = True
+        try:
+            output = await run_plugin(
+                (str(self._folder / provider.name), *provider.args),
+                encode_request(provider, asked.repo, token, annotations),
+                {**self._environment, **dict(provider.env)},
+                LIMIT_S,
+                [*(value for _name, value in provider.env), *([token.reveal()] if token is not None else [])],
+            )
+            answer = decode_answer(provider, output, token, asked.account)
+            has_failed = False
+        except AnswerInvalid as error:
+            raise PluginFailed(str(error)) from None
+        finally:
+            self._observe(provider.name, self._clock.now_s() - began_s, has_failed)
+        state.backoff.reset("")
+        return state.cache.keep(asked.repo, account, answer, self._clock.now_s())
+
+
+class _State:
+    """What is kept of one provider."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.cache = ProviderCache(provider)
+        self.backoff = BackoffTable()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def lock(self, repo: str) -> asyncio.Lock:
+        """One call at a time per image; locks nobody holds are dropped now and then."""
+        if len(self._locks) > 256:
+            self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
+        return self._locks.setdefault(repo, asyncio.Lock())

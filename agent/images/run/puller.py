@@ -1,0 +1,599 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images plane's pulls: takes requests, lets the queue say what starts, and tells everybody how it goes.
+
+    request ─► intake ─► queue ─► plan ─► one task per flight ─► outcome for every member
+                 │ present, refused, paused                └─ watcher: progress, deadlines
+
+Owns: the queue and the loop over its plans. Its tasks live in the group that `run` opens.
+Never: decides which pull is next (plan.py) or talks to the runtime itself (attempt.py does).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from agent.images.ports import Clock, SizeProbe
+from agent.images.queue.errors import ERR_PULL, Failure
+from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.plan import NODE, PullPlan, WaitReason
+from agent.images.queue.queue import PullQueue
+from agent.images.queue.size_memory import SizeRecord
+from agent.images.run.attempt import Attempts, Job, Pulled
+from agent.images.run.credentials import Lookup
+from agent.images.run.intake import Intake, Ready, Settled
+from agent.images.run.metrics import Gauges
+from agent.images.run.outcomes import Endings
+from agent.images.run.records import AccessRecords
+from agent.images.run.relay import Relays
+from agent.images.run.requests import Ask, Desk
+from agent.images.run.sizes import Sizes
+from agent.images.run.state import StateFile
+from agent.images.run.watcher import ProgressWatcher
+from agent.images.settings import ImageSettings, with_limit
+from agent.images.view.announce import Announcer
+from agent.images.view.texts import pulling
+from agent.images.view.view import limit_states, pull_id
+from agent.model.component import Report
+from agent.model.feed import Feed
+from agent.model.image_pull import (
+    Carrier,
+    ErrorClass,
+    PullClass,
+    PullGivenUp,
+    PullOutcome,
+    PullPolicy,
+    PullRequest,
+    PullResult,
+    PullsAway,
+)
+from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.image_state import LimitState, PullState
+from agent.model.runtime_error import RuntimeCallFailed
+
+__all__ = ["Parts", "Puller", "Room"]
+
+log = structlog.get_logger(plane="images")
+
+TICK_S = 1.0
+MOST_PROBES = 3
+GONE_PODS_KEPT_S = 3600.0
+DISK_HOLD_S = 600.0
+SHUTTING_DOWN = "kepd is shutting down"
+SLOT_REASONS = frozenset({WaitReason.SLOT, WaitReason.RESERVE, WaitReason.POD})
+
+
+class Room(Protocol):
+    """Makes space on the disk of the images. Answers whether there is enough now."""
+
+    async def make_room(self, needed_bytes: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a puller is made of."""
+
+    intake: Intake
+    attempts: Attempts
+    watcher: ProgressWatcher
+    endings: Endings
+    desk: Desk
+    records: AccessRecords
+    sizes: StateFile[dict[str, SizeRecord]]
+    probe: SizeProbe | None = None
+    room: Room | None = None
+
+
+class Puller:
+    """Pulls of this node. `pulls` is what the API shows."""
+
+    def __init__(self, parts: Parts, settings: ImageSettings, *, clock: Clock) -> None:
+        self._parts = parts
+        self._desk = parts.desk
+        self._clock = clock
+        self._settings = settings
+        self._queue = PullQueue(settings.queue)
+        self.relays = Relays(self._queue, parts.desk, parts.watcher, clock)
+        self._announcer = Announcer()
+        self._sizes = Sizes(parts.sizes, parts.probe, lambda: self._settings, clock)
+        self._group: asyncio.TaskGroup | None = None
+        self._wake = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._jobs: dict[int, Job] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._stopping: set[int] = set()
+        self._probing: set[int] = set()
+        self._gone: dict[str, float] = {}
+        self._plan = PullPlan()
+        self._alarm_s: float | None = None
+        self._is_ending = False
+
+    # what others use
+
+    @property
+    def pulls(self) -> Feed[PullState]:
+        """Pulls that wait, run, or ended a moment ago."""
+        return self._desk.pulls
+
+    @property
+    def plan(self) -> PullPlan:
+        """What was decided last: the same value that was carried out."""
+        return self._plan
+
+    @property
+    def settings(self) -> ImageSettings:
+        """What is in force."""
+        return self._settings
+
+    def limits(self) -> Sequence[LimitState]:
+        """Limits and how much of them is taken."""
+        return limit_states(list(self._queue.flights.values()), self._queue.rules)
+
+    def set_limit(self, registry: str, limit: int) -> None:
+        """Another limit, of a registry or (empty) of the node, until the next reload (IMG-S20)."""
+        self.apply(with_limit(self._settings, limit, registry))
+        log.info("pull_limit_set", scope=registry or "node", limit=limit)
+
+    def apply(self, settings: ImageSettings) -> None:
+        """Other settings from now on; what runs goes on."""
+        self._settings = settings
+        self._parts.intake.apply(settings)
+        self._queue.set_rules(settings.queue, self._clock.now_s())
+        self._wake.set()
+
+    def tune(self, limit: int) -> None:
+        """Another limit of the node, found by measuring (IMG-N02)."""
+        self.apply(with_limit(self._settings, limit, is_tuned=True))
+
+    @property
+    def is_short_of_slots(self) -> bool:
+        """Whether anything waits that one more slot would help."""
+        return any(waiting.why.reason in SLOT_REASONS for waiting in self._plan.waiting)
+
+    @property
+    def rate_bytes_s(self) -> float:
+        """What all pulls together bring per second, as far as the runtime tells."""
+        seen = [self._parts.watcher.progress(number) for number in self._jobs]
+        return sum(progress.rate_bytes_s for progress in seen if progress is not None)
+
+    async def request(self, request: PullRequest) -> PullOutcome:
+        """Have an image. Whoever is cancelled while waiting gives the wish up."""
+        await self._loaded.wait()
+        if self._is_ending:
+            return _cancelled(request, SHUTTING_DOWN, "Unavailable")
+        if request.pod.uid in self._gone:
+            return _cancelled(request, "its pod is gone")
+        examined = await self._parts.intake.examine(request)
+        if isinstance(examined, Settled):
+            self._desk.tell(request, examined.sentences)
+            self._parts.endings.settled(request, examined.outcome)
+            return examined.outcome
+        size_bytes = await self._sizes.known(examined)
+        ask = self._desk.open(request, examined)
+        self._desk.tell(request, (*examined.sentences, pulling(request.image)))
+        self._queue.arrive(ask.member, examined.key, examined.reference.registry, size_bytes)
+        self._wake.set()
+        try:
+            return await ask.future
+        except asyncio.CancelledError:
+            self._leave(ask)
+            self._desk.forget(ask)
+            raise
+
+    async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None:
+        """A slot for a pull that the caller makes itself, as the same requests of others may at the same time.
+
+        Raises PullGivenUp if the queue gives the request up, PullsAway where there is no queue for it.
+        """
+        if self._group is None:
+            raise PullsAway
+        if request.pod.uid in self._gone:
+            raise PullGivenUp("its pod is gone")
+        try:
+            reference = parse_reference(request.image)
+        except ReferenceInvalid as error:
+            raise PullsAway from error  # the runtime has the right words for it
+        ready = Ready(reference, FlightKey(str(reference), request.handler, f"carried {fingerprint}"), Lookup(()))
+        size_bytes = self._sizes.memory.guess(reference.repo, str(reference))
+        ask = self.relays.open(request, ready, size_bytes)
+        self._wake.set()
+        try:
+            await self.relays.ride(ask, carry)
+        except PullGivenUp:
+            if self._group is None:
+                raise PullsAway from None
+            raise
+        finally:
+            self._wake.set()
+
+    def order(self, request: PullRequest) -> None:
+        """Have an image, and nobody waits for it: the plane itself sees it through."""
+        if self._group is not None:
+            self._group.create_task(self._see_through(request), name=f"image-order:{request.image}")
+
+    async def _see_through(self, request: PullRequest) -> None:
+        await self.request(request)
+
+    def cancel(self, some_id: str) -> bool:
+        """Cancel a pull with all who wait for it, or one of those. False: there is no such thing."""
+        flight = next((one for one in self._queue.flights.values() if pull_id(one) == some_id), None)
+        asks = self._desk.asks(flight.members) if flight else [self._desk.ask(some_id)]
+        found = [ask for ask in asks if ask is not None]
+        for ask in found:
+            self._leave(ask)
+            self._desk.close(ask, _cancelled(ask.request, "the pull was cancelled"))
+        return bool(found)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is deleted or about to be: nothing more is pulled for it (IMG-S17)."""
+        if not self._queue.rules.is_cancelled_with_pod:
+            return
+        now_s = self._clock.now_s()
+        self._gone = {pod: since_s for pod, since_s in self._gone.items() if now_s - since_s < GONE_PODS_KEPT_S}
+        self._gone[uid] = now_s
+        for ask in self._desk.asks_of_pod(uid):
+            self._leave(ask)
+            self._desk.close(ask, _cancelled(ask.request, "its pod is gone"))
+
+    def retry(self, namespace: str = "", pod: str = "") -> int:
+        """Forget the pauses of a pod, or of all; answers how many there were (IMG-B05)."""
+        return self._parts.endings.retry(namespace, pod)
+
+    async def may_use(self, request: PullRequest, image_id: str) -> bool:
+        """Whether a pod may use what is there without asking the registry."""
+        await self._loaded.wait()
+        return (await self._parts.intake.may_use(request, parse_reference(request.image), image_id))[0]
+
+    def wanted_images(self) -> Collection[str]:
+        """Images in the queue, for the collector."""
+        return {flight.key.reference for flight in self._queue.flights.values()}
+
+    def size_guess(self, image: str) -> int | None:
+        """What earlier pulls or probes told of an image's size."""
+        try:
+            reference = parse_reference(image)
+        except ReferenceInvalid:
+            return None
+        return self._sizes.memory.guess(reference.repo, str(reference))
+
+    def gauges(self) -> Gauges:
+        """For a scrape."""
+        flights = self._queue.flights.values()
+        waiting = [flight for flight in flights if not flight.is_running]
+        running: Counter[str] = Counter(flight.registry for flight in flights if flight.is_running)
+        queued: Counter[PullClass] = Counter(flight.pull_class for flight in waiting)
+        arrivals = [member.arrived_s for flight in waiting for member in flight.members]
+        return Gauges(
+            queued=dict(queued),
+            in_flight=dict(running),
+            limits=self.limits(),
+            oldest_wait_s=self._clock.now_s() - min(arrivals) if arrivals else 0.0,
+            backoff_entries=len(self._parts.intake.backoff),
+        )
+
+    # the loop
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled. What waits then is told so; what runs has `images.drain` to come to its end."""
+        self._is_ending = False
+        await self._load()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._parts.watcher.run(), name="images-progress")
+                group.create_task(self._sizes.keep(), name="images-sizes")
+                await self._follow_plans(group, report)
+        finally:
+            self._alarm_s = None
+            self._abandon()
+            await asyncio.shield(self._sizes.save())
+
+    async def _follow_plans(self, group: asyncio.TaskGroup, report: Report) -> None:
+        self._group = group
+        try:
+            while True:
+                self._dispatch(group)
+                report.ready(self._summary())
+                self._set_alarm(group)
+                await self._wake.wait()
+                self._wake.clear()
+        except asyncio.CancelledError:
+            await self._drain()
+            raise
+        finally:
+            self._group = None
+
+    async def _drain(self) -> None:
+        """Start nothing more, and let what runs come to its end; whoever stops the daemon twice does not wait."""
+        self._is_ending = True
+        for flight in list(self._queue.flights.values()):
+            if not flight.is_running:
+                self._dismiss(self._desk.asks(flight.members))
+        running = list(self._tasks.values())
+        if not running or self._settings.drain_s <= 0:
+            return
+        log.info("image_pulls_drained", running=len(running), allowed_s=self._settings.drain_s)
+        async with asyncio.TaskGroup() as group:
+            patience = group.create_task(self._clock.sleep(self._settings.drain_s), name="images-drain")
+            while not patience.done() and (left := [task for task in running if not task.done()]):
+                await asyncio.wait([*left, patience], return_when=asyncio.FIRST_COMPLETED)
+            patience.cancel()
+
+    def _dismiss(self, asks: Iterable[Ask]) -> None:
+        for ask in asks:
+            self._queue.leave(ask.id, self._clock.now_s())
+            self._desk.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
+
+    async def _load(self) -> None:
+        await self._parts.records.load()
+        await self._sizes.load()
+        self._loaded.set()
+
+    def _summary(self) -> str:
+        running = sum(flight.is_running for flight in self._queue.flights.values())
+        return f"{running} pulling, {len(self._queue.flights) - running} waiting"
+
+    def _dispatch(self, group: asyncio.TaskGroup) -> None:
+        now_s = self._clock.now_s()
+        self._see_sizes()
+        waiting = {number: flight for number, flight in self._queue.flights.items() if not flight.is_running}
+        plan = self._queue.dispatch(now_s)
+        if not plan.is_empty:
+            log.info(
+                "image_pulls_planned", starts=len(plan.starts), cancels=len(plan.cancels), waiting=len(plan.waiting)
+            )
+        for number in plan.cancels:
+            self._stop(number)
+        for number in plan.refusals:
+            self._refuse(group, waiting[number])
+        for number in plan.starts:
+            self._start(group, self._queue.flights[number], now_s)
+        self._plan = plan
+        self._probe_sizes(group, plan)
+        self._show(plan, now_s)
+
+    def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
+        asks = self._desk.asks(flight.members)
+        ready = asks[0].ready
+        if asks[0].go is not None:
+            self._parts.endings.started(flight, now_s)
+            self.relays.start(flight, asks)
+            return
+        target = ready.target
+        job = Job(
+            flight.number,
+            ready.reference,
+            ready.reference.cri_image,
+            flight.key.handler,
+            ready.lookup.credentials,
+            target=target.reference if target else None,
+            is_target_only=target is not None and target.rule.is_only,
+            is_content_only=lambda: self._is_content_only(flight.number),
+        )
+        self._jobs[flight.number] = job
+        self._parts.watcher.follow(flight.number, target.reference if target else ready.reference)
+        self._parts.endings.started(flight, now_s)
+        task = group.create_task(self._fly(flight.number, job), name=f"pull:{ready.reference}")
+        self._tasks[flight.number] = task
+
+    def _is_content_only(self, number: int) -> bool:
+        flight = self._queue.flights.get(number)
+        asks = self._desk.asks(flight.members) if flight is not None else []
+        return bool(asks) and all(ask.request.is_content_only for ask in asks)
+
+    async def _fly(self, number: int, job: Job) -> None:
+        """One flight, from its slot to the answers."""
+        endings = self._parts.endings
+        flight = self._queue.flights[number]
+        try:
+            if await self._is_served(number, job):
+                return
+            result = await endings.pull(job, lambda: self._settings)
+            flight = self._queue.end(number) or flight
+            if result is not None:
+                if result.image_id:
+                    self._serve_others(flight, result)
+                endings.succeeded(flight, job, result, self._sizes.memory)
+            else:
+                failure = await endings.failed(flight, job)
+                self._hold(flight, failure.error_class, failure.hold_s)
+        except asyncio.CancelledError:
+            if number not in self._stopping:
+                raise
+            endings.cancelled(flight)
+        except Exception as error:  # a defect of ours in one pull must not end the others
+            log.error("image_pull_broke", image=str(job.reference), exc_info=error)
+            job.failures.append(Failure(f"internal error: {_cause(error)}"))
+            await endings.failed(self._queue.end(number) or flight, job)
+        finally:
+            self._queue.end(number)
+            self._jobs.pop(number, None)
+            self._tasks.pop(number, None)
+            self._stopping.discard(number)
+            self._parts.watcher.leave(number)
+            self._wake.set()
+
+    async def _is_served(self, number: int, job: Job) -> bool:
+        """Just before the start: whoever is served by what is there by now, is; True if nobody is left (IMG-S06)."""
+        if not self._queue.rules.is_rechecked:
+            return False
+        try:
+            found = await self._parts.intake.look(job.reference, job.handler)
+        except RuntimeCallFailed:
+            return False
+        if found is None:
+            return False
+        flight = self._queue.flights[number]
+        for ask in self._desk.asks(flight.members):
+            if ask.member.policy is not PullPolicy.IF_NOT_PRESENT or ask.ready.present_id == found.id:
+                continue
+            may_use, _ = await self._parts.intake.may_use(ask.request, job.reference, found.id)
+            if may_use:
+                self._queue.leave(ask.id, self._clock.now_s())
+                self._parts.endings.present(ask, found.id, found.size)
+        is_over = number not in self._queue.flights
+        if is_over:
+            self._parts.endings.found(flight, found.id)
+        return is_over
+
+    def _serve_others(self, flight: Flight, result: Pulled) -> None:
+        """Who waits for the same image and may use it by what this pull proved, need not wait any longer."""
+        is_node_wide = result.used is None or result.used.is_node_wide
+
+        def is_proven(key: FlightKey) -> bool:
+            return key.image == flight.key.image and (is_node_wide or key.fingerprint == flight.key.fingerprint)
+
+        if self._queue.rules.is_rechecked:
+            for ask in self.relays.drop_present(is_proven, result.image_id):
+                self._parts.endings.present(ask, result.image_id, result.size_bytes)
+
+    def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:
+        now_s = self._clock.now_s()
+        if self._settings.is_like_kubelet:
+            return
+        if hold_s is not None:
+            self._queue.hold(flight.registry, now_s + hold_s)
+        if error_class is ErrorClass.NO_SPACE and self._parts.room is not None and self._group is not None:
+            self._queue.hold(NODE, now_s + DISK_HOLD_S)
+            self._group.create_task(self._make_room(self._parts.room, flight.size_bytes or 0), name="images-make-room")
+
+    async def _make_room(self, room: Room, size_bytes: int) -> None:
+        try:
+            await room.make_room(size_bytes + size_bytes // 5)
+        finally:
+            self._queue.release(NODE)
+            self._wake.set()
+
+    def _refuse(self, group: asyncio.TaskGroup, flight: Flight) -> None:
+        self._queue.end(flight.number)
+        asks = self._desk.asks(flight.members)
+        job = Job(flight.number, asks[0].ready.reference, asks[0].ready.reference.cri_image, flight.key.handler, ())
+        job.failures.append(Failure("pull QPS exceeded"))
+        group.create_task(self._refused(flight, job), name=f"pull-refused:{flight.key.reference}")
+
+    async def _refused(self, flight: Flight, job: Job) -> None:
+        await self._parts.endings.failed(flight, job)
+
+    def _leave(self, ask: Ask) -> None:
+        flight = self._queue.home(ask.id)
+        progress = self._parts.watcher.progress(flight.number) if flight else None
+        stopped = self._queue.leave(ask.id, self._clock.now_s(), progress.share if progress else 0.0)
+        if stopped is not None:
+            self._stop(stopped.number)
+        self._wake.set()
+
+    def _stop(self, number: int) -> None:
+        """End a running pull that nobody wants; its slot is free already."""
+        task, job = self._tasks.get(number), self._jobs.get(number)
+        if task is None or job is None or self._group is None or number in self._stopping:
+            return
+        self._stopping.add(number)
+        self._group.create_task(self._end_task(job, task), name=f"pull-stop:{job.reference}")
+
+    async def _end_task(self, job: Job, task: asyncio.Task[None]) -> None:
+        await self._parts.attempts.keep_partial(job)
+        task.cancel()
+
+    def _abandon(self) -> None:
+        self._dismiss(self._desk.all_asks())
+        for number in list(self._queue.flights):
+            self._queue.end(number)
+
+    # sizes
+
+    def _see_sizes(self) -> None:
+        """What a pull of unknown size has to fetch is seen once its manifest is there; limits by size count it then."""
+        for number in self._jobs:
+            flight = self._queue.flights.get(number)
+            progress = self._parts.watcher.progress(number)
+            if flight is not None and flight.size_bytes is None and progress is not None and progress.total_bytes:
+                self._queue.set_size(number, progress.total_bytes)
+
+    def _probe_sizes(self, group: asyncio.TaskGroup, plan: PullPlan) -> None:
+        """Ask for sizes of pulls that wait anyway (IMG-S10)."""
+        if not self._sizes.can_ask or self._queue.rules.size_rate is None:
+            return
+        for waiting in plan.waiting:
+            flight = self._queue.flights.get(waiting.flight)
+            if flight is None or flight.size_bytes is not None or flight.number in self._probing:
+                continue
+            if len(self._probing) >= MOST_PROBES or waiting.why.reason is WaitReason.REGISTRY_HOLD:
+                return
+            self._probing.add(flight.number)
+            asks = self._desk.asks(flight.members)
+            group.create_task(self._probe_flight(flight.number, asks[0].ready), name=f"size-probe:{flight.number}")
+
+    async def _probe_flight(self, number: int, ready: Ready) -> None:
+        size_bytes = await self._sizes.ask(ready)
+        flight = self._queue.flights.get(number)
+        if size_bytes is None:
+            return  # stays among the probed ones, so that it is asked once only
+        self._probing.discard(number)
+        if flight is not None and not flight.is_running:
+            self._queue.set_size(number, size_bytes)
+        self._wake.set()
+
+    # showing
+
+    def _show(self, plan: PullPlan, now_s: float) -> None:
+        flights = dict(self._queue.flights)
+        self._desk.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s)
+        for number, job in self._jobs.items():
+            flight = flights.get(number)
+            if flight is not None:
+                self._desk.show_running(flight, job.stage, self._parts.watcher.progress(number), job.attempts)
+        self.relays.show(flights)
+        self._desk.tidy(flights)
+        self._probing &= flights.keys()
+        if self._settings.has_progress_events and not self._settings.is_like_kubelet:
+            self._announce(flights, plan, now_s)
+
+    def _announce(self, flights: dict[int, Flight], plan: PullPlan, now_s: float) -> None:
+        for waiting in plan.waiting:
+            flight = flights[waiting.flight]
+            for ask in self._desk.asks(flight.members)[:1]:
+                waited_s = now_s - ask.member.arrived_s
+                sentence = self._announcer.waiting(flight.number, ask.request.image, waited_s, waiting)
+                if sentence is not None:
+                    self._desk.tell_all(flight.members, (sentence,))
+        for number, job in self._jobs.items():
+            progress = self._parts.watcher.progress(number)
+            if progress is not None and number in flights:
+                sentence = self._announcer.running(number, job.reference.written, progress, self._settings.cadence)
+                if sentence is not None:
+                    self._desk.tell_all(flights[number].members, (sentence,))
+        self._announcer.forget(flights.keys())
+
+    def _set_alarm(self, group: asyncio.TaskGroup) -> None:
+        """Wake up when time alone changes something, and every second while there is something to show."""
+        now_s = self._clock.now_s()
+        times = [self._plan.wake_at_s] if self._plan.wake_at_s is not None else []
+        times += [now_s + TICK_S] if self._queue.flights else []
+        if not times:
+            return
+        due_s = min(times)
+        if self._alarm_s is None or due_s < self._alarm_s or self._alarm_s <= now_s:
+            self._alarm_s = due_s
+            group.create_task(self._ring(due_s - now_s), name="images-alarm")
+
+    async def _ring(self, in_s: float) -> None:
+        await self._clock.sleep(in_s)
+        self._wake.set()
+
+
+def _cause(error: Exception) -> str:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return type(error).__name__
+
+
+def _cancelled(request: PullRequest, why: str, code: str = "Canceled") -> PullOutcome:
+    return PullOutcome(
+        result=PullResult.CANCELLED,
+        image=request.image,
+        reason=ERR_PULL,
+        message=f"rpc error: code = {code} desc = {why}",
+        error_class=ErrorClass.CANCELLED,
+    )

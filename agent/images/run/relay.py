@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulls under our limit that somebody else makes: a kubelet's, which pass through the CRI proxy.
+
+    open ─► queue ─► start: all riders of the flight go ─► ride ends ─► last rider frees the slot
+
+Owns: the riders of running flights, and the place in the queue of one whose pull just failed (IMG-X06).
+Never: pulls, looks for credentials, keeps records, or tells events that the kubelet tells itself. Riders of one
+flight ask the runtime each for itself: it fetches once, and every kubelet call gets its own answer (IMG-X04, X08).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from agent.images.ports import Clock
+from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.queue import PullQueue
+from agent.images.run.intake import Ready
+from agent.images.run.requests import Ask, Desk
+from agent.images.run.watcher import ProgressWatcher
+from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.image_state import PullStage
+
+__all__ = ["Relays"]
+
+# A kubelet that has several credentials tries them one after the other.
+NEXT_CREDENTIAL_S = 5.0
+MOST_REMEMBERED = 1000
+
+
+class Relays:
+    """Works on the puller's own queue and desk, in the puller's loop."""
+
+    def __init__(self, queue: PullQueue, desk: Desk, watcher: ProgressWatcher, clock: Clock) -> None:
+        self._queue = queue
+        self._desk = desk
+        self._watcher = watcher
+        self._clock = clock
+        self._running: set[int] = set()
+        self._failed: dict[tuple[str, str], tuple[float, float]] = {}
+        # What a kubelet's pull does not say of its pod, by uid, and of an image of it, by full name (IMG-X07).
+        self.priority_of: Callable[[str], int] = lambda _uid: 0
+        self.policy_of: Callable[[str, str], PullPolicy | None] = lambda _uid, _image: None
+
+    def open(self, request: PullRequest, ready: Ready, size_bytes: int | None) -> Ask:
+        """A request begins to wait, or joins a flight that is on its way."""
+        request = replace(
+            request,
+            priority=request.priority or self.priority_of(request.pod.uid),
+            policy=self.policy_of(request.pod.uid, str(ready.reference)) or request.policy,
+        )
+        now_s = self._clock.now_s()
+        failed_s, arrived_s = self._failed.pop((request.pod.uid, request.image), (-NEXT_CREDENTIAL_S, now_s))
+        if not request.pod.uid or now_s - failed_s > NEXT_CREDENTIAL_S:
+            arrived_s = now_s
+        ask = self._desk.open(request, ready, arrived_s=arrived_s, is_carried=True)
+        flight = self._queue.arrive(ask.member, ready.key, ready.reference.registry, size_bytes)
+        if flight.is_running and ask.go is not None:
+            ask.go.set()
+        return ask
+
+    def start(self, flight: Flight, asks: Iterable[Ask]) -> None:
+        """A flight has its slot."""
+        self._running.add(flight.number)
+        for ask in asks:
+            if ask.go is not None:
+                ask.go.set()
+            self._watcher.follow(flight.number, ask.ready.reference)
+
+    def drop_present(self, is_proven: Callable[[FlightKey], bool], image_id: str) -> list[Ask]:
+        """Take out who waits for what is there by now. Ours go without a slot, the rest is returned.
+
+        For them the runtime has only to look at what it has, and to check the credentials.
+        """
+        before = dict(self._queue.flights)
+        asks = self._desk.asks(self._queue.drop_present(is_proven))
+        for number in before.keys() - self._queue.flights.keys():
+            self._desk.show_over(before[number], PullStage.DONE, image_id=image_id)
+        for ask in asks:
+            if ask.go is not None:
+                ask.go.set()
+        return [ask for ask in asks if ask.go is None]
+
+    def show(self, flights: Mapping[int, Flight]) -> None:
+        """Bring those that run up to date for people."""
+        self._running &= flights.keys()
+        for number in self._running:
+            self._desk.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)
+
+    async def ride(self, ask: Ask, carry: Carrier) -> None:
+        """Wait for the slot, then let the caller pull. Raises PullGivenUp."""
+        ended = Carried(error="it was given up")
+        try:
+            await self._slot(ask)
+            ended = await self._carried(ask, carry)
+        except asyncio.CancelledError:
+            self._desk.forget(ask)
+            raise
+        finally:
+            self._get_off(ask, ended)
+        if ended.error and ask.request.pod.uid:
+            self._remember(ask)
+        result = PullResult.FAILED if ended.error else PullResult.PULLED
+        outcome = PullOutcome(result=result, image=ask.request.image, image_id=ended.image_id, message=ended.error)
+        self._desk.close(ask, outcome)
+
+    async def _slot(self, ask: Ask) -> None:
+        if ask.go is None:
+            return
+        going = asyncio.ensure_future(ask.go.wait())
+        waits: list[asyncio.Future[object]] = [cast("asyncio.Future[object]", one) for one in (going, ask.future)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            going.cancel()
+        _check(ask)
+
+    async def _carried(self, ask: Ask, carry: Carrier) -> Carried:
+        pulling = asyncio.ensure_future(carry())
+        try:
+            waits = [cast("asyncio.Future[object]", one) for one in (pulling, ask.future)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not pulling.done():
+                _check(ask)
+            return await pulling
+        finally:
+            pulling.cancel()
+
+    def _get_off(self, ask: Ask, ended: Carried) -> None:
+        """The last one frees the slot; nobody else wants what it fetched."""
+        flight = self._queue.home(ask.id)
+        if flight is None:
+            return
+        if len(flight.members) > 1 or not flight.is_running:
+            self._queue.leave(ask.id, self._clock.now_s())
+            return
+        self._queue.end(flight.number)
+        self._running.discard(flight.number)
+        self._watcher.leave(flight.number)
+        stage = PullStage.FAILED if ended.error else PullStage.DONE
+        self._desk.show_over(flight, stage, image_id=ended.image_id, error=ended.error)
+
+    def _remember(self, ask: Ask) -> None:
+        if len(self._failed) >= MOST_REMEMBERED:
+            del self._failed[next(iter(self._failed))]
+        self._failed[ask.request.pod.uid, ask.request.image] = (self._clock.now_s(), ask.member.arrived_s)
+
+
+def _check(ask: Ask) -> None:
+    """Somebody else may have ended the request: a person, or the end of its pod."""
+    if ask.future.done() and not ask.future.result().is_ok:
+        raise PullGivenUp(ask.future.result().message.removeprefix("rpc error: code = Canceled desc = "))

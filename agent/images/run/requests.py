@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for which pull, and the feed in which everybody can follow the pulls.
+
+Owns: asks (a request with its future and its place in the queue), the feed, and how long finished pulls stay in it.
+Never: decides or pulls. Changed by the puller alone.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from agent.images.ports import Clock, Events
+from agent.images.queue.flights import Flight, Member
+from agent.images.queue.plan import PullPlan
+from agent.images.queue.rules import QueueRules
+from agent.images.run.intake import Ready, events_of
+from agent.images.run.metrics import ImageMetrics
+from agent.images.view.progress import Progress
+from agent.images.view.texts import Sentence
+from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state
+from agent.model.feed import Feed
+from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
+from agent.model.image_state import PullStage, PullState
+
+__all__ = ["Ask", "Desk"]
+
+KEPT_S = 600.0
+MOST_KEPT = 200
+
+
+@dataclass(slots=True)
+class Ask:
+    """One request that waits for a flight."""
+
+    id: str
+    request: PullRequest
+    ready: Ready
+    member: Member
+    future: asyncio.Future[PullOutcome]
+    go: asyncio.Event | None = None
+    """Set when its flight has a slot, for those who carry the pull out themselves."""
+
+    @property
+    def pull_class(self) -> PullClass:
+        """For metrics."""
+        if self.request.is_prefetch:
+            return PullClass.PREFETCH
+        return PullClass.CRITICAL if self.member.is_critical else PullClass.POD
+
+
+class Desk:
+    """All asks and the feed of pulls."""
+
+    def __init__(self, metrics: ImageMetrics, events: Events | None, *, clock: Clock) -> None:
+        self.pulls: Feed[PullState] = Feed()
+        self._metrics = metrics
+        self._events = events
+        self._clock = clock
+        self._asks: dict[str, Ask] = {}
+        self._indexes = count(1)
+        self._shown: dict[int, object] = {}
+
+    def __len__(self) -> int:
+        return len(self._asks)
+
+    def open(
+        self, request: PullRequest, ready: Ready, *, arrived_s: float | None = None, is_carried: bool = False
+    ) -> Ask:
+        """A request begins to wait; `arrived_s` is for one that has waited before."""
+        index = next(self._indexes)
+        ask_id = f"r{index}"
+        member = Member(
+            ask_id,
+            index,
+            self._clock.now_s() if arrived_s is None else arrived_s,
+            request.pod.uid or ask_id,
+            request.priority,
+            request.policy,
+            request.is_prefetch,
+        )
+        go = asyncio.Event() if is_carried else None
+        ask = Ask(ask_id, request, ready, member, asyncio.get_running_loop().create_future(), go)
+        self._asks[ask_id] = ask
+        return ask
+
+    def ask(self, ask_id: str) -> Ask | None:
+        """A request that waits."""
+        return self._asks.get(ask_id)
+
+    def asks(self, members: Iterable[Member]) -> list[Ask]:
+        """The requests of a flight's members."""
+        return [ask for member in members if (ask := self._asks.get(member.id)) is not None]
+
+    def asks_of_pod(self, uid: str) -> list[Ask]:
+        """The requests of a pod."""
+        return [ask for ask in self._asks.values() if ask.request.pod.uid == uid]
+
+    def all_asks(self) -> Sequence[Ask]:
+        """Everybody who waits."""
+        return tuple(self._asks.values())
+
+    def close(self, ask: Ask, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
+        """A request is over."""
+        self._asks.pop(ask.id, None)
+        self._metrics.request_ended(outcome.result, ask.pull_class)
+        self.tell(ask.request, sentences)
+        if not ask.future.done():
+            ask.future.set_result(outcome)
+
+    def forget(self, ask: Ask) -> None:
+        """Nobody waits for the answer any more."""
+        self._asks.pop(ask.id, None)
+        self._metrics.request_ended(PullResult.CANCELLED, ask.pull_class)
+
+    def tell(self, request: PullRequest, sentences: tuple[Sentence, ...]) -> None:
+        """Events of a request's pod."""
+        if self._events is not None and (request.pod.uid or request.is_prefetch):
+            for event in events_of(request, sentences):
+                self._events.tell(event)
+
+    def tell_all(self, members: Iterable[Member], sentences: tuple[Sentence, ...]) -> None:
+        """The same events for everybody in a flight."""
+        for ask in self.asks(members):
+            self.tell(ask.request, sentences)
+
+    # the feed
+
+    def show_waiting(self, flights: dict[int, Flight], plan: PullPlan, rules: QueueRules, rate_bytes_s: float) -> None:
+        """Bring what waits up to date: places, reasons, rough times. What did not change is not built anew."""
+        ahead_s = 0.0
+        for waiting in plan.waiting:
+            flight = flights[waiting.flight]
+            eta_s = ahead_s / max(1, rules.max_parallel or 1) if rate_bytes_s > 0 else None
+            size = flight.size_bytes
+            ahead_s += size / rate_bytes_s if size is not None and rate_bytes_s > 0 else rules.size_unknown_s
+            shown = (waiting, flight)
+            if self._shown.get(flight.number) == shown:
+                continue
+            self._shown[flight.number] = shown
+            asks = self.asks(flight.members)
+            if asks:
+                people = requesters_of(flight, {ask.id: ask.request for ask in asks}, self._epoch_s())
+                rough_s = round(eta_s, 1) if eta_s is not None else None
+                state = queued_state(flight, asks[0].ready.reference, people, waiting, rough_s)
+                self.pulls.put(state.id, state)
+
+    def show_running(self, flight: Flight, stage: PullStage, progress: Progress | None, attempts: int) -> None:
+        """Bring one running pull up to date."""
+        before = self.pulls.items.get(pull_id(flight))
+        asks = self.asks(flight.members)
+        if before is None and not asks:
+            return
+        people = requesters_of(flight, {ask.id: ask.request for ask in asks}, self._epoch_s())
+        base = before or queued_state(flight, asks[0].ready.reference, people, None, None)
+        started_s = self._epoch_s() + (flight.started_s or 0.0)
+        current = replace(base, requesters=people, pull_class=flight.pull_class, started_at_s=started_s)
+        self.pulls.put(base.id, running_state(current, stage, progress, attempts))
+
+    def show_over(
+        self,
+        flight: Flight,
+        stage: PullStage,
+        *,
+        image_id: str = "",
+        error: str = "",
+        error_class: ErrorClass | None = None,
+    ) -> None:
+        """A pull is over; it stays in the feed for a while."""
+        self._shown.pop(flight.number, None)
+        before = self.pulls.items.get(pull_id(flight))
+        if before is not None:
+            self.pulls.put(before.id, over(before, stage, self._clock.wall_s(), image_id, error, error_class))
+
+    def tidy(self, present: Iterable[int]) -> None:
+        """Take out of the feed what is over for long, and what vanished from the queue without ending."""
+        names = {f"p{number}" for number in present}
+        self._shown = {number: shown for number, shown in self._shown.items() if f"p{number}" in names}
+        over_now = [state for state in self.pulls.items.values() if state.stage.is_over]
+        for state in list(self.pulls.items.values()):
+            if not state.stage.is_over and state.id not in names:
+                self.pulls.put(state.id, over(state, PullStage.CANCELLED, self._clock.wall_s()))
+        oldest_s = self._clock.wall_s() - KEPT_S
+        surplus = len(over_now) - MOST_KEPT
+        for position, state in enumerate(sorted(over_now, key=lambda one: one.ended_at_s)):
+            if position < surplus or state.ended_at_s < oldest_s:
+                self.pulls.remove(state.id)
+
+    def _epoch_s(self) -> float:
+        return self._clock.wall_s() - self._clock.now_s()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pulls are worth an event while they wait or run, and how often.
+
+Owns: the memory of what was told, per flight.
+Never: tells anything itself; it answers with sentences for the members of a flight.
+Source of behaviour: IMG-T06, T07.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from agent.images.queue.plan import Waiting
+from agent.images.view.progress import Cadence, Progress
+from agent.images.view.texts import Sentence, bytes_text, progress, queued
+
+__all__ = ["Announcer"]
+
+QUEUED_AFTER_S = 10.0
+SHORT_PULL_S = 30.0
+LEAST_PAUSE_S = 60.0
+LEAST_POINTS = 10
+MOST_PER_FLIGHT = 20
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one flight's members were told."""
+
+    has_queued: bool = False
+    last: Progress | None = None
+    count: int = 0
+
+
+class Announcer:
+    """Changed by its puller alone."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, _Told] = {}
+
+    def waiting(self, number: int, image: str, waited_s: float, waiting: Waiting) -> Sentence | None:
+        """Once, after ten seconds of waiting."""
+        told = self._told.setdefault(number, _Told())
+        if told.has_queued or waited_s < QUEUED_AFTER_S:
+            return None
+        told.has_queued = True
+        return queued(image, waiting.position, str(waiting.why))
+
+    def running(self, number: int, image: str, now: Progress, cadence: Cadence) -> Sentence | None:
+        """Now and then, for long pulls."""
+        told = self._told.setdefault(number, _Told())
+        if now.at_s - now.began_s < SHORT_PULL_S or told.count >= MOST_PER_FLIGHT or now.total_bytes is None:
+            return None
+        if told.last is not None:
+            points = (now.percent or 0) - (told.last.percent or 0)
+            if now.at_s - told.last.at_s < LEAST_PAUSE_S or points < LEAST_POINTS:
+                return None
+            if not cadence.is_due(told.last, now):
+                return None
+        told.last = now
+        told.count += 1
+        done = f"{now.percent or 0}% ({bytes_text(now.done_bytes)} of {bytes_text(now.total_bytes)})"
+        unpacked = f"{now.unpacked_layers} of {len(now.layers)} layers unpacked" if now.chains else ""
+        return progress(image, done, unpacked, now.eta_s)
+
+    def forget(self, present: Collection[int]) -> None:
+        """Drop flights that are over."""
+        self._told = {number: told for number, told in self._told.items() if number in present}

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a pull is: bytes, share, rate, time left, layers.
+
+Owns: the arithmetic over what was seen in the content store, as values that follow from each other.
+Never: looks anything up or guesses: without a manifest there are bytes but no total, and no percentage.
+Source of behaviour: IMG-T03 to T06.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.images.view.manifest import Manifest
+from agent.model.image_state import LayerStage, LayerState
+
+__all__ = ["Cadence", "Progress", "Seen", "advance", "begin", "predicted_wait_s", "resolved"]
+
+RATE_MEMORY_S = 30.0
+ETA_FROM_S = 5.0
+ETA_FROM_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look at the store. `ingests`: bytes written by digest; `committed`: blobs that are whole."""
+
+    ingests: Mapping[str, int] = field(default_factory=dict)
+    committed: frozenset[str] = frozenset()
+    unpacked: frozenset[str] = frozenset()
+    """Chain ids whose snapshots are there."""
+    unpacking: frozenset[str] = frozenset()
+    is_alive: bool = False
+    """Something moved that may belong to the pull, although nobody can say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """State of one pull. `cached` are the blobs that were there before it began."""
+
+    began_s: float
+    at_s: float
+    moved_s: float
+    """When it last came forward, by a byte or an unpacked layer."""
+    manifest: Manifest | None = None
+    chains: tuple[str, ...] = ()
+    cached: frozenset[str] = frozenset()
+    layers: tuple[LayerState, ...] = ()
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    percent: int | None = None
+    rate_bytes_s: float = 0.0
+    unpacked_layers: int = 0
+    downloaded_s: float | None = None
+    """When all bytes were seen to be here."""
+
+    @property
+    def share(self) -> float:
+        """What part of the download is done, from 0 to 1; 0 while the total is unknown."""
+        return min(1.0, self.done_bytes / self.total_bytes) if self.total_bytes else 0.0
+
+    @property
+    def is_downloaded(self) -> bool:
+        """Whether all bytes are here and only unpacking is left."""
+        return self.total_bytes is not None and self.done_bytes >= self.total_bytes
+
+    @property
+    def eta_s(self) -> float | None:
+        """Time the download still takes; unknown at the very beginning."""
+        if not self.total_bytes or self.rate_bytes_s <= 0 or self.is_downloaded:
+            return None
+        if self.at_s - self.began_s < ETA_FROM_S or self.share < ETA_FROM_SHARE:
+            return None
+        return (self.total_bytes - self.done_bytes) / self.rate_bytes_s
+
+    @property
+    def layers_downloaded(self) -> int:
+        """Layers whose bytes are all here."""
+        return sum(one.stage not in (LayerStage.WAITING, LayerStage.DOWNLOADING) for one in self.layers)
+
+    def __str__(self) -> str:
+        share = f"{self.percent}%" if self.percent is not None else f"{self.done_bytes} bytes"
+        return f"{share}, {self.layers_downloaded} of {len(self.layers)} layers"
+
+
+def begin(now_s: float) -> Progress:
+    """Before anything is known."""
+    return Progress(began_s=now_s, at_s=now_s, moved_s=now_s)
+
+
+def resolved(progress: Progress, manifest: Manifest, cached: frozenset[str]) -> Progress:
+    """The manifest became known: from here on there is a total, and the percentage begins anew."""
+    missing = [layer for layer in manifest.unique_layers if layer.digest not in cached]
+    small = manifest.size_bytes + manifest.config.size
+    return replace(
+        progress,
+        manifest=manifest,
+        cached=cached,
+        chains=(),
+        total_bytes=small + sum(layer.size for layer in missing),
+        percent=None,
+    )
+
+
+def advance(progress: Progress, seen: Seen, now_s: float) -> Progress:
+    """What one more look at the store means."""
+    layers = _layers(progress, seen)
+    if progress.manifest is None:
+        done = max(progress.done_bytes, sum(seen.ingests.values()))
+        percent = None
+    else:
+        fetched = sum(one.done_bytes for one in layers if one.stage is not LayerStage.CACHED)
+        small = progress.manifest.size_bytes + progress.manifest.config.size
+        done = small + fetched
+        percent = max(progress.percent or 0, min(99, int(100 * done / max(1, progress.total_bytes or 1))))
+    unpacked = sum(chain in seen.unpacked for chain in progress.chains)
+    has_moved = done > progress.done_bytes or unpacked > progress.unpacked_layers or layers != progress.layers
+    has_moved = has_moved or seen.is_alive
+    is_whole = progress.total_bytes is not None and done >= progress.total_bytes
+    return replace(
+        progress,
+        at_s=now_s,
+        downloaded_s=progress.downloaded_s or now_s if is_whole else None,
+        moved_s=now_s if has_moved else progress.moved_s,
+        layers=layers,
+        done_bytes=done,
+        percent=percent,
+        rate_bytes_s=_rate(progress, done, now_s),
+        unpacked_layers=unpacked,
+    )
+
+
+def _layers(progress: Progress, seen: Seen) -> tuple[LayerState, ...]:
+    manifest = progress.manifest
+    if manifest is None:
+        return ()
+    before = {layer.digest: layer for layer in progress.layers}
+    chains = dict(zip((layer.digest for layer in manifest.layers), progress.chains, strict=False))
+    states = []
+    for layer in manifest.unique_layers:
+        stage, done = _stage(layer.digest, layer.size, progress, seen, chains.get(layer.digest, ""))
+        earlier = before.get(layer.digest)
+        if earlier is not None and stage is LayerStage.WAITING and earlier.done_bytes:
+            # It is neither being written nor seen whole yet: what was there is not lost.
+            stage, done = earlier.stage, earlier.done_bytes
+        states.append(LayerState(layer.digest, layer.size, done, stage))
+    return tuple(states)
+
+
+def _stage(digest: str, size: int, progress: Progress, seen: Seen, chain: str) -> tuple[LayerStage, int]:
+    if digest in progress.cached:
+        return LayerStage.CACHED, size
+    if chain and chain in seen.unpacked:
+        return LayerStage.DONE, size
+    if digest in seen.ingests:
+        return LayerStage.DOWNLOADING, min(size, seen.ingests[digest])
+    if digest in seen.committed:
+        # Runtimes make the snapshot ready long before the layer is there, so that alone says nothing.
+        return (LayerStage.UNPACKING if chain and chain in seen.unpacking else LayerStage.DOWNLOADED), size
+    return LayerStage.WAITING, 0
+
+
+def _rate(progress: Progress, done_bytes: int, now_s: float) -> float:
+    span_s = now_s - progress.at_s
+    if span_s <= 0:
+        return progress.rate_bytes_s
+    current = max(0, done_bytes - progress.done_bytes) / span_s
+    if progress.at_s == progress.began_s or progress.rate_bytes_s == 0:
+        return current
+    weight = 1 - math.exp(-span_s / RATE_MEMORY_S)
+    return progress.rate_bytes_s + weight * (current - progress.rate_bytes_s)
+
+
+def predicted_wait_s(ahead: Sequence[int | None], limit: int, rate_bytes_s: float, unknown_s: float) -> float:
+    """A rough time until it is the turn of whoever has these sizes before it."""
+    times = [unknown_s if size is None else size / rate_bytes_s if rate_bytes_s > 0 else unknown_s for size in ahead]
+    return sum(times) / max(1, limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """How often progress is told: whichever comes first; 0 = not by this."""
+
+    every_s: float = 60.0
+    every_bytes: int = 1 << 30
+    every_percent: int = 0
+
+    def is_due(self, then: Progress, now: Progress) -> bool:
+        """Whether enough happened since the last time."""
+        return (
+            (self.every_s > 0 and now.at_s - then.at_s >= self.every_s)
+            or (self.every_bytes > 0 and now.done_bytes - then.done_bytes >= self.every_bytes)
+            or (self.every_percent > 0 and (now.percent or 0) - (then.percent or 0) >= self.every_percent)
+        )

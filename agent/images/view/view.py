@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flights, plan and progress as the values that people, the API and tests see.
+
+Owns: the translation. Never: changes anything, or shows a credential.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agent.images.queue.flights import Flight
+from agent.images.queue.plan import Waiting
+from agent.images.queue.rules import QueueRules
+from agent.images.view.progress import Progress
+from agent.model.image_pull import ErrorClass, PullRequest
+from agent.model.image_reference import ImageReference
+from agent.model.image_state import LayerStage, LimitState, PullStage, PullState, Requester
+
+__all__ = ["limit_states", "over", "pull_id", "queued_state", "requesters_of", "running_state"]
+
+
+def pull_id(flight: Flight) -> str:
+    """How a pull is named."""
+    return f"p{flight.number}"
+
+
+def requesters_of(flight: Flight, requests: Mapping[str, PullRequest], epoch_s: float) -> tuple[Requester, ...]:
+    """Who waits for it. `epoch_s` turns the queue's time into wall time."""
+    return tuple(
+        Requester(
+            id=member.id,
+            pod_uid=request.pod.uid,
+            namespace=request.pod.namespace,
+            pod=request.pod.name,
+            container=request.container,
+            priority=member.priority,
+            policy=str(member.policy),
+            since_s=epoch_s + member.arrived_s,
+        )
+        for member in flight.members
+        if (request := requests.get(member.id)) is not None
+    )
+
+
+def queued_state(
+    flight: Flight,
+    reference: ImageReference,
+    requesters: tuple[Requester, ...],
+    waiting: Waiting | None,
+    eta_s: float | None,
+) -> PullState:
+    """A pull that waits."""
+    return PullState(
+        id=pull_id(flight),
+        image=reference.written,
+        reference=str(reference),
+        registry=flight.registry,
+        handler=flight.key.handler,
+        pull_class=flight.pull_class,
+        stage=PullStage.QUEUED,
+        requesters=requesters,
+        position=waiting.position if waiting else 0,
+        wait_reason=str(waiting.why.reason) if waiting else "",
+        wait_text=str(waiting.why) if waiting else "",
+        queued_at_s=min((one.since_s for one in requesters), default=0.0),
+        size_bytes=flight.size_bytes,
+        eta_s=eta_s,
+        is_eta_rough=True,
+    )
+
+
+def running_state(state: PullState, stage: PullStage, progress: Progress | None, attempts: int) -> PullState:
+    """A pull that runs, with its progress if there is any."""
+    base = replace(
+        state, position=0, wait_reason="", wait_text="", attempts=attempts, eta_s=None, is_eta_rough=False, stage=stage
+    )
+    if progress is None:
+        return base
+    if stage is PullStage.RESOLVING and progress.manifest is not None:
+        stage = PullStage.UNPACKING if progress.is_downloaded else PullStage.DOWNLOADING
+    return replace(
+        base,
+        stage=stage,
+        total_bytes=progress.total_bytes,
+        done_bytes=progress.done_bytes,
+        percent=progress.percent,
+        rate_bytes_s=round(progress.rate_bytes_s, 1),
+        eta_s=progress.eta_s,
+        layers=progress.layers,
+        layers_unpacked=progress.unpacked_layers,
+    )
+
+
+def over(
+    state: PullState,
+    stage: PullStage,
+    ended_at_s: float,
+    image_id: str = "",
+    error: str = "",
+    error_class: ErrorClass | None = None,
+) -> PullState:
+    """A pull that is over. Only one that worked is at 100 %."""
+    is_done = stage is PullStage.DONE
+    layers = tuple(
+        one
+        if not is_done or one.stage is LayerStage.CACHED
+        else replace(one, done_bytes=one.size_bytes, stage=LayerStage.DONE)
+        for one in state.layers
+    )
+    return replace(
+        state,
+        stage=stage,
+        position=0,
+        wait_reason="",
+        wait_text="",
+        ended_at_s=ended_at_s,
+        image_id=image_id,
+        error=error,
+        error_class=error_class,
+        percent=100 if is_done else state.percent,
+        done_bytes=(state.total_bytes or state.done_bytes) if is_done else state.done_bytes,
+        layers=layers,
+        layers_unpacked=len(layers) if is_done else state.layers_unpacked,
+        rate_bytes_s=0.0,
+        eta_s=None,
+    )
+
+
+def limit_states(flights: Sequence[Flight], rules: QueueRules) -> list[LimitState]:
+    """The node's limit, and those of registries that have one or have something running."""
+    running = [flight for flight in flights if flight.is_running]
+    by_group: dict[str, int] = dict.fromkeys(rules.per_registry, 0)
+    for flight in running:
+        group = rules.registry_group(flight.registry)
+        by_group[group] = by_group.get(group, 0) + 1
+    node = LimitState("node", rules.max_parallel, len(running))
+    return [
+        node,
+        *(LimitState(group, rules.registry_limit(group) or 0, count) for group, count in sorted(by_group.items())),
+    ]

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What shall run, from all manifest files together and from what they said before.
+
+Owns: the last good version. A file with a fault keeps the pods that it had (MAN-07), for a slip of the pen must not
+end what runs; only a file or document that is gone from a faultless file ends its pod. Of two pods with one name or
+uid the one that is in force stays, else the first file wins (MAN-03). A source in a document comes before one in a
+directory.
+Never: reads files or knows what runs. Pure: one reading and the next snapshot give the next reading.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from agent.model.finding import Finding, printable
+from agent.model.pod import PodSpec
+from agent.pods.manifest.objects import Identity, Source, parse_objects
+from agent.pods.manifest.source_folders import FolderReading, read_folder
+from agent.pods.manifest.validation import warnings_about
+from agent.pods.ports import Snapshot
+
+__all__ = ["FileReading", "Reading", "changed_sources", "read_pods"]
+
+Key = tuple[str, str, str]
+EXPOSED = "can be read by others than root and has a Secret; chmod 600 keeps it from them"
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """One file. `accepted` are the pods that shall run because of it, the last good version where it has faults now."""
+
+    content: bytes
+    pods: tuple[PodSpec, ...]
+    findings: tuple[Finding, ...]
+    accepted: tuple[PodSpec, ...] = ()
+    was_good: bool = False
+    sources: tuple[Source, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All files. `complaints` are by file or directory; about what stands in `unread` nothing is known."""
+
+    files: Mapping[str, FileReading] = field(default_factory=dict)
+    pods: Mapping[str, PodSpec] = field(default_factory=dict)
+    complaints: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    sources: Mapping[Key, Source] = field(default_factory=dict)
+    folders: Mapping[str, FolderReading] = field(default_factory=dict)
+    warnings: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong."""
+        return tuple(finding for findings in self.complaints.values() for finding in findings)
+
+    def is_unread(self, file: str) -> bool:
+        """Whether the pods of a file are unknown, because it or its directory has never been read."""
+        return any(_covers(path, file) for path in self.unread)
+
+    def complaints_about(self, file: str) -> tuple[Finding, ...]:
+        """What is wrong with a file or its directory."""
+        return tuple(one for path, findings in self.complaints.items() if _covers(path, file) for one in findings)
+
+    def is_stale(self, pod: PodSpec) -> bool:
+        """Whether its file says something else by now, but with faults."""
+        return pod.file in self.files and pod not in self.files[pod.file].pods
+
+
+def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Reading:
+    """The next reading."""
+    parsed = {
+        path: _parsed(path, content, before.files.get(path), identity) for path, content in snapshot.files.items()
+    }
+    claims = _Claims()
+    offers = [pod for file in parsed.values() for pod in file.pods]
+    offers += [pod for path, file in parsed.items() if file.findings for pod in _missing(path, file.pods, before)]
+    for pod in sorted(offers, key=lambda pod: not _is_in_force(pod, before)):
+        claims.claim(pod)
+    # Whoever lost a name to another has a fault as well, and keeps what it had, unless that is taken by now.
+    for path in claims.losers:
+        for pod in before.files[path].accepted if path in before.files else ():
+            claims.take_if_free(pod)
+    accepted = claims.by_file()
+    folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
+    sources = _claim_sources(parsed, folders, claims.losers)
+    told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
+    complaints = {path: (*findings, *claims.losers.get(path, ())) for path, findings in told.items()}
+    for problem in snapshot.problems:
+        complaints[problem.where] = (problem, *complaints.get(problem.where, ()))
+    return Reading(
+        files={path: replace(file, accepted=accepted.get(path, ())) for path, file in parsed.items()},
+        pods=dict(sorted(claims.pods.items())),
+        complaints={path: findings for path, findings in complaints.items() if findings},
+        unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
+        sources=sources,
+        folders=folders,
+        warnings=(
+            *snapshot.ignored,
+            *_exposed(snapshot, parsed),
+            *(warning for file in parsed.values() for warning in file.warnings),
+        ),
+    )
+
+
+def changed_sources(before: Reading, now: Reading) -> frozenset[Key]:
+    """Of which there is another content, or which came or went; where they stand does not matter."""
+    if before.sources is now.sources:
+        return frozenset()
+    keys = before.sources.keys() | now.sources.keys()
+    return frozenset(key for key in keys if _data(before.sources.get(key)) != _data(now.sources.get(key)))
+
+
+def _data(source: Source | None) -> object:
+    return None if source is None else (source.data, source.binary)
+
+
+def _exposed(snapshot: Snapshot, parsed: Mapping[str, FileReading]) -> Iterable[Finding]:
+    """Secrets that do not deserve the name."""
+    for path in sorted(snapshot.exposed):
+        if path in parsed and any(one.kind == "Secret" for one in parsed[path].sources):
+            yield Finding(path, "", EXPOSED)
+    for folder in snapshot.folders.values():
+        if folder.kind == "Secret" and folder.exposed:
+            yield Finding(folder.exposed, "", EXPOSED)
+
+
+def _covers(path: str, file: str) -> bool:
+    """`file` may come from an annotation, where names that are no UTF-8 are made printable."""
+    return PurePath(printable(file)).is_relative_to(printable(path))
+
+
+def _parsed(path: str, content: bytes, before: FileReading | None, identity: Identity) -> FileReading:
+    if before is not None and before.content == content:
+        return before
+    found = parse_objects(path, content, identity)
+    pods, findings, sources = tuple(found.pods), tuple(found.findings), tuple(found.sources)
+    if findings and before is not None:
+        # As with pods: a slip of the pen takes nothing away.
+        there = {one.key for one in sources}
+        sources += tuple(one for one in before.sources if one.key not in there)
+    if not content.strip() and before is not None and before.accepted:
+        findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
+    was_good = not findings or (before is not None and before.was_good)
+    warnings = tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
+    return FileReading(content, pods, findings, was_good=was_good, sources=sources, warnings=warnings)
+
+
+def _claim_sources(
+    parsed: Mapping[str, FileReading], folders: Mapping[str, FolderReading], losers: dict[str, list[Finding]]
+) -> Mapping[Key, Source]:
+    """Of two with one name the first file's stays."""
+    found: dict[Key, Source] = {}
+    in_files = (one for file in parsed.values() for one in file.sources)
+    in_folders = (folder.source for folder in folders.values() if folder.source is not None)
+    for one in (*in_files, *in_folders):
+        if one.key in found:
+            what = f"{one.kind} {one.namespace}/{one.name}"
+            text = f"{what} stands in {found[one.key].source} already; this one is ignored"
+            losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
+        else:
+            found[one.key] = one
+    return found
+
+
+def _missing(path: str, pods: Iterable[PodSpec], before: Reading) -> Iterable[PodSpec]:
+    """What a file had and does not offer now."""
+    offered = {pod.key for pod in pods}
+    return (pod for pod in before.files[path].accepted if pod.key not in offered) if path in before.files else ()
+
+
+def _is_in_force(pod: PodSpec, before: Reading) -> bool:
+    known = before.pods.get(pod.key)
+    return known is not None and known.file == pod.file
+
+
+class _Claims:
+    """Who has which name and uid; lives for one reading."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodSpec] = {}
+        self.losers: dict[str, list[Finding]] = {}
+        self._by_uid: dict[str, PodSpec] = {}
+
+    def claim(self, pod: PodSpec) -> None:
+        """Take name and uid, or complain."""
+        holder = self.pods.get(pod.key)
+        path, what = "metadata.name", f"pod {pod.key}"
+        if holder is None:
+            holder, path, what = self._by_uid.get(pod.uid), "metadata.uid", f"a pod with uid {pod.uid}"
+        if holder is None:
+            self.take_if_free(pod)
+        else:
+            text = f"{what} stands in {holder.source} already; this one is ignored"
+            self.losers.setdefault(pod.file, []).append(Finding(pod.source, path, text))
+
+    def take_if_free(self, pod: PodSpec) -> None:
+        """Take name and uid, or do without."""
+        if pod.key not in self.pods and pod.uid not in self._by_uid:
+            self.pods[pod.key] = self._by_uid[pod.uid] = pod
+
+    def by_file(self) -> Mapping[str, tuple[PodSpec, ...]]:
+        """What each file has got."""
+        found: dict[str, list[PodSpec]] = {}
+        for pod in self.pods.values():
+            found.setdefault(pod.file, []).append(pod)
+        return {path: tuple(pods) for path, pods in found.items()}

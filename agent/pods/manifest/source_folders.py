@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConfigMaps and Secrets from directories with one file per key (VOL-06).
+
+Owns: which names are possible, and what stays in force: a directory with any fault keeps the source that it had, as a
+manifest does (MAN-07).
+Never: reads files, or puts a value into a text. Pure.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.model.finding import Finding
+from agent.model.source_folder import SourceFolder
+from agent.pods.manifest.objects import Source, binary_keys
+from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
+from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key
+
+__all__ = ["FolderReading", "read_folder"]
+
+LONGEST_NAME = 253
+
+
+@dataclass(frozen=True, slots=True)
+class FolderReading:
+    """One directory. `source` is the last good one where there are findings, or None."""
+
+    folder: SourceFolder
+    source: Source | None
+    findings: tuple[Finding, ...] = ()
+
+
+def read_folder(folder: SourceFolder, before: FolderReading | None) -> FolderReading:
+    """What a directory means now."""
+    if before is not None and before.folder == folder:
+        return before
+    findings = (*_names(folder), *folder.problems, *_keys(folder))
+    if findings:
+        return FolderReading(folder, before.source if before is not None else None, findings)
+    source = Source(
+        kind=folder.kind,
+        namespace=folder.namespace,
+        name=folder.name,
+        data=folder.values,
+        file=folder.path,
+        source=folder.path,
+        binary=binary_keys(folder.values) if folder.kind == "ConfigMap" else frozenset(),
+    )
+    return FolderReading(folder, source)
+
+
+def _names(folder: SourceFolder) -> Iterator[Finding]:
+    out = Complaints()
+    out.label("namespace", folder.namespace)
+    if len(folder.name) > LONGEST_NAME or not DNS_SUBDOMAIN.match(folder.name):
+        text = "a lowercase RFC 1123 subdomain has lower case letters, digits, '-' and '.', as in 'example.com'"
+        out.invalid("name", folder.name, text)
+    return (Finding(folder.path, one.path, one.text) for one in out.found)
+
+
+def _keys(folder: SourceFolder) -> Iterator[Finding]:
+    for key in folder.values:
+        if not is_data_key(key):
+            text = f"is no name of a key: {DATA_KEY_TEXT}; what was read of its source before stays valid"
+            yield Finding(f"{folder.path}/{key}", "", text)

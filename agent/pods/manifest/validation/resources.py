@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and limits. Owns: what is right in them, of a container and of a pod as a whole. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from agent.model.pod_fields import PodFields, Resources
+from agent.model.quantity import QuantityError, parse_quantity
+from agent.pods.manifest.validation.complaint import Complaints
+
+__all__ = ["check_overhead", "check_resources", "check_whole"]
+
+HUGE_PAGES = "hugepages-"
+STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+OF_PODS = frozenset({"cpu", "memory"})
+EXTENDED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+NANOS = 10**9
+
+
+def check_resources(resources: Resources, path: str, *, is_pod: bool = False) -> Complaints:
+    """One object's."""
+    out = Complaints()
+    limits = _parsed(out, resources.limits, f"{path}.limits", is_pod=is_pod)
+    requests = _parsed(out, resources.requests, f"{path}.requests", is_pod=is_pod)
+    for name, amount in requests.items():
+        limit = limits.get(name)
+        is_huge = name.startswith(HUGE_PAGES)
+        if limit is not None and (amount != limit if is_huge else amount > limit):
+            word = "equal to" if is_huge else "less than or equal to"
+            detail = f"must be {word} {name} limit of {resources.limits[name]}"
+            out.invalid(f"{path}.requests", str(resources.requests[name]), detail)
+        elif limit is None and is_huge and name not in resources.limits:
+            out.required(f"{path}.limits", f"{name} needs a limit, which is its request as well")
+    named = {*limits, *requests}
+    if any(name.startswith(HUGE_PAGES) for name in named) and not named & OF_PODS:
+        out.forbidden(path, "huge pages require cpu or memory")
+    if resources.claims:
+        out.forbidden(f"{path}.claims", "resource claims need a control plane")
+    return out
+
+
+def check_overhead(given: Mapping[str, object]) -> Complaints:
+    """What a runtime class takes beside the containers."""
+    out = Complaints()
+    _parsed(out, given, "spec.overhead", is_pod=True)
+    return out
+
+
+def check_whole(spec: PodFields) -> Complaints:
+    """What a pod has as a whole against what its containers have (KEP-2837)."""
+    out = Complaints()
+    for name in sorted(OF_PODS):
+        whole, limit = (_nanos(given, name) for given in (spec.resources.requests, spec.resources.limits))
+        asked = sum(
+            _nanos(one.resources.requests, name) or _nanos(one.resources.limits, name)
+            for one in (*spec.containers, *(one for one in spec.init_containers if one.is_sidecar))
+        )
+        if name in spec.resources.requests and asked > whole:
+            detail = (
+                f"must be greater than or equal to what its containers request together, {told_amount(asked, name)}"
+            )
+            out.invalid(f"spec.resources.requests.{name}", str(spec.resources.requests[name]), detail)
+        if name in spec.resources.limits:
+            _check_single(out, spec, name, limit)
+    return out
+
+
+def _check_single(out: Complaints, spec: PodFields, name: str, limit: int) -> None:
+    for field, listed in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, one in enumerate(listed):
+            if _nanos(one.resources.limits, name) > limit:
+                detail = f"must be less than or equal to the limit of the pod, {spec.resources.limits[name]}"
+                out.invalid(f"spec.{field}[{index}].resources.limits.{name}", str(one.resources.limits[name]), detail)
+
+
+def told_amount(nanos: int, name: str) -> str:
+    """In the unit in which people think of it."""
+    return f"{nanos // 10**6}m" if name == "cpu" else str(nanos // NANOS)
+
+
+def _nanos(given: Mapping[str, object], name: str) -> int:
+    try:
+        return parse_quantity(str(given.get(name, 0))).nanos
+    except QuantityError:
+        return 0
+
+
+def _parsed(out: Complaints, given: Mapping[str, object], path: str, *, is_pod: bool) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in given.items():
+        place = f"{path}.{name}"
+        try:
+            found[name] = parse_quantity(str(amount)).nanos
+        except QuantityError:
+            out.invalid(place, str(amount), "must be a quantity such as 500m, 1.5 or 64Mi")
+            continue
+        if found[name] < 0:
+            out.invalid(place, str(amount), "must be greater than or equal to 0")
+        if name.startswith(HUGE_PAGES):
+            _check_pages(out, name, found[name], str(amount), place)
+        else:
+            _check_name(out, name, path, is_pod=is_pod)
+    return found
+
+
+def _check_name(out: Complaints, name: str, path: str, *, is_pod: bool) -> None:
+    if is_pod:
+        if name not in OF_PODS:
+            out.one_of(path, name, (*sorted(OF_PODS), "hugepages-SIZE"))
+    elif EXTENDED.match(name):
+        out.forbidden(f"{path}.{name}", "needs a device plugin, which kepd does not have")
+    elif name not in STANDARD:
+        out.invalid(path, name, "must be a standard resource for containers, such as cpu, memory, ephemeral-storage")
+
+
+def _check_pages(out: Complaints, name: str, nanos: int, amount: str, place: str) -> None:
+    try:
+        page = parse_quantity(name.removeprefix(HUGE_PAGES)).nanos
+    except QuantityError:
+        page = 0
+    if page < NANOS:
+        out.invalid(place, name, "must name a size of pages, such as hugepages-2Mi")
+    elif nanos % page:
+        out.invalid(place, amount, f"must be a multiple of the size of a page, {name.removeprefix(HUGE_PAGES)}")

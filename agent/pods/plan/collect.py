@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which dead containers and sandboxes of a pod are of no use any more.
+
+Owns: GC-01 and GC-02. Never: removes. Pure.
+"""
+
+from collections import Counter
+
+from agent.model.pod import ContainerKind, PodSpec
+from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
+
+__all__ = ["dead_instances", "dead_sandboxes"]
+
+
+def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ...]:
+    """Beyond the newest so many of each container, and of an init beyond its newest; never the newest instance."""
+    counted: Counter[str] = Counter()
+    found = []
+    for one in seen.instances:
+        newest = seen.newest(one.name)
+        if one.stage is not Stage.ENDED or (newest is not None and newest.id == one.id):
+            continue
+        container = pod.by_name.get(one.name)
+        is_init = container is not None and container.kind is ContainerKind.INIT
+        counted[one.name] += 1
+        if is_init or counted[one.name] > keep:
+            found.append(one)
+    return tuple(found)
+
+
+def dead_sandboxes(seen: SeenPod) -> tuple[SeenSandbox, ...]:
+    """Not ready, empty, and not the newest."""
+    used = {one.sandbox_id for one in seen.instances}
+    return tuple(one for one in seen.sandboxes[1:] if not one.is_ready and one.id not in used)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod's wish for an image: whose it is, how urgent, and the pull secrets that it names.
+
+Owns: finding those among the Secrets of the files beside the pods. A Secret is one by its key, so that a directory with
+a file per key, which has no type, can be one too. Never: shows or keeps what is in them; asks no registry. Pure.
+"""
+
+from collections.abc import Iterator
+
+from agent.model.image_credential import PULL_SECRET_KEYS, PullSecret, SecretId, SecretText
+from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
+from agent.model.pod import PodSpec
+from agent.pods.plan.drain import priority_of
+from agent.pods.runtime.environment import Sources
+
+__all__ = ["image_wish"]
+
+
+def image_wish(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
+    """What the queue is asked for."""
+    found = dict(_secrets(pod, sources))
+    return PullRequest(
+        image=reference,
+        policy=PullPolicy(policy),
+        pod=PodIdentity(uid=pod.uid, namespace=pod.namespace, name=pod.name),
+        container=container,
+        priority=priority_of(pod.spec),
+        secrets=tuple(one for one in found.values() if one is not None),
+        missing_secrets=tuple(name for name, one in found.items() if one is None),
+    )
+
+
+def _secrets(pod: PodSpec, sources: Sources) -> Iterator[tuple[str, PullSecret | None]]:
+    """By name, in the order named; none for one that is not there."""
+    for one in pod.spec.image_pull_secrets:
+        source = sources.get(("Secret", pod.namespace, one.name))
+        if source is None:
+            yield one.name, None
+            continue
+        kind = next((kind for kind, key in PULL_SECRET_KEYS.items() if key in source.data), "")
+        key = PULL_SECRET_KEYS.get(kind)
+        data = {key: SecretText(source.data[key].decode("utf-8", "replace"))} if key else {}
+        yield one.name, PullSecret(SecretId(pod.namespace, one.name), kind, data)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kepd remembers of a pod beyond what the runtime tells; written down, so that a restart of kepd forgets nothing.
+
+Owns: the values: hooks that ran, probes' last words, back-off, problems, a stop under way, and how it all ended.
+Never: decides. Times are on the monotonic clock of one boot. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.model.pod import PodSpec
+from agent.model.pod_fields import Resources
+from agent.pods.plan.restart import BackOff
+from agent.pods.plan.stop_state import HookPhase, Stop, resumed
+
+__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome", "resumed_memory", "without_outdated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """An instance that has to end for a fault of its own."""
+
+    instance: str
+    cause: str
+    message: str
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerMemory:
+    """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us."""
+
+    backoff: BackOff = field(default_factory=BackOff)
+    instance: str = ""
+    post_start: HookPhase = HookPhase.NONE
+    is_started: bool = False
+    is_ready: bool = False
+    killed: str = ""
+    failing: Failing | None = None
+    reason: str = ""
+    message: str = ""
+    pause_s: float = 0.0
+    retry_s: float = 0.0
+    # What the running instance may use; None where an older version made it.
+    resources: Resources | None = None
+
+    def of(self, instance: str) -> "ContainerMemory":
+        """For a certain instance; of another one nothing is known."""
+        if self.instance == instance:
+            return self
+        return replace(
+            self, instance=instance, post_start=HookPhase.NONE, is_started=False, is_ready=False, failing=None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a pod ended for good; it is not run again (CMP-06)."""
+
+    phase: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Of one pod. `passed` are the init containers that are done, and the others that were started, in `sandbox`.
+
+    `stop` is of the whole pod; `ending_as` is known where the reason for it says how the pod will
+    have ended; `ends` are of single containers, by their names.
+    """
+
+    first_seen_s: float = 0.0
+    first_seen_wall_s: float = 0.0
+    containers: Mapping[str, ContainerMemory] = field(default_factory=dict)
+    sandbox: str = ""
+    passed: frozenset[str] = frozenset()
+    is_initialised: bool = False
+    stop: Stop | None = None
+    stop_cause: str = ""
+    ending_as: Outcome | None = None
+    ends: Mapping[str, Stop] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    reason: str = ""
+    message: str = ""
+    pause_s: float = 0.0
+    retry_s: float = 0.0
+
+    def of(self, name: str) -> ContainerMemory:
+        """One container."""
+        return self.containers.get(name) or ContainerMemory()
+
+    def changed(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> "Memory":
+        """With one container changed."""
+        return replace(self, containers={**self.containers, name: change(self.of(name))})
+
+    def stop_of(self, key: str) -> Stop | None:
+        """Of the pod (empty key), or of one container."""
+        return self.ends.get(key) if key else self.stop
+
+    def with_stop(self, key: str, stop: Stop | None) -> "Memory":
+        """With a stop changed, or over."""
+        if not key:
+            return replace(self, stop=stop)
+        ends = {name: one for name, one in self.ends.items() if name != key}
+        return replace(self, ends={**ends, key: stop} if stop is not None else ends)
+
+    def in_sandbox(self, sandbox: str) -> "Memory":
+        """In a new sandbox everything begins again (SBX-03)."""
+        if self.sandbox == sandbox:
+            return self
+        return replace(self, sandbox=sandbox, passed=frozenset(), is_initialised=False)
+
+
+def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
+    """RST-03: a container with another image or other resources is another one, which has not failed yet."""
+    for one in after.containers:
+        known = before.by_name.get(one.name)
+        is_other = known is not None and (known.image, known.fields.resources) != (one.image, one.fields.resources)
+        if is_other and one.name in memory.containers:
+            memory = memory.changed(one.name, lambda old: replace(old, backoff=BackOff()))
+    return memory
+
+
+def resumed_memory(memory: Memory) -> Memory:
+    """Hooks that ran when kepd, or the keeper of the pod, died are not run again (TRM-23, HOK-12)."""
+    containers = {
+        name: replace(one, post_start=HookPhase.OK) if one.post_start is HookPhase.RUNNING else one
+        for name, one in memory.containers.items()
+    }
+    stop = resumed(memory.stop) if memory.stop is not None else None
+    ends = {name: resumed(one) for name, one in memory.ends.items()}
+    return replace(memory, containers=containers, stop=stop, ends=ends)

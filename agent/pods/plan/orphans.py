@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod of which neither manifest nor record is left, as its sandbox and containers tell of it (TRM-30).
+
+Owns: reading annotations back. Pure.
+"""
+
+import msgspec
+
+from agent.model.pod import PodSpec
+from agent.model.pod_fields import Container, Hook, Lifecycle, PodFields
+from agent.pods.runtime.names import GRACE, PRE_STOP
+from agent.pods.runtime.seen import Instance, SeenPod
+
+__all__ = ["orphan_spec"]
+
+
+def orphan_spec(seen: SeenPod) -> PodSpec:
+    """Enough to end it with its grace and its hooks. All containers count as mains: nobody knows better."""
+    sandbox = seen.sandboxes[0]
+    by_name: dict[str, Instance] = {}
+    for one in seen.instances:
+        by_name.setdefault(one.name, one)
+    graces = [int(text) for one in by_name.values() if (text := one.notes.get(GRACE, "")).isdecimal()]
+    spec = PodFields(
+        containers=tuple(_container(one) for one in by_name.values()),
+        restart_policy="Never",
+        termination_grace_period_seconds=max(graces, default=PodFields().termination_grace_period_seconds),
+        host_network=sandbox.is_host_network,
+    )
+    return PodSpec(
+        namespace=sandbox.namespace,
+        name=sandbox.name,
+        uid=sandbox.uid,
+        hash=sandbox.hash,
+        spec=spec,
+        file=sandbox.file,
+    )
+
+
+def _container(one: Instance) -> Container:
+    lifecycle = None
+    if one.notes.get(PRE_STOP):
+        try:
+            lifecycle = Lifecycle(pre_stop=msgspec.json.decode(one.notes[PRE_STOP], type=Hook))
+        except msgspec.MsgspecError:
+            lifecycle = None
+    return Container(name=one.name, image=one.image, lifecycle=lifecycle)

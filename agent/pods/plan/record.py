@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod as it stands on disk, so that a kepd that starts anew knows what an earlier one knew (ADO-04).
+
+Owns: the format, one JSON file per uid, and what a reboot makes of it: monotonic times mean nothing any more, outcomes
+and counts do.
+Never: holds values of Secrets: a pod's manifest names them only. Pure; keepers write through the port.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from agent.model.finding import printable
+from agent.model.pod import PodSpec
+from agent.pods.plan.memory import ContainerMemory, Memory, resumed_memory
+from agent.pods.view.history import Moment
+
+__all__ = ["FOLDER", "SHUTDOWN_REASON", "Record", "decode_record", "encode_record", "record_name"]
+
+FOLDER = "records"
+FORMAT = 1
+# NSD-03.
+SHUTDOWN_REASON = "Terminated"
+MOMENTS_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Everything that outlives a process."""
+
+    pod: PodSpec
+    memory: Memory = field(default_factory=Memory)
+    moments: tuple[Moment, ...] = ()
+    boot_id: str = ""
+    format: int = FORMAT
+
+
+def record_name(uid: str) -> str:
+    """Relative to `pods.directory`."""
+    return f"{FOLDER}/{uid}.json"
+
+
+def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
+    """For the disk."""
+    # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
+    pod = replace(pod, file=printable(pod.file), source=printable(pod.source))
+    record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
+    return msgspec.json.encode(record)
+
+
+def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
+    """From the disk, as it stands now. Raises ValueError for what nobody can read."""
+    try:
+        record = msgspec.json.decode(content, type=Record)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if record.format != FORMAT:
+        raise ValueError(f"format {record.format} is not {FORMAT}")
+    is_same_boot = bool(boot_id) and record.boot_id == boot_id
+    memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
+    return replace(record, memory=memory)
+
+
+def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
+    """ADO-05: nothing runs; what was counted stays counted.
+
+    Who was ended because the node went down is wanted again now that it is back, unless its policy is to run once.
+    """
+    memory = record.memory
+    is_over = memory.outcome is not None and (
+        memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
+    )
+    containers = {
+        name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0, moments_s=()))
+        for name, one in memory.containers.items()
+    }
+    return Memory(
+        first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
+        first_seen_wall_s=memory.first_seen_wall_s,
+        containers=containers,
+        outcome=memory.outcome if is_over else None,
+    )

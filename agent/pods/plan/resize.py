@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be done so that running containers may use what their manifest says now.
+
+Owns: which containers differ, whether a restart is wanted, what comes first, and what this node cannot grant now or at
+all (RSZ-01). Planning again what has been brought about gives nothing.
+Never: changes anything; resizing.py does. Pure.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pod_fields import Resources
+from agent.pods.plan.memory import Memory
+from agent.pods.runtime.qos import Needs, container_needs, pod_needs, qos_class
+from agent.pods.runtime.seen import SeenPod, Stage
+
+__all__ = ["DEFERRED", "INFEASIBLE", "Resize", "ResizePlan", "Room", "differences", "plan_resize"]
+
+DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+RESTART = "RestartContainer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the node has, and what other pods have asked for: CPU in thousandths, memory in bytes."""
+
+    cpus: int
+    memory_bytes: int
+    others_cpus: int = 0
+    others_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """One container gets other amounts. `memory_limit` is set where the new limit is below the old one."""
+
+    name: str
+    instance_id: str
+    needs_restart: bool = False
+    memory_limit: int | None = None
+
+    def __str__(self) -> str:
+        return f"restart {self.name} with other resources" if self.needs_restart else f"resize {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizePlan:
+    """Steps one after the other; or why there are none although there should be."""
+
+    steps: tuple[Resize, ...] = ()
+    pending: str = ""
+    message: str = ""
+
+
+def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: Room) -> ResizePlan:
+    """What is done, or why nothing is."""
+    steps = differences(pod, seen, memory)
+    if not steps:
+        return ResizePlan()
+    return _refusal(pod, memory, room) or ResizePlan(steps=steps)
+
+
+def differences(pod: PodSpec, seen: SeenPod, memory: Memory) -> tuple[Resize, ...]:
+    """Who has other amounts than it shall have. Decreases come first: what they free is there for the increases."""
+    steps: list[tuple[bool, Resize]] = []
+    for one in pod.containers:
+        instance, given = seen.newest(one.name), memory.of(one.name).resources
+        if instance is None or instance.stage is not Stage.RUNNING or given is None or given == one.fields.resources:
+            continue
+        before, after = container_needs(given), container_needs(one.fields.resources)
+        if before == after:
+            continue
+        has_less_memory = 0 < after.memory_limit < (before.memory_limit or after.memory_limit + 1)
+        step = Resize(
+            name=one.name,
+            instance_id=instance.id,
+            needs_restart=_needs_restart(one, before, after),
+            memory_limit=after.memory_limit if has_less_memory else None,
+        )
+        steps.append((_total(after) >= _total(before), step))
+    return tuple(step for _, step in sorted(steps, key=lambda one: one[0]))
+
+
+def _total(needs: Needs) -> tuple[int, int, int, int]:
+    return needs.memory_limit, needs.cpu_limit, needs.memory_request, needs.cpu_request
+
+
+def _needs_restart(container: ContainerSpec, before: Needs, after: Needs) -> bool:
+    """Only the policy of what changes counts."""
+    changed = set()
+    if (before.cpu_request, before.cpu_limit) != (after.cpu_request, after.cpu_limit):
+        changed.add("cpu")
+    if (before.memory_request, before.memory_limit) != (after.memory_request, after.memory_limit):
+        changed.add("memory")
+    policies = {one.resource_name: one.restart_policy for one in container.fields.resize_policy}
+    return any(policies.get(resource) == RESTART for resource in changed)
+
+
+def _refusal(pod: PodSpec, memory: Memory, room: Room) -> ResizePlan | None:
+    before, after = qos_class(_as_given(pod, memory)), qos_class(pod)
+    if before != after:
+        text = f"Pod QOS Class may not change as a result of resizing: it is {before} and would be {after}"
+        return ResizePlan(pending=INFEASIBLE, message=text)
+    needs = pod_needs(pod)
+    asked = (
+        ("cpu", needs.cpu_request, room.others_cpus, room.cpus),
+        ("memory", needs.memory_request, room.others_memory_bytes, room.memory_bytes),
+    )
+    for resource, wanted, _, capacity in asked:
+        if wanted > capacity:
+            text = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
+            return ResizePlan(pending=INFEASIBLE, message=text)
+    for resource, wanted, used, capacity in asked:
+        if wanted + used > capacity:
+            text = f"Node didn't have enough resource: {resource}"
+            return ResizePlan(
+                pending=DEFERRED, message=f"{text}, requested: {wanted}, used: {used}, capacity: {capacity}"
+            )
+    return None
+
+
+def _as_given(pod: PodSpec, memory: Memory) -> PodSpec:
+    """The pod with what its containers have now."""
+
+    def given(name: str, resources: Resources) -> Resources:
+        known = memory.of(name).resources
+        return resources if known is None else known
+
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers=tuple(
+            msgspec.structs.replace(one, resources=given(one.name, one.resources)) for one in pod.spec.containers
+        ),
+        init_containers=tuple(
+            msgspec.structs.replace(one, resources=given(one.name, one.resources)) for one in pod.spec.init_containers
+        ),
+    )
+    return replace(pod, spec=spec)

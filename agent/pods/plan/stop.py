@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The next steps of an end: hooks at once, mains first, sidecars in reverse one by one, one budget for all.
+
+Owns: the procedure per container (TRM-03 to TRM-07), whose turn it is (TRM-10 to TRM-14), and restarts of sidecars
+that are still needed (TRM-15). Planning again after any step, also after a crash, goes on where the state shows.
+Never: moves the deadline, runs a hook twice, signals an instance twice (TRM-23). Pure; kubelet_stop.py has the rules
+of that program.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from agent.model.pod import ContainerKind
+from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
+from agent.pods.plan.restart import pause_before_restart_s
+from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, exited, hook_ended
+from agent.pods.plan.stop_steps import (
+    DropHook,
+    Kill,
+    Pass,
+    RestartSidecar,
+    RunHook,
+    Signal,
+    StopPodSandbox,
+    StopStep,
+)
+
+__all__ = ["StopPlan", "after_step", "blockers_of", "kill_time_s", "note_exit", "plan_stop", "steps_to_repeat"]
+
+# TRM-06: between signal and SIGKILL.
+LEAST_AFTER_SIGNAL_S = 2.0
+# Where two sums of the same seconds differ in their last bit.
+TINY_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class StopPlan:
+    """What is done now, in this order, and when to plan again if nothing happens before."""
+
+    steps: tuple[StopStep, ...] = ()
+    wake_s: float | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(str(step) for step in self.steps) or "nothing to do"
+
+
+def plan_stop(stop: Stop, now_s: float) -> StopPlan:
+    """Steps until only time, an exit or the end of a hook brings more."""
+    steps: list[StopStep] = []
+    step = _first(stop, now_s)
+    while step is not None:
+        steps.append(step)
+        stop = after_step(stop, step, now_s)
+        step = _first(stop, now_s)
+    return StopPlan(tuple(steps), _wake_s(stop, now_s))
+
+
+def after_step(stop: Stop, step: StopStep, now_s: float) -> Stop:
+    """The state once a step is under way; written down before it is taken."""
+    match step:
+        case RunHook(name):
+            return stop.changed(name, lambda one: replace(one, hook_phase=HookPhase.RUNNING, hook_began_s=now_s))
+        case DropHook(name, phase):
+            return hook_ended(stop, name, phase, now_s)
+        case Signal(name) | Pass(name):
+            return stop.changed(name, lambda one: replace(one, signalled_s=now_s))
+        case Kill(name):
+            return stop.changed(name, lambda one: replace(one, killed_s=now_s))
+        case RestartSidecar(name):
+            return stop.changed(name, lambda one: replace(one, is_starting=True, restarts=one.restarts + 1))
+        case StopPodSandbox():
+            return replace(stop, is_sandbox_stopped=True)
+
+
+def kill_time_s(stop: Stop, one: Ending) -> float:
+    """When a signalled container is killed (TRM-05, TRM-06; BEY-01 and BEY-02 only bring it forward)."""
+    signalled_s = one.signalled_s or 0.0
+    own_s = stop.deadline_s if one.own_grace_s is None else signalled_s + one.own_grace_s
+    return max(min(own_s, _deadline_s(stop, one)), signalled_s + LEAST_AFTER_SIGNAL_S)
+
+
+def steps_to_repeat(stop: Stop, now_s: float) -> tuple[StopStep, ...]:
+    """After a crash: what was written down and may not have been done. Each is harmless if it was (TRM-23)."""
+    steps: list[StopStep] = []
+    for one in stop.containers:
+        if one.is_running and one.killed_s is not None:
+            steps.append(Kill(one.name))
+        elif one.is_running and one.signalled_s is not None:
+            steps.append(Signal(one.name, max(ceil(kill_time_s(stop, one) - now_s - TINY_S), 1)))
+    return (*steps, StopPodSandbox()) if stop.is_sandbox_stopped else tuple(steps)
+
+
+def _deadline_s(stop: Stop, one: Ending) -> float:
+    return max(stop.deadline_s - one.reserve_s, stop.began_s)
+
+
+def _first(stop: Stop, now_s: float) -> StopStep | None:
+    step = _step_of_containers(stop, now_s)
+    if step is not None or stop.is_sandbox_stopped or stop.trigger is Trigger.PROBE:
+        return step
+    if stop.copies_kubelet:
+        return StopPodSandbox() if may_kubelet_stop_sandbox(stop) else None
+    return StopPodSandbox() if all(one.is_gone for one in stop.containers) else None
+
+
+def _step_of_containers(stop: Stop, now_s: float) -> StopStep | None:
+    decide = kubelet_step if stop.copies_kubelet else _step
+    return next((step for one in stop.containers if (step := decide(stop, one, now_s)) is not None), None)
+
+
+def _step(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
+    """What one container needs now (2.3)."""
+    is_hooked = one.hook_phase is HookPhase.RUNNING
+    if not one.is_running:
+        if is_hooked:
+            return DropHook(one.name, HookPhase.CANCELLED)
+        is_due = (due_s := _restart_s(stop, one)) is not None and now_s + TINY_S >= due_s
+        return RestartSidecar(one.name) if is_due and _is_needed(stop, one, now_s) else None
+    if one.killed_s is not None:
+        return None
+    if stop.is_forced:
+        return DropHook(one.name, HookPhase.TIMEOUT) if is_hooked else Kill(one.name)
+    if one.signalled_s is not None:
+        return Kill(one.name) if now_s + TINY_S >= kill_time_s(stop, one) else None
+    return _step_before_signal(stop, one, now_s)
+
+
+def _step_before_signal(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
+    is_over = now_s + TINY_S >= _deadline_s(stop, one)
+    has_turn = is_over or not _blockers(stop, one)
+    if one.hook and one.hook_phase is HookPhase.NONE and stop.grace_s > 0 and not is_over:
+        return RunHook(one.name) if has_turn or not one.is_hook_at_turn else None
+    if one.hook_phase is HookPhase.RUNNING:
+        return DropHook(one.name, HookPhase.TIMEOUT) if is_over else None
+    if not has_turn:
+        return None
+    left_s = kill_time_s(stop, replace(one, signalled_s=now_s)) - now_s
+    return Signal(one.name, ceil(left_s - TINY_S))
+
+
+def _blockers(stop: Stop, one: Ending) -> tuple[str, ...]:
+    """Who has to be gone first."""
+    if stop.trigger is Trigger.PROBE or stop.grace_s <= 0:
+        return ()
+    return tuple(other.name for other in stop.containers if other.name in one.waits_for and not other.is_gone)
+
+
+def _restart_s(stop: Stop, one: Ending) -> float | None:
+    """When a sidecar that died before its signal may run again."""
+    if one.kind is not ContainerKind.SIDECAR or one.ended_s is None or one.signalled_s is not None:
+        return None
+    if stop.trigger is Trigger.PROBE or stop.is_forced or one.is_starting or one.killed_s is not None:
+        return None
+    return one.ended_s + pause_before_restart_s(one.restarts)
+
+
+def _is_needed(stop: Stop, one: Ending, now_s: float) -> bool:
+    is_worth_it = stop.grace_s > 1 and stop.deadline_s - now_s > LEAST_AFTER_SIGNAL_S
+    return is_worth_it and any(other.is_running for other in stop.containers if other.name in one.waits_for)
+
+
+def _wake_s(stop: Stop, now_s: float) -> float | None:
+    if stop.copies_kubelet:
+        times = [at_s for one in stop.containers if (at_s := kubelet_wake_s(stop, one)) is not None]
+    else:
+        times = [at_s for one in stop.containers if (at_s := _next_s(stop, one)) is not None]
+    return min((at_s for at_s in times if at_s > now_s + TINY_S), default=None)
+
+
+def _next_s(stop: Stop, one: Ending) -> float | None:
+    """When time alone changes what one container needs."""
+    if not one.is_running:
+        return _restart_s(stop, one)
+    if one.killed_s is not None:
+        return None
+    return kill_time_s(stop, one) if one.signalled_s is not None else _deadline_s(stop, one)
+
+
+def blockers_of(stop: Stop, name: str) -> tuple[str, ...]:
+    """For people: whom a container that has not been signalled waits for."""
+    one = stop.of(name)
+    if one is None or not one.is_running or one.signalled_s is not None:
+        return ()
+    return tuple(_blockers(stop, one))
+
+
+def note_exit(stop: Stop, name: str, now_s: float) -> Stop:
+    """An exit seen by the runtime; one that was known already changes nothing."""
+    one = stop.of(name)
+    return exited(stop, name, now_s) if one is not None and not one.is_gone else stop

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people may ask of pods: look, end, restart, apply, drain.
+
+Owns: the translation of a wish into what keepers do, and the files that `apply` writes and `delete` takes away. A wish
+that cannot be granted raises Refused with the reason.
+Never: ends or starts anything itself. Its lifetime is the runner's.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from agent.model.feed import Feed
+from agent.model.pod import ContainerKind
+from agent.model.pod_state import PodState
+from agent.model.refused import Refused
+from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.pods.manifest.objects import Identity, Objects, parse_objects
+from agent.pods.plan.memory import ContainerMemory, Failing
+from agent.pods.run.draining import Drainer
+from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.pod_context import Surroundings
+from agent.pods.run.runner import PodRunner
+from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.view.history import Moment
+
+__all__ = ["PodDesk"]
+
+log = structlog.get_logger(plane="pods")
+
+FILE_MODE = 0o640
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a container's log is, and whether more will come."""
+
+    path: Path
+    is_running: bool
+
+
+class PodDesk:
+    """For the API."""
+
+    def __init__(self, runner: PodRunner, drainer: Drainer, around: Surroundings, directory: Path) -> None:
+        self._runner = runner
+        self._around = around
+        self._directory = directory
+        self._drainer = drainer
+        self._draining: asyncio.Task[list[str]] | None = None
+
+    @property
+    def pods(self) -> Feed[PodState]:
+        """All pods."""
+        return self._runner.pods
+
+    def keeper(self, namespace: str, name: str) -> PodKeeper:
+        """Of a pod that is there."""
+        found = self._runner.keeper(namespace or "default", name)
+        if found is None:
+            raise Refused("not_found", f'no pod "{namespace or "default"}/{name}" on this node')
+        return found
+
+    def timeline(self, namespace: str, name: str) -> tuple[tuple[Moment, ...], tuple[str, ...]]:
+        """What happened, and the containers in their order; also of one that is gone, for a while."""
+        key = f"{namespace or 'default'}/{name}"
+        if self._runner.keeper(namespace or "default", name) is None:
+            past = self._runner.past.get(key) or self._runner.past.get(f"{key}-{self._around.settings().node}")
+            if past is not None:
+                return past
+        run = self.keeper(namespace, name).run
+        return run.history.moments, tuple(one.name for one in run.pod.containers)
+
+    def now_s(self) -> float:
+        """Wall time, on the clock of the moments."""
+        return self._around.clock.wall_s()
+
+    def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
+        """What it waits for, and what the planners said last."""
+        run = self.keeper(namespace, name).run
+        state = self._runner.pods.items.get(run.pod.key)
+        lines = [f"plan: {run.plan}"]
+        if run.memory.stop is not None:
+            lines.append(f"ending ({run.memory.stop_cause}) since {self._ago(run.memory.stop.began_s)}")
+        for container, one in run.memory.containers.items():
+            if one.reason:
+                lines.append(f"{container}: {one.reason}: {one.message}")
+            if one.backoff.restarts:
+                lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
+        lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
+        lines += [f"doing: {task}" for task in run.tasks if not task.startswith("probe:")]
+        return state.waits_for if state is not None else "", lines
+
+    def _ago(self, moment_s: float) -> str:
+        return f"{max(self._around.clock.now_s() - moment_s, 0):.0f} s"
+
+    async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
+        """End it, and take its manifest away so that it does not come back."""
+        keeper = self.keeper(namespace, name)
+        path = keeper.run.pod.file
+        reading = self._runner.reading.files.get(path)
+        if reading is not None and (len(reading.pods) > 1 or reading.sources):
+            text = f"{path} has other objects as well; take the pod out of it there"
+            raise Refused("precondition", text)
+        keeper.remove(grace_s)
+        if reading is not None:
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(Path(path).unlink)
+        log.info("pod_deletion_asked", pod=keeper.run.pod.key, grace_s=grace_s, path=path)
+
+    async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
+        """Write a manifest into the directory, if it has no fault and takes nobody's name."""
+        settings = self._around.settings()
+        found = parse_objects("manifest", content, Identity(settings.node, settings.name_suffix))
+        if found.findings:
+            raise Refused("invalid", "; ".join(str(one) for one in found.findings), found.findings)
+        if not found.pods:
+            raise Refused("invalid", "the manifest has no pod")
+        path = self._directory / f"kepctl-{found.pods[0].namespace}-{found.pods[0].name}.yaml"
+        self._refuse_taken(found, str(path))
+        if not dry_run:
+            await asyncio.to_thread(_write, path, content)
+        return [pod.key for pod in found.pods], str(path)
+
+    def _refuse_taken(self, found: Objects, path: str) -> None:
+        for pod in found.pods:
+            known = self._runner.reading.pods.get(pod.key)
+            if known is not None and known.file != path:
+                raise Refused("precondition", f"pod {pod.key} stands in {known.source}; change it there")
+
+    def restart(self, namespace: str, name: str, container: str) -> list[str]:
+        """BEY-11: with hooks and grace; the policy decides nothing here."""
+        run = self.keeper(namespace, name).run
+        if container and container not in run.pod.by_name:
+            raise Refused("not_found", f'pod {run.pod.key} has no container "{container}"')
+        chosen = [
+            one
+            for one in run.seen.instances
+            if one.stage is Stage.RUNNING
+            and container in ("", one.name)
+            and run.kind_of(one.name) is not ContainerKind.INIT
+        ]
+        if not chosen:
+            raise Refused("precondition", "nothing that could be restarted runs")
+        for one in chosen:
+            message = f"Container {one.name} is restarted on request"
+            run.remember(one.name, _failing(Failing(instance=one.id, cause="asked", message=message)))
+        return [one.name for one in chosen]
+
+    def clear_backoff(self, namespace: str, name: str) -> None:
+        """BEY-10."""
+        run = self.keeper(namespace, name).run
+        for container in run.pod.by_name:
+            run.remember(
+                container,
+                lambda one: replace(
+                    one, backoff=replace(one.backoff, restarts=0), reason="", message="", pause_s=0.0, retry_s=0.0
+                ),
+            )
+        run.memory = replace(run.memory, reason="", message="", pause_s=0.0, retry_s=0.0)
+        run.ring()
+
+    async def drain(self, grace_s: float) -> list[str]:
+        """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd.
+
+        It goes on when who asked for it does not wait any longer; whoever asks again meanwhile waits for the same.
+        """
+        if self._draining is None or self._draining.done():
+            work = self._drainer.drain("drain", self._around.settings().shutdown_groups, grace_s)
+            self._draining = self._runner.background(work, "pods-drain")
+        return await asyncio.shield(self._draining)
+
+    def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
+        """Of the newest instance, or the one before."""
+        run = self.keeper(namespace, name).run
+        instance = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
+        attempt = instance.attempt - 1 if is_previous else instance.attempt
+        if attempt < 0:
+            raise Refused("not_found", f"{instance.name} has no instance before this one")
+        path = run.log_directory / instance.name / f"{attempt}.log"
+        return LogPlace(path, is_running=instance.is_running and not is_previous)
+
+    def _only(self, namespace: str, name: str) -> str:
+        mains = self.keeper(namespace, name).run.pod.spec.containers
+        return mains[0].name if mains else ""
+
+    @staticmethod
+    def _instance(key: str, instances: Sequence[Instance], container: str) -> Instance:
+        found = next((one for one in instances if one.name == container), None)
+        if found is None:
+            raise Refused("not_found", f'pod {key} has no container "{container}" that was ever made')
+        return found
+
+    def running_id(self, namespace: str, name: str, container: str) -> str:
+        """For streams and checkpoints; raises Refused where nothing runs."""
+        run = self.keeper(namespace, name).run
+        one = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
+        if not one.is_running:
+            raise Refused("precondition", f"{one.name} does not run")
+        return one.id
+
+    async def checkpoint(self, namespace: str, name: str, container: str) -> str:
+        """CKP-01."""
+        instance_id = self.running_id(namespace, name, container)
+        run = self.keeper(namespace, name).run
+        folder = self._around.settings().directory / "checkpoints"
+        stamp = datetime.fromtimestamp(self._around.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        named = container or self._only(namespace, name)
+        path = folder / f"checkpoint-{run.pod.name}_{run.pod.namespace}-{named}-{stamp}.tar"
+        try:
+            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+            await self._around.surgery.checkpoint_container(instance_id, str(path))
+            await asyncio.to_thread(path.chmod, 0o600)
+        except NotImplementedByRuntime as error:
+            raise Refused("precondition", await self._no_checkpoints()) from error
+        except (RuntimeCallFailed, OSError) as error:
+            raise Refused("unavailable", f"no checkpoint: {error}") from error
+        return str(path)
+
+    async def _no_checkpoints(self) -> str:
+        """Which runtime it is that cannot, and which could."""
+        try:
+            version = await self._around.surgery.version()
+            name = f"{version.runtime_name} {version.runtime_version}"
+        except RuntimeCallFailed:
+            name = "this container runtime"
+        return (
+            f"{name} cannot make checkpoints; right is CRI-O, or containerd 2.0 or later, with criu; nothing was done"
+        )
+
+
+def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:
+    return lambda known: replace(known.of(failing.instance), failing=failing)
+
+
+def _write(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_bytes(content)
+    draft.chmod(FILE_MODE)
+    draft.rename(path)

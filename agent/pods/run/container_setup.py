@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Works out what one instance of a container is made with: variables, mounts, names.
+
+Owns: bringing together manifest, sources, files and node; volumes and hosts file are made as they are needed.
+Never: calls the runtime.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from agent.model.pod import ContainerSpec
+from agent.model.pod_fields import Volume, VolumeMount
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.cri_config import (
+    Made,
+    NodeShape,
+    cgroup_of,
+    check_support,
+    container_config,
+    id_mapping,
+    linux_resources,
+    sandbox_config,
+)
+from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
+from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
+from agent.pods.runtime.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wished_group, wished_levels
+from agent.pods.runtime.seen import Instance
+from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["ContainerSetup"]
+
+HOSTS = "/etc/hosts"
+PROPAGATIONS = {
+    "None": pb.PROPAGATION_PRIVATE,
+    "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": pb.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+class ContainerSetup:
+    """For one pod. Methods raise ConfigProblem for what the manifest asks and cannot have, and OSError."""
+
+    def __init__(self, run: PodRun) -> None:
+        self._run = run
+        self._around = run.around
+        self._told: set[str] = set()
+        self._first_id = 0
+
+    @property
+    def _node(self) -> NodeShape:
+        settings = self._around.settings()
+        return NodeShape(
+            instance=settings.instance,
+            log_directory=settings.log_directory,
+            cgroup_root=settings.cgroup_root,
+            default_seccomp=settings.default_seccomp,
+            memory_bytes=settings.facts.memory_bytes,
+            groups=settings.facts.groups,
+            uses_systemd=self._run.features.uses_systemd,
+            may_swap=settings.may_swap,
+            kills_single_process=settings.kills_single_process,
+            copies_kubelet=settings.copies_kubelet,
+            cluster_domain=settings.cluster_domain,
+            first_id=self._first_id,
+            seccomp_root=str(settings.seccomp_root),
+            masked=settings.facts.masked,
+        )
+
+    async def prepare(self) -> None:
+        """Volumes, as their sources are now."""
+        run = self._run
+        if run.pod.spec.volumes:
+            volumes = plan_volumes(run.pod, self._around.sources(), run.facts)
+            await asyncio.to_thread(self._around.files.prepare, run.pod.uid, volumes)
+
+    async def update(self) -> list[str]:
+        """Content of volumes that are mounted already; one that cannot be had stays as it is and stops no other."""
+        run = self._run
+        updates = plan_updates(run.pod, self._around.sources(), run.facts)
+        problems = list(updates.problems)
+        for volume in updates.volumes:
+            try:
+                await asyncio.to_thread(self._around.files.prepare, run.pod.uid, (volume,))
+            except OSError as error:
+                problems.append(f'volume "{volume.name}" keeps its content: {error}')
+        return problems
+
+    async def ground(self) -> None:
+        """What has to be there before a sandbox: its log directory and its group."""
+        await self.learn()
+        await asyncio.to_thread(self._ground)
+
+    async def learn(self) -> None:
+        """What the runtime can do; a pod that was found running has not asked yet."""
+        self._run.features = await self._around.runtime.features()
+
+    def _ground(self) -> None:
+        run, around = self._run, self._around
+        check_support(run.pod, run.features)
+        self._take_ids()
+        around.files.logs.make(run.log_directory)
+        # systemd makes its own groups, together with the first process in one.
+        if not run.features.uses_systemd:
+            self._limit()
+
+    def _take_ids(self) -> None:
+        """SEC-07; the same ones at every start."""
+        if not self._run.pod.spec.host_users:
+            self._first_id = self._around.files.ranges.of(self._run.pod.uid)
+
+    def check_image_volume(self, volume: Volume) -> None:
+        """VOL-09."""
+        if not self._run.features.has_image_volumes:
+            text = f'volume "{volume.name}" is an image, which {self._run.features.label} cannot mount; '
+            raise ConfigProblem(text + "containerd 2.1 and CRI-O 1.31 can")
+
+    async def limit(self) -> None:
+        """The group of the pod as a whole, as its manifest is now."""
+        await self.learn()
+        await asyncio.to_thread(self._limit)
+
+    def _limit(self) -> None:
+        """RES-04. A pod that has limits does not run without them; shares alone are no reason not to run."""
+        run, groups = self._run, self._around.groups
+        settings = self._around.settings()
+        shape = settings.facts.groups
+        limits = pod_limits(run.pod, settings.most_pids, shape)
+        wish = wished_group(limits, self.cgroup, shape, self._around.shares.milli)
+        step: MakeGroup | WriteLimit | None = None
+        try:
+            for step in plan_group(wish, groups.read(wish.paths)).steps:
+                if isinstance(step, MakeGroup):
+                    groups.make(step.path)
+                else:
+                    groups.write(step.path, step.value)
+        except OSError as error:
+            if limits.is_binding:
+                text = f"the limits of the pod cannot be set: {step}: {error.strerror or error}"
+                raise ConfigProblem(text, "FailedCreatePodContainer") from error
+            if "group" not in self._told:
+                self._told.add("group")
+                text = f"the pod has no share of its own: {step}: {error.strerror or error}"
+                run.tell("FailedCreatePodContainer", text, is_warning=True)
+
+    def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
+        """Of this pod."""
+        run = self._run
+        seen = _rfc3339(run.memory.first_seen_wall_s)
+        return sandbox_config(run.pod, self._node, self._resolver(), attempt, seen, group=self.cgroup)
+
+    def _resolver(self) -> Resolver:
+        """What the pod asks; what was cut off or is missing is told once."""
+        settings = self._around.settings()
+        node = _node_resolver(settings.resolv_conf)
+        found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
+        for reason, text in found.warnings:
+            if reason not in self._told:
+                self._told.add(reason)
+                self._run.tell(reason, text, is_warning=True)
+        return found
+
+    async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
+        """Everything an instance needs beyond its manifest."""
+        run, around = self._run, self._around
+        await self.learn()
+        facts = self._facts()
+        environment = resolve_environment(run.pod, container, around.sources(), facts)
+        values = dict(environment)
+        # One visit to the disk for everything: each costs a millisecond on the way to a running container.
+        attempt, mounts = await asyncio.to_thread(self._on_disk, container, values, attempt)
+        has_uid = image.HasField("uid") if "uid" in image.DESCRIPTOR.fields_by_name else False
+        return Made(
+            attempt=attempt,
+            image_ref=image.id,
+            image_user=image.username,
+            image_uid=image.uid.value if has_uid else None,
+            environment=environment,
+            command=[expand(one, values) for one in container.fields.command],
+            args=[expand(one, values) for one in container.fields.args],
+            mounts=mounts,
+        )
+
+    def _on_disk(self, container: ContainerSpec, values: dict[str, str], attempt: int) -> tuple[int, list[pb.Mount]]:
+        """Log directory, volumes and what is mounted; blocking."""
+        run, files = self._run, self._around.files
+        if not attempt:
+            attempt = files.logs.next_attempt(run.log_directory, container.name)
+        files.logs.make(run.log_directory, container.name)
+        self._take_ids()
+        if run.features.uses_systemd:
+            # systemd writes what it thinks right whenever it works on a slice; what stands already costs a look.
+            self._limit()
+        if run.pod.spec.volumes:
+            files.prepare(run.pod.uid, plan_volumes(run.pod, self._around.sources(), run.facts))
+        return attempt, self._mounts(container, values)
+
+    def _facts(self) -> Facts:
+        run = self._run
+        facts = run.facts
+        places = {
+            one.name: mount_source(run.pod, one.name) for one in run.pod.spec.volumes if one.empty_dir is not None
+        }
+
+        def read_file(volume: str, path: str) -> bytes | None:
+            place = places.get(volume)
+            return self._around.files.read_below(run.pod.uid, place, path) if place is not None else None
+
+        return Facts(
+            node=facts.node,
+            host_ips=facts.host_ips,
+            pod_ips=facts.pod_ips,
+            cpus=facts.cpus,
+            memory_bytes=facts.memory_bytes,
+            disk_bytes=facts.disk_bytes,
+            read_file=read_file,
+        )
+
+    def container_config(self, container: ContainerSpec, made: Made) -> pb.ContainerConfig:
+        """As the runtime wants it."""
+        return container_config(self._run.pod, container, made, self._node)
+
+    @property
+    def cgroup(self) -> str:
+        """Where its containers are counted: where its sandbox is, whatever the manifest says by now."""
+        active = self._run.seen.active
+        return (active.group if active is not None else "") or cgroup_of(self._run.pod, self._node)
+
+    @property
+    def cgroups(self) -> set[str]:
+        """All that it has been in."""
+        return {self.cgroup, *(one.group for one in self._run.seen.sandboxes if one.group)}
+
+    async def level(self) -> None:
+        """Without this pod those that are left are worth less; a group that is gone or refuses is nobody's loss."""
+        await asyncio.to_thread(self._level)
+
+    def _level(self) -> None:
+        around = self._around
+        groups, shape = around.groups, around.settings().facts.groups
+        wish = wished_levels(self.cgroup, shape, around.shares.milli)
+        with suppress(OSError):
+            there = groups.read(wish.paths)
+            for step in plan_group(wish, there).steps:
+                if isinstance(step, WriteLimit) and there.get(step.path) is not None:
+                    groups.write(step.path, step.value)
+
+    def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
+        """What it may use."""
+        return linux_resources(self._run.pod, container, container.fields.resources, self._node)
+
+    def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:
+        """Volumes, hosts file, termination message."""
+        run, files = self._run, self._around.files
+        fields = container.fields
+        found = [self._mount(container, place, mount, values) for place, mount in enumerate(fields.volume_mounts)]
+        taken = {mount.container_path for mount in found}
+        if HOSTS not in taken:
+            host_file = _text_of(Path(HOSTS)) if run.pod.spec.host_network else ""
+            text = hosts_text(run.pod, run.facts.pod_ips, self._around.settings().cluster_domain, host_file)
+            path = files.write_hosts(run.pod.uid, text)
+            found.append(pb.Mount(container_path=HOSTS, host_path=str(path)))
+        if fields.termination_message_path and fields.termination_message_path not in taken:
+            words = files.message_file(run.pod.uid, container.name)
+            found.append(pb.Mount(container_path=fields.termination_message_path, host_path=str(words)))
+        if self._first_id:
+            for one in found:
+                one.uidMappings.append(id_mapping(self._first_id))
+                one.gidMappings.append(id_mapping(self._first_id))
+        return found
+
+    def _mount(self, container: ContainerSpec, place: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
+        run = self._run
+        # The runtime takes whole paths only.
+        where = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
+        volume = next((one for one in run.pod.spec.volumes if one.name == mount.name), None)
+        if volume is not None and volume.image is not None:
+            return pb.Mount(
+                container_path=where,
+                readonly=True,
+                image=pb.ImageSpec(
+                    image=run.volume_images.get(volume.name, volume.image.reference),
+                    user_specified_image=volume.image.reference,
+                ),
+                image_sub_path=mount.sub_path or _expanded(mount.sub_path_expr, values),
+            )
+        sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
+        number = f"{container.name}-{place}"
+        try:
+            source = self._around.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+        except (OSError, ConfigProblem) as error:
+            head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+            raise ConfigProblem(f"{head}: {error}") from error
+        return pb.Mount(
+            container_path=where,
+            host_path=str(source),
+            readonly=mount.read_only or is_ours_alone(run.pod, mount.name),
+            propagation=PROPAGATIONS[mount.mount_propagation],
+            recursive_read_only=self._is_recursive(mount),
+        )
+
+    def _is_recursive(self, mount: VolumeMount) -> bool:
+        """VOL-09: what a runtime cannot do is an error only where somebody insists."""
+        handler = self._run.pod.spec.runtime_class_name
+        can = handler in self._run.features.recursive_read_only
+        if mount.recursive_read_only == "Enabled" and not can:
+            text = f'volumeMount "{mount.name}": recursiveReadOnly Enabled is more than {self._run.features.label} can'
+            raise ConfigProblem(text + " do; IfPossible makes it read-only as far as it goes")
+        return can and mount.recursive_read_only in ("Enabled", "IfPossible")
+
+    def link_log(self, instance: Instance) -> None:
+        """For log shippers."""
+        run = self._run
+        log_file = run.log_directory / instance.name / f"{instance.attempt}.log"
+        try:
+            self._around.files.logs.link(run.pod.namespace, run.pod.name, instance.name, instance.id, log_file)
+        except OSError as error:
+            run.tell("FailedSync", f"log link of {instance.name}: {error.strerror}", is_warning=True)
+
+
+def _expanded(text: str, values: dict[str, str]) -> str:
+    """VOL-05: a variable that is not there or empty is an error, not an empty path."""
+    missing = sorted({name for name in referenced(text) if not values.get(name)})
+    if missing:
+        raise ConfigProblem(f"subPathExpr {text!r}: missing value for {', '.join(missing)}")
+    return expand(text, values)
+
+
+def _node_resolver(path: str) -> Resolver:
+    return parse_resolver(_text_of(Path(path)))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _rfc3339(wall_s: float) -> str:
+    from datetime import UTC, datetime
+
+    if not wall_s:
+        return ""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container logs: the runtime writes them but makes no directories, and nobody else rotates or removes them.
+
+Owns: `pods.logDirectory/NAMESPACE_POD_UID/CONTAINER`, made before its first use and removed with the pod (CLG-03),
+links for log shippers (CLG-01), rotation (CLG-02). Blocking; called in threads.
+Never: follows a link or leaves its directory, whatever a sandbox claims to be called.
+"""
+
+import gzip
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from agent.pods.runtime.names import log_directory_name, log_link_name
+
+__all__ = ["LogDirectories", "rotated_name"]
+
+MODE = 0o755
+ATTEMPT = re.compile(r"(\d+)\.log(?:\..+)?\Z")
+TEMPORARY, COMPRESSED = ".tmp", ".gz"
+# The one being written and the one just rotated are not compressed.
+UNCOMPRESSED = 2
+
+
+def rotated_name(current: Path, stamp: str) -> Path:
+    """`0.log.20260102-030405`."""
+    return current.with_name(f"{current.name}.{stamp}")
+
+
+class LogDirectories:
+    """Below one directory. All methods raise OSError."""
+
+    def __init__(self, directory: Path, links: Path | None = None) -> None:
+        self.directory = directory
+        self.links = links
+
+    def pod(self, namespace: str, pod: str, uid: str) -> Path:
+        """Of one pod; raises ValueError for a name that leads elsewhere."""
+        path = self.directory / log_directory_name(namespace, pod, uid)
+        if path.parent != self.directory or path.name in (".", ".."):
+            raise ValueError(f"{path} is not inside {self.directory}")
+        return path
+
+    def make(self, log_directory: Path, container: str = "") -> None:
+        """For a pod, or for one of its containers."""
+        (log_directory / container).mkdir(parents=True, exist_ok=True, mode=MODE)
+
+    def take_back(self, log_directory: Path) -> None:
+        """For a pod that did not come to be. What somebody wrote stays."""
+        with suppress(OSError):
+            log_directory.rmdir()
+
+    def next_attempt(self, log_directory: Path, container: str) -> int:
+        """After the highest that ever wrote a log (LBL-06): names of attempts are used once."""
+        found = -1
+        with suppress(FileNotFoundError):
+            for path in (log_directory / container).iterdir():
+                match = ATTEMPT.match(path.name)
+                found = max(found, int(match[1])) if match else found
+        return found + 1
+
+    def link(self, namespace: str, pod: str, container: str, container_id: str, log: Path) -> None:
+        """Where log shippers look; only for a log that exists."""
+        if self.links is None or not log.exists():
+            return
+        self.links.mkdir(parents=True, exist_ok=True, mode=MODE)
+        link = self.links / log_link_name(namespace, pod, container, container_id)
+        link.unlink(missing_ok=True)
+        link.symlink_to(log)
+
+    def remove_links(self, container_id: str) -> None:
+        if self.links is not None and self.links.is_dir():
+            for link in self.links.glob(f"*-{container_id}.log"):
+                link.unlink(missing_ok=True)
+
+    def remove_attempt(self, log_directory: Path, container: str, attempt: int, container_id: str) -> None:
+        """With everything that was rotated out of it."""
+        self.remove_links(container_id)
+        for path in (log_directory / container).glob(f"{attempt}.log*"):
+            path.unlink(missing_ok=True)
+
+    def remove(self, namespace: str, pod: str, uid: str) -> None:
+        """With everything in it."""
+        with suppress(FileNotFoundError, ValueError):
+            shutil.rmtree(self.pod(namespace, pod, uid))
+
+    def is_full(self, log: Path, most_bytes: int) -> bool:
+        """Whether it has to be rotated."""
+        with suppress(FileNotFoundError):
+            return most_bytes >= 0 and log.stat().st_size >= most_bytes
+        return False
+
+    def rotate(self, log: Path, stamp: str, most_files: int) -> Path:
+        """Everything but telling the runtime, which is the caller's; answers where the current log is now."""
+        older = sorted(path for path in log.parent.glob(f"{log.name}.*") if path.suffix != TEMPORARY)
+        for path in log.parent.glob(f"{log.name}.*{TEMPORARY}"):
+            path.unlink(missing_ok=True)
+        for path in older:
+            if path.suffix == COMPRESSED:
+                path.with_suffix("").unlink(missing_ok=True)
+        older = [path for path in older if path.exists()]
+        keep = most_files - UNCOMPRESSED
+        for path in older[: max(len(older) - keep, 0)]:
+            path.unlink(missing_ok=True)
+        for path in older[max(len(older) - keep, 0) :]:
+            if path.suffix != COMPRESSED:
+                _compress(path)
+        moved = rotated_name(log, stamp)
+        log.rename(moved)
+        return moved
+
+
+def _compress(path: Path) -> None:
+    draft = path.with_name(f"{path.name}{COMPRESSED}{TEMPORARY}")
+    with path.open("rb") as source, gzip.open(draft, "wb") as target:
+        shutil.copyfileobj(source, target)
+    draft.rename(path.with_name(path.name + COMPRESSED))
+    path.unlink()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be looked after now and then: logs that grow (CLG-02) and volumes that fill (VOL-03).
+
+Owns: the two clocks. Its lifetime is the runner's. Never: looks where nothing is to be found: without limits and
+without running containers it sleeps.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import structlog
+
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.memory import Outcome
+from agent.pods.run.disk.logs import rotated_name
+from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.pod_context import Surroundings
+from agent.pods.runtime.qos import amount
+from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.runtime.volume_plan import mount_source
+
+__all__ = ["Housekeeping"]
+
+log = structlog.get_logger(plane="pods")
+
+VOLUME_PERIOD_S = 60.0
+EVICTION_GRACE_S = 1.0
+NANOS = 10**9
+
+
+class Housekeeping:
+    """Of all pods."""
+
+    def __init__(self, around: Surroundings, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
+        self._around = around
+        self._keepers = keepers
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        last_volumes_s = self._around.clock.now_s()
+        while True:
+            await self._around.clock.sleep(self._around.settings().log_check_s)
+            for keeper in self._keepers():
+                await self.rotate_logs(keeper)
+            if self._around.clock.now_s() - last_volumes_s >= VOLUME_PERIOD_S:
+                last_volumes_s = self._around.clock.now_s()
+                for keeper in self._keepers():
+                    await self.check_volumes(keeper)
+
+    async def rotate_logs(self, keeper: PodKeeper) -> None:
+        """Of containers that run."""
+        settings = self._around.settings()
+        for one in keeper.run.seen.instances:
+            if one.stage is not Stage.RUNNING:
+                continue
+            path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
+            if self._around.files.logs.is_full(path, settings.log_max_bytes):
+                try:
+                    await self._rotate(keeper, one, settings.log_files)
+                except (OSError, RuntimeCallFailed) as error:
+                    log.warning("log_not_rotated", path=str(path), error=str(error))
+
+    async def _rotate(self, keeper: PodKeeper, one: Instance, most_files: int) -> None:
+        path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
+        stamp = datetime.fromtimestamp(self._around.clock.wall_s(), UTC).strftime("%Y%m%d-%H%M%S")
+        moved = await asyncio.to_thread(self._around.files.logs.rotate, path, stamp, most_files)
+        try:
+            await self._around.surgery.reopen_log(one.id)
+        except RuntimeCallFailed:
+            # The runtime still writes to the file that was moved: it gets its name back.
+            moved.rename(path)
+            raise
+        log.info("log_rotated", path=str(rotated_name(path, stamp)))
+
+    async def check_volumes(self, keeper: PodKeeper) -> None:
+        """A pod that took more than its volume may have ends."""
+        run = keeper.run
+        for volume in run.pod.spec.volumes:
+            given = volume.empty_dir
+            if given is None or given.size_limit is None or given.medium or run.memory.stop is not None:
+                continue
+            limit = amount({"": given.size_limit}, "") // NANOS
+            place = mount_source(run.pod, volume.name)
+            used = await asyncio.to_thread(self._around.files.used_bytes, run.pod.uid, place)
+            if used > limit:
+                text = f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{given.size_limit}". '
+                run.tell("Evicted", text, is_warning=True)
+                keeper.end("evicted", EVICTION_GRACE_S, Outcome(phase="Failed", reason="Evicted", message=text))
+                return

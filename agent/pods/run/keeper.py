@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps one pod as it shall be, from its first sandbox to the last file.
+
+    keep
+    ├── plan_start → launches, sandboxes, ends of single containers: a task each
+    ├── an end of the whole pod: one task that drives stop.py
+    └── probes: a task per container and kind
+
+Owns: the loop around the planners and all tasks of its pod; they live in its own group and end with it. What runs in
+the runtime goes on when kepd ends (ADO-03).
+Never: looks at another pod.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from agent.model.pod import PodSpec
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.collect import dead_instances, dead_sandboxes
+from agent.pods.plan.memory import Outcome, resumed_memory, without_outdated
+from agent.pods.plan.record import record_name
+from agent.pods.plan.start import final_phase, note_progress, plan_start
+from agent.pods.plan.start_steps import (
+    BeginStop,
+    EndContainer,
+    Finish,
+    Launch,
+    MakeSandbox,
+    RestartAll,
+    Settle,
+    StartStep,
+)
+from agent.pods.plan.stop_state import Trigger, shortened
+from agent.pods.run.probes import ProbeAsker
+from agent.pods.run.probing import Prober
+from agent.pods.run.resizing import Resizer
+from agent.pods.run.run_state import PodRun, reason_of_error, without_problem
+from agent.pods.run.starting import Launcher
+from agent.pods.run.stopping import Stopper, outcome_of
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.seen import SeenPod, Stage
+
+__all__ = ["ALL", "PodKeeper"]
+
+log = structlog.get_logger(plane="pods")
+
+FAILURES = (RuntimeCallFailed, OSError, ValueError)
+RETRY_S = 1.0
+STOP, SANDBOX, ALL = "*stop", "*sandbox", "*all"
+REMOVED = "removed"
+SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
+DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
+DEADLINE = Outcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)
+LASTING = ("completed", "sandbox")
+
+
+class PodKeeper:
+    """One pod."""
+
+    def __init__(self, run: PodRun, asker: ProbeAsker) -> None:
+        self.run = run
+        self._launcher = Launcher(run)
+        self._stopper = Stopper(run, self._launcher.relaunch)
+        self._prober = Prober(run, asker)
+        self._resizer = Resizer(run, self._resize_one)
+        self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
+        self._was_up = run.memory.is_initialised
+        self._told_of: set[str] = set()
+        self._cause = REMOVED
+        self._collect_s = 0.0
+        self._has_new_content = False
+
+    # --- what others want --------------------------------------------------------------------------------------
+
+    def want(self, pod: PodSpec) -> None:
+        """The manifest is this now: the same uid, maybe other content (MAN-11)."""
+        run = self.run
+        if pod != run.pod:
+            before, run.pod = run.pod, pod
+            run.memory = without_outdated(run.memory, before, pod)
+            run.read_wishes()
+            if (before.labels, before.annotations) != (pod.labels, pod.annotations):
+                # Volumes may show them (VOL-07).
+                self.sources_changed()
+            for name in run.memory.containers:
+                run.remember(name, without_problem)
+            run.ring()
+
+    def sources_changed(self) -> None:
+        """A ConfigMap or Secret is another now: volumes follow (VOL-07), and who waited for it tries again."""
+        run = self.run
+        if run.pod.spec.image_pull_secrets:
+            run.around.images.retry(run.pod.namespace, run.pod.name)
+        for name, one in run.memory.containers.items():
+            if one.reason in SOURCE_PROBLEMS:
+                run.remember(name, lambda one: replace(one, retry_s=0.0, pause_s=0.0))
+        if run.memory.reason in SOURCE_PROBLEMS:
+            run.memory = replace(run.memory, retry_s=0.0, pause_s=0.0)
+        self._has_new_content = True
+        if run.seen.active is not None and run.memory.stop is None and "volumes" not in run.tasks:
+            run.spawn("volumes", self._follow_sources())
+        run.ring()
+
+    async def _follow_sources(self) -> None:
+        """Bring volumes up to date, and once more for what changed meanwhile."""
+        while self._has_new_content and self.run.memory.stop is None:
+            self._has_new_content = False
+            for problem in await self._launcher.update_volumes():
+                self.run.tell("FailedMount", problem, is_warning=True)
+
+    def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
+        """It ends and stays as a record: evicted, or the node goes down. One that ends already has to hurry."""
+        run = self.run
+        now_s = run.around.clock.now_s()
+        if run.memory.outcome is not None:
+            return
+        if run.memory.stop is None and not run.is_removed and STOP not in run.tasks:
+            run.memory = replace(run.memory, ending_as=outcome)
+            run.spawn(STOP, self._end(Trigger.COMPLETE, cause, grace_s, now_s))
+        elif run.memory.stop is not None:
+            # Grace 0 is no force here (CMP-04); and what would have begun anew in another sandbox does not.
+            run.memory = replace(run.memory, stop=shortened(run.memory.stop, max(grace_s, 1.0), now_s))
+            if run.memory.stop_cause == "sandbox":
+                run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
+            run.ring()
+
+    def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
+        """It shall end for good (MAN-09). Later calls may only shorten (TRM-22)."""
+        run = self.run
+        now_s = run.around.clock.now_s()
+        if run.is_removed and grace_s is None:
+            return
+        if not run.is_removed:
+            run.removal_s = now_s
+        wanted_s = float(run.pod.grace_s) if grace_s is None else grace_s
+        is_shorter = run.removal_grace_s is None or wanted_s < run.removal_grace_s
+        run.is_removed = True
+        run.removal_grace_s = wanted_s if is_shorter else run.removal_grace_s
+        self._cause = cause
+        if run.memory.stop is not None:
+            self._shorten(wanted_s, now_s)
+        self._launcher.interrupt()
+        run.ring()
+
+    def _shorten(self, grace_s: float, now_s: float) -> None:
+        run = self.run
+        if run.memory.stop is not None:
+            stop = shortened(run.memory.stop, grace_s, now_s)
+            run.memory = replace(run.memory, stop=stop, stop_cause=self._cause, ending_as=None)
+            run.note("stop_shortened", seconds=grace_s)
+            run.save_soon()
+
+    def recover(self) -> None:
+        """Before `keep` is called again: its tasks died with it, and what they did is as unknown as after a crash."""
+        run = self.run
+        run.memory = resumed_memory(run.memory)
+        self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
+        self._launcher.resume()
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Until the pod is gone, or cancelled."""
+        run = self.run
+        try:
+            async with asyncio.TaskGroup() as group:
+                run.enter(group)
+                if run.seen.active is not None and run.pod.spec.volumes:
+                    # Sources may have changed while nobody looked.
+                    self.sources_changed()
+                while not run.is_gone:
+                    self._advance()
+                    self._prober.sync()
+                    run.on_change(run)
+                    await run.rest(run.plan.wake_s)
+                for task in list(run.tasks.values()):
+                    task.cancel()
+        finally:
+            run.tasks.clear()
+
+    def _advance(self) -> None:
+        run = self.run
+        if STOP in run.tasks or not run.has_looked:
+            return
+        run.memory = note_progress(run.pod, run.seen, run.memory)
+        if run.memory.stop is not None:
+            self._spawn_stop()
+        elif run.is_removed:
+            run.spawn(STOP, self._end(Trigger.DELETE, self._cause, run.removal_grace_s or 0.0, run.removal_s))
+        else:
+            self._run_on()
+        self._is_resumed = False
+
+    def _spawn_stop(self) -> None:
+        run = self.run
+        if run.memory.stop_cause not in LASTING and run.memory.ending_as is None:
+            run.is_removed = True
+        run.spawn(STOP, self._drive(is_resumed=self._is_resumed))
+
+    def _run_on(self) -> None:
+        """Up and running, or on the way there."""
+        run = self.run
+        self._launcher.resume()
+        for name in run.memory.ends:
+            if f"end:{name}" not in run.tasks:
+                run.spawn(f"end:{name}", self._drive_alone(name, is_resumed=self._is_resumed))
+        if run.memory.reason and run.seen.active is not None:
+            run.memory = replace(run.memory, reason="", message="")
+        busy = frozenset(self._busy())
+        run.plan = plan_start(run.pod, run.seen, run.memory, run.around.clock.now_s(), run.rules, busy=busy)
+        for step in run.plan.steps:
+            self._begin(step)
+        self._note_up()
+        self._tell_pauses()
+        self._resizer.advance()
+        is_worth_it = dead_instances(run.pod, run.seen, run.around.settings().keep_dead) or dead_sandboxes(run.seen)
+        if is_worth_it and "collect" not in run.tasks and run.around.clock.now_s() >= self._collect_s:
+            run.spawn("collect", self._collect_quietly())
+
+    def _tell_pauses(self) -> None:
+        """RST-07, once per exit."""
+        run = self.run
+        for waiting in run.plan.waiting:
+            ended = run.seen.newest(waiting.name) if waiting.why == "back-off" else None
+            if ended is not None and ended.id not in self._told_of:
+                self._told_of.add(ended.id)
+                text = f"Back-off restarting failed container {waiting.name} in pod {run.pod.full_name}"
+                run.tell("BackOff", text, waiting.name, is_warning=True)
+
+    def _busy(self) -> list[str]:
+        """Containers something is being done to; sandbox and all at once have names that no container can have."""
+        names = [task.partition(":")[2] for task in self.run.tasks if task.startswith(("launch:", "end:"))]
+        return [*names, *(name for name in (SANDBOX, ALL) if name in self.run.tasks)]
+
+    def _begin(self, step: StartStep) -> None:
+        run = self.run
+        match step:
+            case MakeSandbox():
+                if SANDBOX not in run.tasks:
+                    run.spawn(SANDBOX, self._launcher.make_sandbox(step))
+            case Launch(name=name):
+                run.spawn(f"launch:{name}", self._launcher.launch(step))
+            case Settle(instance):
+                run.spawn(f"launch:{instance.name}", self._launcher.settle(step))
+            case EndContainer():
+                self._stopper.begin_alone(step)
+                run.spawn(f"end:{step.name}", self._drive_alone(step.name))
+            case RestartAll():
+                run.spawn(ALL, self._launcher.restart_all(step))
+            case BeginStop(trigger, cause, grace_s):
+                if STOP not in run.tasks:
+                    if cause == "deadline":
+                        run.memory = replace(run.memory, ending_as=DEADLINE)
+                        run.tell("DeadlineExceeded", DEADLINE_TEXT)
+                    run.spawn(STOP, self._end(trigger, cause, grace_s, run.around.clock.now_s()))
+            case Finish(phase, reason, message):
+                run.memory = replace(run.memory, outcome=Outcome(phase=phase, reason=reason, message=message))
+                run.save_soon()
+
+    def _note_up(self) -> None:
+        """All containers have started for the first time."""
+        run = self.run
+        mains = [one for one in run.pod.containers if one.kind.value == "main"]
+        if self._was_up or not all(one.name in run.memory.passed for one in mains):
+            return
+        self._was_up = True
+        took_s = run.around.clock.now_s() - run.memory.first_seen_s
+        run.around.metrics.pod_started(took_s)
+        run.note("pod_started", seconds=took_s)
+        run.save_soon()
+
+    # --- ends --------------------------------------------------------------------------------------------------
+
+    async def _drive_alone(self, name: str, *, is_resumed: bool = False) -> None:
+        run = self.run
+        await self._stopper.drive(name, is_resumed=is_resumed)
+        if name in run.memory.ends:
+            ended = run.seen.newest(name)
+            run.memory = run.memory.with_stop(name, None)
+            if ended is not None:
+                run.remember(name, lambda one: replace(one, killed=ended.id, failing=None))
+
+    async def _end(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
+        """Begin the end of the pod, and drive it."""
+        run = self.run
+        self._launcher.interrupt()
+        while launches := [
+            task for name, task in run.tasks.items() if name.startswith(("launch:", "*s")) and name != STOP
+        ]:
+            await asyncio.wait(launches)
+        self._launcher.resume()
+        if run.is_removed and cause != self._cause:
+            trigger, cause, grace_s = Trigger.DELETE, self._cause, run.removal_grace_s or 0.0
+            run.memory = replace(run.memory, ending_as=None)
+        self._stopper.begin(trigger, cause, grace_s, began_s)
+        run.on_change(run)
+        # Probes that have no say in an end are over now (TRM-26).
+        run.ring()
+        await self._drive()
+
+    async def _drive(self, *, is_resumed: bool = False) -> None:
+        run = self.run
+        await self._stopper.drive("", is_resumed=is_resumed)
+        stop, cause = run.memory.stop, run.memory.stop_cause
+        if stop is None:
+            return
+        now_s = run.around.clock.now_s()
+        run.around.metrics.pod_stopped(outcome_of(stop, now_s), now_s - stop.began_s)
+        run.note("stop_ended", seconds=now_s - stop.began_s)
+        if cause == "sandbox":
+            run.memory = replace(run.memory, stop=None, stop_cause="")
+        elif cause == "completed" or run.memory.ending_as is not None:
+            phase = final_phase(run.pod, run.seen, run.wishes.keystone)
+            outcome = run.memory.ending_as or Outcome(phase=phase)
+            await self._release()
+            run.memory = replace(run.memory, stop=None, stop_cause="", outcome=outcome, ending_as=None)
+            await run.save()
+        else:
+            await self._tear_down()
+
+    async def _release(self) -> None:
+        """TRM-18: a pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
+        run, around = self.run, self.run.around
+        try:
+            await asyncio.to_thread(around.files.release, run.pod.uid)
+            for group in self._launcher.cgroups:
+                await asyncio.to_thread(around.groups.remove, group)
+        except OSError as error:
+            log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
+
+    async def _tear_down(self) -> None:
+        """GC-03: everything of a pod that is over; repeated until it works."""
+        run, around = self.run, self.run.around
+        pod = run.pod
+        while True:
+            try:
+                for sandbox in run.seen.sandboxes:
+                    await around.sandboxes.remove_sandbox(sandbox.id)
+                for instance in run.seen.instances:
+                    await asyncio.to_thread(around.files.logs.remove_links, instance.id)
+                await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
+                await asyncio.to_thread(around.files.remove, pod.uid)
+                for group in self._launcher.cgroups:
+                    await asyncio.to_thread(around.groups.remove, group)
+                around.shares.forget(pod.uid)
+                await self._launcher.level()
+                run.is_forgotten = True
+                await around.records.remove(record_name(pod.uid))
+                break
+            except FAILURES as error:
+                run.memory = replace(run.memory, reason="FailedKillPod", message=reason_of_error(error))
+                log.warning("pod_remains_not_removed", pod=pod.key, error=str(error))
+                run.on_change(run)
+                await around.clock.sleep(RETRY_S)
+        run.seen = SeenPod()
+        run.is_gone = True
+        log.info("pod_gone", pod=pod.key, uid=pod.uid)
+
+    # --- keeping house -----------------------------------------------------------------------------------------
+
+    async def _collect_quietly(self) -> None:
+        """What cannot be removed now is tried again later."""
+        try:
+            await self.collect()
+        except FAILURES as error:
+            self._collect_s = self.run.around.clock.now_s() + self.run.around.settings().collect_s
+            log.warning("dead_containers_not_removed", pod=self.run.pod.key, error=str(error))
+
+    async def collect(self) -> None:
+        """GC-01, GC-02: what is dead and no longer needed."""
+        run, around = self.run, self.run.around
+        settings = around.settings()
+        for instance in dead_instances(run.pod, run.seen, settings.keep_dead):
+            await around.containers.remove_container(instance.id)
+            if instance.stage is Stage.ENDED:
+                await asyncio.to_thread(
+                    around.files.logs.remove_attempt, run.log_directory, instance.name, instance.attempt, instance.id
+                )
+            run.drop(instance.id)
+        for sandbox in dead_sandboxes(run.seen):
+            await around.sandboxes.stop_sandbox(sandbox.id)
+            await around.sandboxes.remove_sandbox(sandbox.id)
+            left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
+            run.seen = SeenPod(left, run.seen.instances)
+
+    async def _resize_one(self, name: str, instance_id: str) -> None:
+        """RSZ-01: what may use other amounts now does so without a restart."""
+        run = self.run
+        # Either may have to come first: the group of the pod when there is more, the container when there is less.
+        with suppress(ConfigProblem):
+            await self._launcher.limit_pod()
+        await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(run.pod.by_name[name]))
+        await self._launcher.limit_pod()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the shutdown of the node up until its pods have ended in their order.
+
+    run
+    ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
+    └── drain: while a shutdown is being prepared
+
+Owns: the lock, and when pods are refused, ended and taken again (NSD-01, NSD-03). It does nothing while no groups are
+configured.
+Never: decides which pods end when (shutdown.py) or speaks D-Bus (the driver does).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from agent.model.advice import Advice
+from agent.model.component import Report
+from agent.pods.plan.backoff import Attempts
+from agent.pods.plan.drain import Group
+from agent.pods.ports import Clock, Logind
+from agent.pods.run.draining import Drainer
+from agent.pods.run.runner import PodRunner
+
+__all__ = ["NodeShutdown"]
+
+log = structlog.get_logger(plane="pods")
+
+WHY = "shutdown"
+KEY = "pods.shutdown.groups"
+
+
+class NodeShutdown:
+    """The pods plane's part in the shutdown of the node."""
+
+    def __init__(
+        self,
+        runner: PodRunner,
+        drainer: Drainer,
+        logind: Logind,
+        clock: Clock,
+        groups: Callable[[], Sequence[Group]],
+    ) -> None:
+        self._runner = runner
+        self._drainer = drainer
+        self._logind = logind
+        self._clock = clock
+        self._groups = groups
+        self._changed = asyncio.Event()
+        self._attempts = Attempts()
+        self._drain: asyncio.Task[list[str]] | None = None
+        self._advice: tuple[Advice, ...] = ()
+
+    def settings_changed(self) -> None:
+        """After a reload."""
+        self._changed.set()
+
+    async def advice(self) -> Sequence[Advice]:
+        """For `kepctl doctor`."""
+        return self._advice
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled. Pods that end go on ending."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._changed.clear()
+                    if not self._groups():
+                        self._advice = ()
+                        self._logind.drop_lock()
+                        report.ready(f"off: {KEY} is empty")
+                        await self._changed.wait()
+                        continue
+                    await self._watch(group, report)
+        finally:
+            self._logind.drop_lock()
+            await self._logind.close()
+
+    async def _watch(self, group: asyncio.TaskGroup, report: Report) -> None:
+        """Until the connection breaks or the settings change."""
+        news = group.create_task(self._follow(group, report), name="logind-news")
+        changed = group.create_task(self._changed.wait(), name="logind-settings")
+        try:
+            await asyncio.wait([news, changed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            changed.cancel()
+            await asyncio.wait([news, changed])
+
+    async def _follow(self, group: asyncio.TaskGroup, report: Report) -> None:
+        try:
+            await self._logind.connect()
+            await self._lengthen(report)
+            self._logind.drop_lock()
+            async for is_preparing in self._logind.news():
+                self._attempts.reset()
+                if is_preparing:
+                    self._begin(group)
+                else:
+                    await self._resume()
+        except OSError as error:
+            self._attempts.fail(self._clock.now_s(), str(error))
+            text = f"{error}; without it a shutdown of this node ends pods without their order and grace"
+            self._advise("logind", "not reached", "reached", text)
+            report.degraded(f"{text}; tried again in {self._attempts.pause_s:g} s")
+            log.warning("logind_lost", error=str(error), retry_in_s=self._attempts.pause_s)
+            await self._logind.close()
+            await self._clock.sleep(self._attempts.pause_s)
+
+    async def _lengthen(self, report: Report) -> None:
+        """NSD-01: logind waits for nobody longer than InhibitDelayMaxSec."""
+        wanted_s = sum(one.period_s for one in self._groups())
+        allowed_s = await self._logind.longest_delay_s()
+        problem = ""
+        if allowed_s < wanted_s:
+            try:
+                await self._logind.raise_longest_delay(wanted_s)
+            except OSError as error:
+                problem = f" ({error})"
+            allowed_s = await self._logind.longest_delay_s()
+        if allowed_s >= wanted_s:
+            self._advice = ()
+            report.ready(f"delays a shutdown by up to {wanted_s:g} s")
+            return
+        text = (
+            f"a shutdown kills what has not ended after {allowed_s:g} s, but {KEY} need {wanted_s:g} s; set it in a"
+            f" file in /etc/systemd/logind.conf.d/ and reload systemd-logind{problem}"
+        )
+        self._advise("logind InhibitDelayMaxSec", f"{allowed_s:g}", f"{wanted_s:g}", text)
+        report.ready(f"delays a shutdown by up to {allowed_s:g} s, {wanted_s:g} s were needed")
+        log.warning("shutdown_delay_too_short", allowed_s=allowed_s, wanted_s=wanted_s, problem=problem.strip(" ()"))
+
+    def _advise(self, subject: str, found: str, wanted: str, text: str) -> None:
+        self._advice = (Advice(subject=subject, found=found, wanted=wanted, text=text),)
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        """The node goes down: pods end, then the lock goes."""
+        if self._drain is None or self._drain.done():
+            log.info("node_shutdown_announced", groups=len(self._groups()))
+            self._runner.close(WHY)
+            self._drain = group.create_task(self._ended(), name="node-shutdown")
+
+    async def _ended(self) -> list[str]:
+        try:
+            return await self._drainer.drain(WHY, self._groups())
+        finally:
+            self._logind.drop_lock()
+
+    async def _resume(self) -> None:
+        """The node stays up, or does so again: the next shutdown shall wait as well."""
+        if self._drain is not None:
+            self._drain.cancel()
+            await asyncio.wait([self._drain])
+            self._drain = None
+            log.info("node_shutdown_cancelled")
+        self._runner.admit(WHY)
+        await self._logind.take_lock()

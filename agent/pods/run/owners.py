@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a container, a sandbox or a name is, without asking every pod.
+
+Owns: the index, which follows what keepers know. Changed by the runner alone, and by what it hangs into runs.
+Never: looks at the runtime.
+"""
+
+from collections.abc import Mapping
+
+from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.seen import SeenPod
+
+__all__ = ["Owners"]
+
+
+class Owners:
+    """All keepers, by uid, by name, and by what is theirs in the runtime."""
+
+    def __init__(self) -> None:
+        self._keepers: dict[str, PodKeeper] = {}
+        self._named: dict[str, list[PodKeeper]] = {}
+        self._instances: dict[str, PodRun] = {}
+        self._sandboxes: dict[str, PodRun] = {}
+
+    @property
+    def keepers(self) -> Mapping[str, PodKeeper]:
+        """By uid."""
+        return self._keepers
+
+    def named(self, key: str) -> PodKeeper | None:
+        """Who has a name, the first if an earlier run has not gone yet."""
+        found = self._named.get(key)
+        return found[0] if found else None
+
+    def of_instance(self, container_id: str) -> PodRun | None:
+        """Whose container it is."""
+        return self._instances.get(container_id)
+
+    def of_sandbox(self, sandbox_id: str) -> PodRun | None:
+        """Whose sandbox it is."""
+        return self._sandboxes.get(sandbox_id)
+
+    def add(self, keeper: PodKeeper) -> None:
+        """A pod is being kept from now on."""
+        run = keeper.run
+        self._keepers[run.pod.uid] = keeper
+        self._named.setdefault(run.pod.key, []).append(keeper)
+        run.on_seen = self._learn
+        self._learn(run, SeenPod())
+
+    def remove(self, keeper: PodKeeper) -> None:
+        """It is gone."""
+        run = keeper.run
+        self._keepers.pop(run.pod.uid, None)
+        others = [one for one in self._named.get(run.pod.key, ()) if one is not keeper]
+        if others:
+            self._named[run.pod.key] = others
+        else:
+            self._named.pop(run.pod.key, None)
+        self._forget(run.seen)
+
+    def clear(self) -> None:
+        """Nobody is kept."""
+        for index in (self._keepers, self._named, self._instances, self._sandboxes):
+            index.clear()
+
+    def _learn(self, run: PodRun, before: SeenPod) -> None:
+        """What one pod has in the runtime is another now."""
+        self._forget(before)
+        self._instances.update({one.id: run for one in run.seen.instances})
+        self._sandboxes.update({one.id: run for one in run.seen.sandboxes})
+
+    def _forget(self, before: SeenPod) -> None:
+        for instance in before.instances:
+            self._instances.pop(instance.id, None)
+        for sandbox in before.sandboxes:
+            self._sandboxes.pop(sandbox.id, None)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all pods share: the ports, the settings of the node, and where news go.
+
+Owns: nothing; hands on. Made once by the runner.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.model.control_group import GroupShape
+from agent.model.event import Event
+from agent.model.pod import PodSpec
+from agent.pods.manifest.objects import Source
+from agent.pods.plan.drain import Group
+from agent.pods.plan.restart import Curve
+from agent.pods.ports import Asker, Clock, Containers, Features, Groups, Images, Records, Sandboxes, Surgery
+from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.metrics import PodMetrics
+from agent.pods.runtime.burstable_shares import BurstableShares
+
+__all__ = ["NodeFacts", "PodSettings", "Surroundings"]
+
+GIBIBYTE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What pods are told of their node, and what their shares are measured by."""
+
+    addresses: tuple[str, ...] = ()
+    cpus: int = 1
+    memory_bytes: int = GIBIBYTE
+    boot_id: str = ""
+    disk_bytes: int = 0
+    # Paths of this machine that containers shall not see, beyond those of every machine.
+    masked: tuple[str, ...] = ()
+    groups: GroupShape = field(default_factory=GroupShape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What the plane takes from the configuration."""
+
+    node: str
+    instance: str
+    name_suffix: bool
+    log_directory: Path
+    cgroup_root: str
+    directory: Path = Path("/var/lib/kepd/pods")
+    log_link_directory: Path | None = None
+    copies_kubelet: bool = False
+    curve: Curve = field(default_factory=Curve)
+    post_start_limit_s: float = 0.0
+    exec_probes_at_once: int = 10
+    default_seccomp: str = "Unconfined"
+    seccomp_root: Path = Path("/var/lib/kepd/seccomp")
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    resolv_conf: str = "/etc/resolv.conf"
+    relist_s: float = 60.0
+    keep_dead: int = 1
+    collect_s: float = 60.0
+    log_max_bytes: int = 10 << 20
+    log_files: int = 5
+    log_check_s: float = 10.0
+    most_pids: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    may_swap: bool = False
+    kills_single_process: bool = False
+    shutdown_groups: tuple[Group, ...] = ()
+    facts: NodeFacts = NodeFacts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now, `others` the other pods."""
+
+    sandboxes: Sandboxes
+    containers: Containers
+    images: Images
+    surgery: Surgery
+    asker: Asker
+    records: Records
+    clock: Clock
+    files: PodFiles
+    settings: Callable[[], PodSettings]
+    tell: Callable[[Event], None]
+    metrics: PodMetrics
+    started_s: float
+    groups: Groups
+    runtime: Features
+    shares: BurstableShares = field(default_factory=BurstableShares)
+    sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
+    others: Callable[[str], Sequence[PodSpec]] = lambda _uid: ()
+
+    @property
+    def wall_minus_now_s(self) -> float:
+        """What has to be taken from wall time to get the monotonic moment."""
+        return self.clock.wall_s() - self.clock.now_s()

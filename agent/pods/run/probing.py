@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the probes of one pod running: a worker per container and kind, each on its own schedule.
+
+Owns: when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from a verdict: started, ready, to be ended.
+Never: judges an answer (asking.py) or ends a container (the planner sees `failing`).
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from agent.model.pod import ContainerKind, ContainerSpec
+from agent.model.pod_fields import Probe
+from agent.pods.plan.decision import policy_of
+from agent.pods.plan.memory import Failing
+from agent.pods.plan.probe import (
+    Answer,
+    AnswerKind,
+    ProbeKind,
+    ProbeState,
+    after_answer,
+    first_state,
+    is_delayed,
+    next_run_s,
+)
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.run.hooks import Target
+from agent.pods.run.probes import ProbeAsker
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.seen import Instance, Stage
+
+__all__ = ["Prober"]
+
+
+class Prober:
+    """Probes of one pod. `scatter` gives a share of a period, for workers that begin because kepd did."""
+
+    def __init__(self, run: PodRun, asker: ProbeAsker, scatter: Callable[[], float] = random.random) -> None:
+        self._run = run
+        self._asker = asker
+        self._scatter = scatter
+
+    def sync(self) -> None:
+        """Begin workers that are missing, end those whose instance is gone or whose time is over."""
+        wanted = {}
+        for container in self._run.pod.containers:
+            instance = self._run.seen.newest(container.name)
+            if instance is not None and instance.stage is Stage.RUNNING:
+                for kind, probe in self._due(container, instance):
+                    wanted[f"probe:{kind}:{instance.id}"] = (container, instance, kind, probe)
+        for name in [name for name in self._run.tasks if name.startswith("probe:") and name not in wanted]:
+            self._run.tasks[name].cancel()
+        for name, (container, instance, kind, probe) in wanted.items():
+            if name not in self._run.tasks:
+                self._run.spawn(name, self._work(container, instance, kind, probe))
+
+    def _due(self, container: ContainerSpec, instance: Instance) -> list[tuple[ProbeKind, Probe]]:
+        """Which probes of an instance run now."""
+        memory = self._run.memory.of(container.name).of(instance.id)
+        fields = container.fields
+        if container.kind is ContainerKind.INIT or memory.post_start is not HookPhase.OK or memory.failing is not None:
+            return []
+        is_ending = self._run.memory.stop is not None
+        found: list[tuple[ProbeKind, Probe]] = []
+        if not memory.is_started:
+            if fields.startup_probe is not None and not is_ending:
+                found.append((ProbeKind.STARTUP, fields.startup_probe))
+            return found
+        if fields.liveness_probe is not None and not is_ending and container.name not in self._run.memory.ends:
+            found.append((ProbeKind.LIVENESS, fields.liveness_probe))
+        if fields.readiness_probe is not None:
+            found.append((ProbeKind.READINESS, fields.readiness_probe))
+        return found
+
+    async def _work(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
+        run, clock = self._run, self._run.around.clock
+        state = self._first(container, instance, kind)
+        due_s = clock.now_s()
+        is_adopted = instance.started_s < run.around.started_s
+        if is_adopted and due_s - run.around.started_s < probe.period_s:
+            # All workers begin at once when kepd does; their runs shall not stay together for ever.
+            due_s += self._scatter() * probe.period_s
+        began_s = due_s
+        while True:
+            await clock.sleep(max(due_s - clock.now_s(), 0.0))
+            run.around.metrics.probe_ran(kind.value, max(clock.now_s() - due_s, 0.0))
+            if not is_delayed(probe, instance.started_s, clock.now_s()):
+                after = await self._ask(container, instance, kind, state, probe)
+                if after is None:
+                    return
+                state = after
+            due_s = next_run_s(began_s, probe.period_s, clock.now_s())
+
+    def _first(self, container: ContainerSpec, instance: Instance, kind: ProbeKind) -> ProbeState:
+        """PRB-17: one that was ready stays so until its own first word."""
+        if kind is ProbeKind.READINESS:
+            return ProbeState(self._run.memory.of(container.name).of(instance.id).is_ready)
+        return first_state(kind)
+
+    async def _ask(
+        self, container: ContainerSpec, instance: Instance, kind: ProbeKind, state: ProbeState, probe: Probe
+    ) -> ProbeState | None:
+        """One run; None where this worker has nothing left to do."""
+        active = self._run.seen.active
+        facts = self._run.facts
+        ip = (active.ip or "") if active is not None else ""
+        if self._run.pod.spec.host_network:
+            ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
+        answer = await self._asker.ask(probe, Target(container, instance.id, ip))
+        if not self._run.is_running(instance.id):
+            return None
+        self._tell(container, kind, answer)
+        after = after_answer(state, probe, answer)
+        if kind is ProbeKind.READINESS:
+            self._set_ready(container.name, instance.id, is_ready=bool(after.verdict))
+            return after
+        if after.verdict is False:
+            self._fail(container, instance, kind, probe)
+            return None
+        if kind is ProbeKind.STARTUP and after.verdict:
+            self._set_started(container, instance.id)
+            return None
+        return after
+
+    def _tell(self, container: ContainerSpec, kind: ProbeKind, answer: Answer) -> None:
+        """PRB-06."""
+        name = container.name
+        if answer.kind is AnswerKind.FAILURE:
+            self._run.tell("Unhealthy", f"{kind.title} probe failed: {answer.text}", name, is_warning=True)
+            self._run.note("probe_failed", name, kind.value)
+        elif answer.kind is AnswerKind.WARNING:
+            self._run.tell("ProbeWarning", f"{kind.title} probe warning: {answer.text}", name, is_warning=True)
+        elif answer.kind is AnswerKind.ERROR:
+            text = f"{kind.title} probe errored and resulted in unknown state: {answer.text}"
+            self._run.tell("Unhealthy", text, name, is_warning=True)
+
+    def _set_ready(self, name: str, instance_id: str, *, is_ready: bool) -> None:
+        if self._run.memory.of(name).of(instance_id).is_ready is not is_ready:
+            self._run.note("ready" if is_ready else "unready", name)
+            self._run.remember(name, lambda one: replace(one.of(instance_id), is_ready=is_ready))
+            self._run.save_soon()
+
+    def _set_started(self, container: ContainerSpec, instance_id: str) -> None:
+        is_ready = container.fields.readiness_probe is None
+        self._run.note("probe_started", container.name)
+        self._run.remember(
+            container.name,
+            lambda one: replace(one.of(instance_id), is_started=True, is_ready=is_ready),
+        )
+        self._run.save_soon()
+
+    def _intent(self, container: ContainerSpec) -> str:
+        """What follows is said only where something does."""
+        is_kept = container.kind is ContainerKind.SIDECAR or policy_of(self._run.pod, container) != "Never"
+        return ", will be restarted" if is_kept else ""
+
+    def _fail(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
+        """PRB-11: the planner ends it."""
+        failing = Failing(
+            instance=instance.id,
+            cause=kind.value,
+            message=f"Container {container.name} failed {kind.value} probe{self._intent(container)}",
+            grace_s=probe.termination_grace_period_seconds,
+        )
+        self._run.remember(container.name, lambda one: replace(one.of(instance.id), failing=failing, is_ready=False))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries resizes of one pod out, and remembers how far they have come.
+
+Owns: the loop around resize_plan.py, events, conditions, and trying again what was refused.
+Never: decides. It lives as long as the keeper of its pod.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from agent.model.pod_state import Condition
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.memory import Failing
+from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, Room, differences, plan_resize
+from agent.pods.run.run_state import PodRun, reason_of_error
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.qos import pod_needs
+
+__all__ = ["Resizer"]
+
+TASK = "resize"
+# What the node has no room for, and what the runtime refused, is tried again after this long.
+RETRY_S = 10.0
+FAILURES = (RuntimeCallFailed, OSError, ValueError, ConfigProblem)
+
+
+class Resizer:
+    """For one pod. `apply` gives one container what its manifest says."""
+
+    def __init__(self, run: PodRun, apply: Callable[[str, str], Awaitable[None]]) -> None:
+        self._run = run
+        self._apply = apply
+        self._told = ""
+        self._error = ""
+
+    def advance(self) -> None:
+        """Look whether anything is to be done, and begin it."""
+        run = self._run
+        if TASK in run.tasks:
+            return
+        # Looking at the room there is means looking at all pods, which is done only where it matters.
+        is_due = bool(differences(run.pod, run.seen, run.memory))
+        plan = plan_resize(run.pod, run.seen, run.memory, self._room()) if is_due else ResizePlan()
+        run.resize_conditions = self._conditions(plan)
+        if plan.pending:
+            self._tell_pending(plan)
+        elif plan.steps:
+            run.spawn(TASK, self._carry_out(plan))
+        else:
+            self._told = self._error = ""
+        if plan.pending == DEFERRED:
+            run.spawn(TASK, run.around.clock.sleep(RETRY_S))
+
+    def _room(self) -> Room:
+        facts = self._run.around.settings().facts
+        taken = [pod_needs(pod) for pod in self._run.around.others(self._run.pod.uid)]
+        return Room(
+            cpus=facts.cpus * 1000,
+            memory_bytes=facts.memory_bytes,
+            others_cpus=sum(one.cpu_request for one in taken),
+            others_memory_bytes=sum(one.memory_request for one in taken),
+        )
+
+    def _conditions(self, plan: ResizePlan) -> tuple[Condition, ...]:
+        if plan.pending:
+            return (Condition(type="PodResizePending", is_true=True, reason=plan.pending, message=plan.message),)
+        if plan.steps:
+            reason = "Error" if self._error else ""
+            return (Condition(type="PodResizeInProgress", is_true=True, reason=reason, message=self._error),)
+        return ()
+
+    def _tell_pending(self, plan: ResizePlan) -> None:
+        if plan.message != self._told:
+            self._told = plan.message
+            self._run.tell(f"Resize{plan.pending}", plan.message, is_warning=True)
+
+    async def _carry_out(self, plan: ResizePlan) -> None:
+        """One container after the other. A refusal ends the round; the next plan begins with what is left."""
+        run = self._run
+        for step in plan.steps:
+            if step.needs_restart:
+                text = f"Container {step.name} resize requires restart"
+                failing = Failing(instance=step.instance_id, cause="resize", message=text)
+                run.remember(step.name, lambda one, failing=failing: replace(one, failing=failing))  # type: ignore[misc]
+                self._note(step)
+                continue
+            if not self._error:
+                run.tell("ResizeStarted", "Container resources are changed in place", step.name)
+            try:
+                await self._check_usage(step)
+                await self._apply(step.name, step.instance_id)
+            except FAILURES as error:
+                self._refused(step, reason_of_error(error))
+                await run.around.clock.sleep(RETRY_S)
+                return
+            self._error = ""
+            self._note(step)
+            run.tell("ResizeCompleted", "Container resources have been changed", step.name)
+        run.save_soon()
+
+    def _note(self, step: Resize) -> None:
+        container = self._run.pod.by_name.get(step.name)
+        if container is not None:
+            resources = container.fields.resources
+            self._run.remember(step.name, lambda one: replace(one, resources=resources))
+
+    async def _check_usage(self, step: Resize) -> None:
+        """The kernel would kill a process to get below its new limit."""
+        if step.memory_limit is None:
+            return
+        used = await self._run.around.surgery.memory_used(step.instance_id)
+        if used is not None and used > step.memory_limit:
+            text = f"attempting to set memory limit ({step.memory_limit}) of container {step.name} below current usage"
+            raise ValueError(f"{text} ({used})")
+
+    def _refused(self, step: Resize, text: str) -> None:
+        run = self._run
+        if step.memory_limit is not None:
+            text = f"cannot decrease memory limits: {text}"
+        if text != self._error:
+            self._error = text
+            run.tell("ResizeError", text, step.name, is_warning=True)
+        run.resize_conditions = (Condition(type="PodResizeInProgress", is_true=True, reason="Error", message=text),)
+        run.on_change(run)

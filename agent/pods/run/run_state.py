@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pod at work: what is wanted, what was seen, what is remembered, and what is being done to it now.
+
+Owns: the state of one uid, the ways to change it, and telling about changes: history, events, the record on disk.
+Changed by its keeper and the parts of it alone. Never: plans.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent.model.event import Event
+from agent.model.finding import printable
+from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pod_state import Condition
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime_features import RuntimeFeatures
+from agent.pods.annotations import PodWishes, read_wishes
+from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.order import Member
+from agent.pods.plan.record import encode_record, record_name
+from agent.pods.plan.start import StartPlan, StartRules
+from agent.pods.plan.stop import note_exit
+from agent.pods.run.pod_context import Surroundings
+from agent.pods.runtime.environment import Facts
+from agent.pods.runtime.observation import lost_instance, with_status
+from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
+from agent.pods.view.history import History, Moment
+
+__all__ = ["PodRun", "reason_of_error", "without_problem"]
+
+log = structlog.get_logger(plane="pods")
+
+# A record that is never at rest is written again when something else happens.
+MOST_SAVES = 3
+
+
+class PodRun:
+    """The state of one pod. `removal` has the grace (None: the pod's own) once it shall end for good."""
+
+    def __init__(self, pod: PodSpec, around: Surroundings, memory: Memory, history: History) -> None:
+        self.pod = pod
+        self.around = around
+        self.memory = memory
+        self.history = history
+        self._seen = SeenPod()
+        self.plan = StartPlan()
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.is_removed = False
+        self.removal_grace_s: float | None = None
+        self.removal_s = 0.0
+        self.is_gone = False
+        # From here on nothing is written down any more: the record has been taken away.
+        self.is_forgotten = False
+        self.has_looked = False
+        self.problem = ""
+        self.about_manifest = ""
+        # Images that are mounted, by the names of their volumes.
+        self.volume_images: dict[str, str] = {}
+        self.hook_outputs: dict[str, str] = {}
+        self.resize_conditions: tuple[Condition, ...] = ()
+        self.stale: set[str] = set()
+        self.wishes = PodWishes()
+        # As of the last sandbox; until one is made nothing depends on it.
+        self.features = RuntimeFeatures()
+        self.saved_memory: Memory | None = None
+        self._bells: set[asyncio.Event] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self.on_change: Callable[[PodRun], None] = lambda _run: None
+        # What there was before is the second.
+        self.on_seen: Callable[[PodRun, SeenPod], None] = lambda _run, _before: None
+        # A call failed and nobody knows what it did before: the runtime has to be looked at.
+        self.on_doubt: Callable[[], None] = lambda: None
+        self.read_wishes()
+
+    @property
+    def seen(self) -> SeenPod:
+        """What the runtime has of it, as far as is known."""
+        return self._seen
+
+    @seen.setter
+    def seen(self, seen: SeenPod) -> None:
+        before, self._seen = self._seen, seen
+        self.on_seen(self, before)
+
+    def read_wishes(self) -> None:
+        """Take over what the manifest asks for beyond its fields; what cannot be used is told once."""
+        self.around.shares.note(self.pod)
+        members = [Member(name=one.name, kind=one.kind) for one in self.pod.containers]
+        self.wishes = read_wishes(self.pod.notes, members)
+        for note, text in self.wishes.faults:
+            self.tell("InvalidAnnotation", f"{note}: {text}", is_warning=True)
+
+    @property
+    def rules(self) -> StartRules:
+        """For the planner."""
+        return StartRules(
+            curve=self.around.settings().curve,
+            needs=self.wishes.needs,
+            keystone=self.wishes.keystone,
+            most_restarts=self.wishes.most_restarts,
+            restart_window_s=self.wishes.restart_window_s,
+        )
+
+    @property
+    def members(self) -> list[Member]:
+        """Containers as far as order goes."""
+        return [
+            Member(name=one.name, kind=one.kind, needs=self.wishes.needs.get(one.name, ()))
+            for one in self.pod.containers
+        ]
+
+    @property
+    def facts(self) -> Facts:
+        """What its containers may be told."""
+        settings = self.around.settings()
+        active = self.seen.active
+        node = settings.facts
+        return Facts(
+            node=settings.node,
+            host_ips=node.addresses,
+            pod_ips=(active.ip, *active.more_ips) if active is not None and active.ip else (),
+            cpus=node.cpus,
+            memory_bytes=node.memory_bytes,
+            disk_bytes=node.disk_bytes,
+        )
+
+    # --- tasks and waiting -------------------------------------------------------------------------------------
+
+    def enter(self, group: asyncio.TaskGroup) -> None:
+        """From now on tasks belong to this group."""
+        self._group = group
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start something that is to be known by its name as long as it goes on."""
+        if self._group is None:
+            work.close()
+            raise RuntimeError(f"pod {self.pod.key} is not being kept")
+        task = self._group.create_task(work, name=f"pod {self.pod.key} {name}")
+        self.tasks[name] = task
+
+        def forget(_task: asyncio.Task[None]) -> None:
+            if self.tasks.get(name) is task:
+                del self.tasks[name]
+            self.ring()
+
+        task.add_done_callback(forget)
+        return task
+
+    def ring(self) -> None:
+        """Something changed: whoever waits looks again."""
+        for bell in self._bells:
+            bell.set()
+
+    async def rest(self, until_s: float | None) -> None:
+        """Until somebody rings, or until a moment."""
+        bell = asyncio.Event()
+        self._bells.add(bell)
+        timer = None
+        if until_s is not None and self._group is not None:
+            timer = self._group.create_task(self._ring_later(bell, until_s))
+        try:
+            await bell.wait()
+        finally:
+            self._bells.discard(bell)
+            if timer is not None:
+                timer.cancel()
+
+    async def _ring_later(self, bell: asyncio.Event, until_s: float) -> None:
+        await self.around.clock.sleep(max(until_s - self.around.clock.now_s(), 0.0))
+        bell.set()
+
+    # --- what is known -----------------------------------------------------------------------------------------
+
+    def put(self, instance: Instance) -> None:
+        """An instance is new or has changed. An exit is told to whatever ends it."""
+        known = next((one for one in self.seen.instances if one.id == instance.id), None)
+        others = [one for one in self.seen.instances if one.id != instance.id]
+        self.seen = SeenPod(self.seen.sandboxes, newest_first((*others, instance)))
+        has_ended = instance.stage is Stage.ENDED and (known is None or known.stage is not Stage.ENDED)
+        if known is not None and known.stage is Stage.CREATED and instance.stage in (Stage.RUNNING, Stage.ENDED):
+            # It ran after all, whatever was said when nobody could see whether its start had worked.
+            self.memory = self.memory.changed(instance.name, without_problem)
+        if has_ended:
+            self._note_exit(instance, was_known=known is not None)
+        self.ring()
+
+    def _note_exit(self, instance: Instance, *, was_known: bool) -> None:
+        now_s = self.around.clock.now_s()
+        if was_known:
+            self.note("exit", instance.name, _exit_text(instance))
+        newest = self.seen.newest(instance.name)
+        if newest is not None and newest.id == instance.id:
+            for key in ("", instance.name):
+                stop = self.memory.stop_of(key)
+                if stop is not None:
+                    self.memory = self.memory.with_stop(key, note_exit(stop, instance.name, now_s))
+
+    def drop(self, *instance_ids: str) -> None:
+        """Instances that were taken away."""
+        left = tuple(one for one in self.seen.instances if one.id not in instance_ids)
+        self.seen = SeenPod(self.seen.sandboxes, left)
+
+    def is_running(self, instance_id: str) -> bool:
+        """As far as is known."""
+        return any(one.id == instance_id and one.is_running for one in self.seen.instances)
+
+    def remember(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> None:
+        """Change what is remembered of a container."""
+        self.memory = self.memory.changed(name, change)
+        self.ring()
+
+    async def refresh(self, instance_id: str) -> None:
+        """Ask the runtime about one container; what it does not know any more has ended (CMP-07)."""
+        known = next((one for one in self.seen.instances if one.id == instance_id), None)
+        if known is None:
+            return
+        around = self.around
+        try:
+            status = await around.containers.container_status(instance_id)
+        except NotFound:
+            if known.stage is Stage.CREATED:
+                self.drop(instance_id)
+            elif known.stage is not Stage.ENDED:
+                self.put(lost_instance(known, around.clock.now_s(), around.clock.wall_s()))
+            return
+        fresh = with_status(known, status, around.wall_minus_now_s)
+        if fresh.stage is Stage.ENDED and not known.message:
+            words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
+            fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
+        # Two askers may answer in the wrong order: an end is never taken back.
+        now_known = next((one for one in self.seen.instances if one.id == instance_id), None)
+        if now_known is None or (now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED):
+            return
+        self.put(fresh)
+
+    async def _last_words(self, ended: Instance, mounts: Mapping[str, str]) -> str:
+        """TMS-01. The runtime knows what is mounted also of an instance that an earlier kepd made."""
+        container = self.pod.by_name.get(ended.name)
+        if container is None:
+            return ""
+        path = mounts.get(container.fields.termination_message_path, "")
+        falls_back = container.fields.termination_message_policy == "FallbackToLogsOnError" and ended.exit_code != 0
+        log_file = self.log_directory / ended.name / f"{ended.attempt}.log"
+        with suppress(OSError):
+            return await asyncio.to_thread(self.around.files.read_message, Path(path), log_file, falls_back=falls_back)
+        return ""
+
+    @property
+    def log_directory(self) -> Path:
+        return self.around.files.logs.pod(self.pod.namespace, self.pod.name, self.pod.uid)
+
+    # --- what is told ------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, container: str = "", text: str = "", seconds: float = 0.0) -> None:
+        """One moment of the history, and of the log."""
+        at_s = self.around.clock.wall_s()
+        self.history.add(Moment(at_s=at_s, kind=kind, container=container, text=printable(text), seconds=seconds))
+        log.info("pod_moment_noted", pod=self.pod.key, uid=self.pod.uid, kind=kind, container=container, text=text, v=3)
+
+    def tell(self, reason: str, message: str, container: str = "", *, is_warning: bool = False) -> None:
+        """An event."""
+        self.around.tell(
+            Event(
+                id="",
+                is_warning=is_warning,
+                reason=reason,
+                message=printable(message.rstrip("\n")),
+                plane="pods",
+                namespace=self.pod.namespace,
+                object_name=self.pod.name,
+                container=container,
+            )
+        )
+
+    async def save(self) -> None:
+        """Write the record. A disk that refuses stops nobody; what is lost is what a restart would have known.
+
+        A stop under way need not survive a power cut: nothing that it is about would.
+        """
+        memory = self.memory
+        if self.is_forgotten:
+            return
+        try:
+            content = encode_record(self.pod, memory, self.history.moments, self.around.settings().facts.boot_id)
+            is_durable = memory.stop is None and not memory.ends
+            await self.around.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
+            self.saved_memory = memory
+        except (OSError, ValueError) as error:
+            log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
+
+    def save_soon(self) -> None:
+        """Write the record once what happens now is over; nobody waits for it."""
+        if "save" not in self.tasks and self._group is not None:
+            self.spawn("save", self._save_settled())
+
+    async def _save_settled(self) -> None:
+        for _ in range(MOST_SAVES):
+            if self.saved_memory == self.memory:
+                return
+            await self.save()
+
+    @property
+    def is_terminating(self) -> bool:
+        """It ends for good."""
+        return self.is_removed or (
+            self.memory.stop is not None and self.memory.stop_cause not in ("sandbox", "completed")
+        )
+
+    def kind_of(self, name: str) -> ContainerKind:
+        container = self.pod.by_name.get(name)
+        return container.kind if container is not None else ContainerKind.MAIN
+
+
+def without_problem(known: ContainerMemory) -> ContainerMemory:
+    """There is no reason any more why it does not run, and no pause."""
+    return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
+
+
+def _exit_text(instance: Instance) -> str:
+    return f"{instance.exit_code} {instance.reason}".strip()
+
+
+def reason_of_error(error: Exception) -> str:
+    """The runtime's own words."""
+    return error.details if isinstance(error, RuntimeCallFailed) else str(error)

@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings containers up: image, configuration, create, start, postStart (STA-06).
+
+Owns: the sequence for one instance, its problems with their pauses, and sandboxes. What takes long (a pull, a hook)
+can be interrupted when the pod shall end (STA-12); what is short is let finish, so that nobody has to guess how far it
+came.
+Never: decides what is launched.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import structlog
+
+from agent.model.image_pull import PullRequest
+from agent.model.image_reference import default_policy
+from agent.model.pod import ContainerSpec
+from agent.model.pod_fields import Hook
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.image_request import image_wish
+from agent.pods.plan.memory import ContainerMemory, Failing
+from agent.pods.plan.start_steps import Launch, MakeSandbox, RestartAll, Settle
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.hooks import HookResult, HookRunner, Target
+from agent.pods.run.run_state import PodRun, reason_of_error
+from agent.pods.runtime.cri_config import Made
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.names import CONTAINER_HASH
+from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, sandboxes_newest_first
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["Launcher"]
+
+log = structlog.get_logger(plane="pods")
+
+FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S = 10.0, 300.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+NETWORK_PAUSE_S = 1.0
+MEMORY_S = 120.0
+NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
+AFTER_SIGNAL_S = 2
+PREFETCH = "prefetch:"
+OWN_EVENTS = {
+    "FailedMount": "FailedMount",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "ImageInspectError": "InspectFailed",
+}
+# Words of the images plane for a pull that is not to be had; each keeps its name on the container.
+REFUSALS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed")
+IMAGE_REASONS = (*REFUSALS, "ErrImageNeverPull")
+FAILURES = (RuntimeCallFailed, OSError, ValueError)
+
+Result = TypeVar("Result")
+
+
+class Interrupted(Exception):
+    """The pod shall end; what was being waited for does not matter any more."""
+
+
+class Overtaken(Exception):
+    """What was to be launched runs already, or has run; the planner has to look again."""
+
+
+class Launcher:
+    """Launches for one pod."""
+
+    def __init__(self, run: PodRun) -> None:
+        self._run = run
+        self._around = run.around
+        self._setup = ContainerSetup(run)
+        self._hooks = HookRunner(run.around.containers, run.around.asker, run.around.clock)
+        self._long: dict[str, asyncio.Timeout] = {}
+        self._is_interrupted = False
+        self._has_told_of_signal = False
+
+    def interrupt(self) -> None:
+        """Give up what takes long."""
+        self._is_interrupted = True
+        for scope in self._long.values():
+            scope.reschedule(asyncio.get_running_loop().time())
+        for name, task in self._run.tasks.items():
+            if name.startswith(PREFETCH):
+                task.cancel()
+
+    def resume(self) -> None:
+        """Launches are wanted again."""
+        self._is_interrupted = False
+
+    async def update_volumes(self) -> list[str]:
+        """What is mounted follows its sources (VOL-07); answers what could not be done."""
+        return await self._setup.update()
+
+    @property
+    def cgroups(self) -> set[str]:
+        """Where the pod's containers are counted, and were."""
+        return self._setup.cgroups
+
+    async def level(self) -> None:
+        """The pod is over; what it asked for is no longer counted."""
+        await self._setup.level()
+
+    async def limit_pod(self) -> None:
+        """The group of the pod gets what the manifest says now."""
+        await self._setup.limit()
+
+    def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
+        """What a container may use, as the runtime wants it."""
+        return self._setup.resources_of(container)
+
+    async def make_sandbox(self, step: MakeSandbox) -> None:
+        """SBX-02, STA-01."""
+        run, around = self._run, self._around
+        try:
+            await self._clear_away(step)
+            await self._setup.prepare()
+            await self._setup.ground()
+            config = self._setup.sandbox_config(step.attempt)
+            began_s = around.clock.now_s()
+            sandbox_id = await around.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
+            status = await around.sandboxes.sandbox_status(sandbox_id)
+            if run.features.uses_systemd:
+                await self._setup.limit()
+        except ConfigProblem as error:
+            self._sandbox_failed(error.reason, str(error))
+            return
+        except FAILURES as error:
+            text = reason_of_error(error)
+            is_network = any(word in text.lower() for word in NETWORK_WORDS)
+            self._sandbox_failed("NetworkNotReady" if is_network else "FailedCreatePodSandBox", text)
+            return
+        made = SeenSandbox(
+            id=sandbox_id,
+            namespace=run.pod.namespace,
+            name=run.pod.name,
+            uid=run.pod.uid,
+            attempt=step.attempt,
+            hash=run.pod.hash,
+            file=run.pod.file,
+            group=config.linux.cgroup_parent,
+            is_ready=status.state == pb.SANDBOX_READY,
+            is_host_network=run.pod.spec.host_network,
+            ip=status.network.ip,
+            more_ips=tuple(one.ip for one in status.network.additional_ips),
+            created_wall_s=status.created_at / 1e9,
+        )
+        others = [one for one in run.seen.sandboxes if one.id != sandbox_id]
+        run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
+        self._rest_before_the_next(around.clock.now_s())
+        run.note("sandbox_made", text=status.network.ip, seconds=around.clock.now_s() - began_s)
+        self._prefetch()
+
+    def _prefetch(self) -> None:
+        """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
+        finds its image missing fetches it itself, and tells what is wrong with it."""
+        images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
+        for image in list(images)[1:]:
+            if PREFETCH + image not in self._run.tasks:
+                self._run.spawn(PREFETCH + image, self._fetch_quietly(image))
+
+    async def _came_ahead(self, image: str) -> bool:
+        """Wait for an image that is on its way already; whether it is there now."""
+        ahead = self._run.tasks.get(PREFETCH + image)
+        if ahead is None:
+            return False
+        await asyncio.wait([ahead])
+        return await self._around.images.image_status(image) is not None
+
+    async def _fetch_quietly(self, image: str) -> None:
+        images = self._around.images
+        with suppress(*FAILURES):
+            if await images.image_status(image) is None:
+                await images.pull_image(self._wish(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
+
+    def _wish(self, image: str, policy: str, container: str) -> PullRequest:
+        return image_wish(self._run.pod, image, policy, container, self._around.sources())
+
+    def _rest_before_the_next(self, now_s: float) -> None:
+        """A pod that loses its sandbox again and again gets the next one later and later."""
+        known = self._run.memory
+        is_soon = bool(known.pause_s) and now_s <= known.retry_s + MEMORY_S
+        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if is_soon else FIRST_PAUSE_S
+        self._run.memory = replace(known, reason="", message="", pause_s=pause_s, retry_s=now_s + pause_s)
+
+    async def _clear_away(self, step: MakeSandbox) -> None:
+        run, around = self._run, self._around
+        if step.replaces:
+            run.tell("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+        for sandbox_id in step.replaces:
+            await around.sandboxes.stop_sandbox(sandbox_id)
+        for instance_id in step.removes:
+            await around.containers.remove_container(instance_id)
+            run.drop(instance_id)
+        run.seen = SeenPod(
+            tuple(replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes),
+            run.seen.instances,
+        )
+
+    def _sandbox_failed(self, reason: str, text: str) -> None:
+        run = self._run
+        known = run.memory
+        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if known.pause_s else FIRST_PAUSE_S
+        pause_s = NETWORK_PAUSE_S if reason == "NetworkNotReady" else pause_s
+        retry_s = self._around.clock.now_s() + pause_s
+        run.memory = replace(known, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s)
+        run.tell(reason, text, is_warning=True)
+        run.on_doubt()
+        log.warning("pod_sandbox_failed", pod=run.pod.key, reason=reason, error=text)
+
+    async def launch(self, step: Launch) -> None:
+        """One instance, from its image to the end of its postStart."""
+        run = self._run
+        container = run.pod.by_name[step.name]
+        try:
+            image = await self._interruptible(step.name, self._images(container))
+            instance = await self._create(step, container, image)
+            if await self._start(instance, container, step):
+                await self._settle(container, instance.id)
+        except (Interrupted, Overtaken):
+            return
+        except ConfigProblem as error:
+            self._failed(container, error.reason, str(error))
+        except FAILURES as error:
+            self._failed(container, "CreateContainerError", reason_of_error(error))
+
+    async def relaunch(self, name: str) -> bool:
+        """A sidecar that is needed while its pod ends (TRM-15); neither postStart nor probes are waited for."""
+        run = self._run
+        container, active, ended = run.pod.by_name[name], run.seen.active, run.seen.newest(name)
+        if active is None or ended is None:
+            return False
+        step = Launch(name, run.seen.next_attempt(name), active.id, (), ended.finished_s)
+        try:
+            instance = await self._create(step, container, await self._images(container))
+            if not await self._start(instance, container, step):
+                return False
+        except (ConfigProblem, Overtaken, *FAILURES) as error:
+            run.tell("Failed", f"Error: {error}", name, is_warning=True)
+            return False
+        run.remember(name, lambda one: replace(one.of(instance.id), post_start=HookPhase.OK, is_started=True))
+        return True
+
+    async def settle(self, step: Settle) -> None:
+        """Go on with one that was found running."""
+        container = self._run.pod.by_name.get(step.name)
+        if container is not None:
+            try:
+                await self._settle(container, step.instance.id)
+            except Interrupted:
+                return
+
+    async def _interruptible(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for something that takes long; `interrupt` makes its limit come at once."""
+        if self._is_interrupted:
+            work.close()
+            raise Interrupted
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._long[name] = scope
+                return await work
+        except TimeoutError:
+            if scope.expired():
+                raise Interrupted from None
+            raise
+        finally:
+            self._long.pop(name, None)
+
+    async def _images(self, container: ContainerSpec) -> pb.Image:
+        """Of the volumes that it mounts, once per pod, and its own."""
+        run = self._run
+        await self._setup.learn()
+        mounted = {mount.name for mount in container.fields.volume_mounts}
+        for volume in run.pod.spec.volumes:
+            if volume.image is None or volume.name not in mounted or volume.name in run.volume_images:
+                continue
+            self._setup.check_image_volume(volume)
+            reference = volume.image.reference
+            policy = volume.image.pull_policy or default_policy(reference)
+            run.volume_images[volume.name] = (await self._image(reference, policy, container.name)).id
+        policy = container.fields.image_pull_policy or default_policy(container.image)
+        return await self._image(container.image, policy, container.name)
+
+    async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
+        """STA-08. Always and IfNotPresent both end with an image that is there."""
+        run, around = self._run, self._around
+        try:
+            present = await around.images.image_status(reference)
+        except RuntimeCallFailed as error:
+            text = f'Failed to inspect image "{reference}": {error.details}'
+            raise ConfigProblem(text, "ImageInspectError") from error
+        wish = self._wish(reference, policy, name)
+        if present is not None and policy != "Always" and await around.images.may_use(wish, present.id):
+            run.tell(
+                "Pulled",
+                f'Container image "{reference}" already present on machine and can be accessed by the pod',
+                name,
+            )
+            return present
+        if policy == "Never":
+            text = f'Container image "{reference}" is not present with pull policy of Never'
+            raise ConfigProblem(text, "ErrImageNeverPull")
+        began_s = around.clock.now_s()
+        run.note("pull_started", name, reference)
+        run.problem = f"fetch {reference} for {name}"
+        run.ring()
+        try:
+            if not await self._came_ahead(reference) or policy == "Always":
+                await around.images.pull_image(wish, self._setup.sandbox_config(0))
+        except RuntimeCallFailed as error:
+            run.note("pull_failed", name, reference)
+            if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
+                return present
+            reason, text = _refusal(error.details)
+            raise ConfigProblem(text, reason) from error
+        finally:
+            run.problem = ""
+        run.note("pull_finished", name, reference, around.clock.now_s() - began_s)
+        found = await around.images.image_status(reference)
+        if found is None:
+            raise ConfigProblem(f'image "{reference}" vanished after its pull', "ErrImagePull")
+        return found
+
+    async def _discard(self, step: Launch) -> None:
+        """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
+        then end what just began, so each one is looked at right before, and what runs after all is kept."""
+        run = self._run
+        for instance_id in step.discards:
+            await run.refresh(instance_id)
+            left = next((one for one in run.seen.instances if one.id == instance_id), None)
+            if left is not None and left.stage is not Stage.CREATED:
+                raise Overtaken
+            await self._around.containers.remove_container(instance_id)
+            run.drop(instance_id)
+
+    async def _create(self, step: Launch, container: ContainerSpec, image: pb.Image) -> Instance:
+        run, around = self._run, self._around
+        await self._discard(step)
+        made: Made = await self._setup.made(container, image, step.attempt)
+        config = self._setup.container_config(container, made)
+        if self._is_interrupted:
+            raise Interrupted
+        began_s = around.clock.now_s()
+        instance_id = await around.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
+        resources = container.fields.resources
+        run.remember(container.name, lambda one: replace(one, resources=resources))
+        instance = Instance(
+            id=instance_id,
+            name=container.name,
+            sandbox_id=step.sandbox_id,
+            stage=Stage.CREATED,
+            attempt=made.attempt,
+            image=container.image,
+            image_id=image.id,
+            hash=config.annotations[CONTAINER_HASH],
+            created_s=around.clock.now_s(),
+            notes=dict(config.annotations),
+        )
+        run.put(instance)
+        run.note("created", container.name, seconds=around.clock.now_s() - began_s)
+        run.tell("Created", "Container created", container.name)
+        return instance
+
+    async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
+        run, around = self._run, self._around
+        if self._is_interrupted:
+            raise Interrupted
+        now_s = around.clock.now_s()
+        run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
+        if step.ended_s is not None:
+            around.metrics.restarted(container.kind.value)
+        try:
+            await around.containers.start_container(instance.id)
+        except FAILURES as error:
+            run.tell("Failed", f"Error: {reason_of_error(error)}", container.name, is_warning=True)
+            await run.refresh(instance.id)
+            return False
+        # It may have ended already; only the runtime knows.
+        await run.refresh(instance.id)
+        if not any(one.id == instance.id for one in run.seen.instances):
+            raise RuntimeCallFailed("ContainerStatus", "the container is gone right after its start")
+        run.remember(
+            container.name,
+            lambda one: replace(one.of(instance.id), reason="", message="", pause_s=0.0, retry_s=0.0),
+        )
+        run.note("started", container.name, seconds=around.clock.now_s() - now_s)
+        run.tell("Started", "Container started", container.name)
+        self._check_signal(container, instance.id)
+        self._setup.link_log(instance)
+        return True
+
+    def _check_signal(self, container: ContainerSpec, instance_id: str) -> None:
+        """TRM-24: a runtime that does not know the field does not tell a signal either; said once per pod."""
+        wanted = container.fields.lifecycle.stop_signal if container.fields.lifecycle is not None else ""
+        told = any(one.stop_signal for one in self._run.seen.instances if one.id == instance_id)
+        if wanted and not told and not self._has_told_of_signal:
+            self._has_told_of_signal = True
+            runtime = self._run.features.label
+            text = f"lifecycle.stopSignal {wanted} has no effect: {runtime} does not know it, and ends containers with "
+            text += "the signal of their image, or SIGTERM"
+            self._run.tell("StopSignalIgnored", text, container.name, is_warning=True)
+
+    async def _settle(self, container: ContainerSpec, instance_id: str) -> None:
+        """postStart (HOK-02), and what follows from its end."""
+        run = self._run
+        hook = container.fields.post_start
+        if hook is not None:
+            run.remember(container.name, lambda one: replace(one.of(instance_id), post_start=HookPhase.RUNNING))
+            await run.save()
+            active = run.seen.active
+            target = Target(container, instance_id, (active.ip or "") if active is not None else "")
+            began_s = self._around.clock.now_s()
+            run.note("poststart_start", container.name)
+            limit_s = run.wishes.post_start_limits_s.get(container.name) or self._around.settings().post_start_limit_s
+            result = await self._interruptible(container.name, self._bounded(hook, target, limit_s))
+            took_s = self._around.clock.now_s() - began_s
+            run.note("poststart_end", container.name, "ok" if result.is_good else "failed", took_s)
+            run.hook_outputs[f"{container.name}/postStart"] = result.record
+            self._around.metrics.hook_ended("postStart", "ok" if result.is_good else "failed", took_s)
+            if not result.is_good:
+                self._hook_failed(container, instance_id, result.text)
+                return
+        has_startup = container.fields.startup_probe is not None
+        is_ready = not has_startup and container.fields.readiness_probe is None
+
+        def settle(one: ContainerMemory) -> ContainerMemory:
+            return replace(
+                one.of(instance_id),
+                post_start=HookPhase.OK,
+                is_started=not has_startup,
+                is_ready=is_ready,
+                reason="",
+                message="",
+                pause_s=0.0,
+                retry_s=0.0,
+            )
+
+        run.remember(container.name, settle)
+        run.save_soon()
+
+    async def _bounded(self, hook: Hook, target: Target, limit_s: float) -> HookResult:
+        """HOK-03: no limit unless somebody set one."""
+        try:
+            async with asyncio.timeout(limit_s or None) as scope:
+                return await self._hooks.run(hook, target)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        return HookResult(is_good=False, text=f"not done after {limit_s:g} s")
+
+    def _hook_failed(self, container: ContainerSpec, instance_id: str, text: str) -> None:
+        """HOK-04: the container ends, with its preStop and full grace; output stays out of events."""
+        run = self._run
+        run.tell("FailedPostStartHook", "PostStartHook failed", container.name, is_warning=True)
+        failing = Failing(instance=instance_id, cause="hook", message="FailedPostStartHook")
+        run.remember(
+            container.name,
+            lambda one: replace(one.of(instance_id), post_start=HookPhase.FAILED, failing=failing, message=text),
+        )
+
+    def _failed(self, container: ContainerSpec, reason: str, text: str) -> None:
+        """No instance ran; tried again after a pause."""
+        run = self._run
+        known = run.memory.of(container.name)
+        is_image = reason in IMAGE_REASONS
+        first_s, longest_s = (
+            (FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S) if is_image else (FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        )
+        pause_s = min(known.pause_s * 2, longest_s) if known.pause_s else first_s
+        retry_s = self._around.clock.now_s() + pause_s
+        shown, message = reason, text
+        if reason == "ErrImagePull" and known.pause_s:
+            shown = "ImagePullBackOff"
+            message = f'Back-off pulling image "{container.image}": ErrImagePull: {text}'
+        run.remember(
+            container.name,
+            lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s),
+        )
+        if is_image or reason == "ImageInspectError":
+            self._tell_image(container, reason, shown, text)
+        else:
+            event = OWN_EVENTS.get(reason, "Failed")
+            words = text if event != "Failed" else f"Error: {text}"
+            run.tell(event, words, container.name, is_warning=True)
+        run.save_soon()
+        run.on_doubt()
+        log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
+
+    def _tell_image(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
+        """What happened, and what the state says of it, as far as nobody else tells."""
+        run, name = self._run, container.name
+        if reason in OWN_EVENTS:
+            run.tell(OWN_EVENTS[reason], text, name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        elif not self._around.images.tells_pulls:
+            run.tell("Failed", f'Failed to pull image "{container.image}": {text}', name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        if shown != reason:
+            run.tell("BackOff", f'Back-off pulling image "{container.image}"', name)
+            run.tell("Failed", f"Error: {shown}", name, is_warning=True)
+
+    async def restart_all(self, step: RestartAll) -> None:
+        """RST-05: signal, two seconds, and away; logs stay."""
+        run, around = self._run, self._around
+        failed = False
+        run.tell("RestartAllContainers", f"All containers restart because of the exit of {step.name}")
+        run.on_change(run)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for one in run.seen.running:
+                    group.create_task(around.containers.stop_container(one.id, AFTER_SIGNAL_S))
+            order = sorted(run.seen.instances, key=lambda one: one.name == step.name)
+            for one in order:
+                await around.containers.remove_container(one.id)
+                run.drop(one.id)
+        except* FAILURES as errors:
+            run.tell("FailedKillPod", str(errors.exceptions[0]), is_warning=True)
+            failed = True
+        if failed:
+            # The container that brought this about goes last, so all of it is planned again.
+            await around.clock.sleep(FIRST_PAUSE_S)
+            return
+        now_s = around.clock.now_s()
+        run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
+        run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
+
+
+def _refusal(details: str) -> tuple[str, str]:
+    """Reason and text of a pull that failed, in the words of whoever pulled."""
+    word, colon, text = details.partition(": ")
+    return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)

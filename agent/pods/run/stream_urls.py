@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams into running containers, for people: commands, attaching, ports.
+
+Owns: finding the container or sandbox that is meant, and asking the runtime for an address that is good for one use.
+Never: carries the streams; whoever asked connects to the runtime itself.
+"""
+
+from collections.abc import Awaitable, Sequence
+
+from agent.model.refused import Refused
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.ports import Streams
+from agent.pods.run.commands import PodDesk
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["StreamDesk"]
+
+Target = tuple[str, str, str]
+"""Namespace, pod, container; an empty container is the only one."""
+
+
+class StreamDesk:
+    """For the API."""
+
+    def __init__(self, desk: PodDesk, streams: Streams) -> None:
+        self._desk = desk
+        self._streams = streams
+
+    async def exec_url(self, target: Target, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
+        """Where the streams of a command can be had."""
+        request = pb.ExecRequest(
+            container_id=self._desk.running_id(*target),
+            cmd=command,
+            stdin=has_stdin,
+            tty=is_tty,
+            stdout=True,
+            stderr=not is_tty,
+        )
+        return await _answered(self._streams.exec_url(request))
+
+    async def attach_url(self, target: Target, *, has_stdin: bool) -> tuple[str, bool]:
+        """Where the streams of what runs already can be had, and whether it has a terminal."""
+        container_id = self._desk.running_id(*target)
+        run = self._desk.keeper(target[0], target[1]).run
+        name = next(one.name for one in run.seen.instances if one.id == container_id)
+        fields = run.pod.by_name[name].fields
+        if has_stdin and not fields.stdin:
+            raise Refused("precondition", f"container {name} reads no input; its manifest would need stdin: true")
+        request = pb.AttachRequest(
+            container_id=container_id, stdin=has_stdin, tty=fields.tty, stdout=True, stderr=not fields.tty
+        )
+        return await _answered(self._streams.attach_url(request)), fields.tty
+
+    async def port_forward_url(self, namespace: str, name: str, ports: Sequence[int]) -> str:
+        """Where connections to these ports of a pod can be had."""
+        run = self._desk.keeper(namespace, name).run
+        active = run.seen.active
+        if active is None or not active.is_ready:
+            raise Refused("precondition", f"pod {run.pod.key} has no sandbox that is ready")
+        return await _answered(
+            self._streams.port_forward_url(pb.PortForwardRequest(pod_sandbox_id=active.id, port=ports))
+        )
+
+
+async def _answered(url: Awaitable[str]) -> str:
+    try:
+        return await url
+    except RuntimeCallFailed as error:
+        raise Refused("unavailable", str(error)) from error

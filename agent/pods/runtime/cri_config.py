@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime is told about a pod and its containers.
+
+Owns: the translation into CRI messages: names and labels that crictl and log shippers know (LBL), namespaces (NET-04),
+security (SEC), resources (RES).
+Never: resolves variables or volumes; gets them. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from agent.model.control_group import GroupShape
+from agent.model.finding import printable
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
+from agent.model.pod_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
+from agent.model.runtime_features import RuntimeFeatures
+from agent.pods.runtime import names
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.network_files import Resolver, kernel_name
+from agent.pods.runtime.pod_group import group_path, hugepage_limits
+from agent.pods.runtime.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, own_needs, qos_class
+from agent.pods.runtime.user_ranges import RANGE_LENGTH
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = [
+    "Made",
+    "NodeShape",
+    "cgroup_of",
+    "check_support",
+    "container_config",
+    "id_mapping",
+    "linux_resources",
+    "sandbox_config",
+]
+
+PERIOD_US = 100_000
+MASKED = (
+    "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+)  # fmt: skip
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+PROTOCOLS = {"TCP": pb.TCP, "UDP": pb.UDP, "SCTP": pb.SCTP}
+PROFILE_TYPES = {
+    "RuntimeDefault": pb.SecurityProfile.RuntimeDefault,
+    "Unconfined": pb.SecurityProfile.Unconfined,
+    "Localhost": pb.SecurityProfile.Localhost,
+}
+APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What of the node matters here."""
+
+    instance: str
+    log_directory: Path
+    cgroup_root: str
+    default_seccomp: str = "Unconfined"
+    memory_bytes: int = 1 << 30
+    groups: GroupShape = field(default_factory=GroupShape)
+    uses_systemd: bool = False
+    may_swap: bool = False
+    kills_single_process: bool = False
+    seccomp_root: str = "/var/lib/kepd/seccomp"
+    masked: tuple[str, ...] = ()
+    copies_kubelet: bool = False
+    cluster_domain: str = "cluster.local"
+    first_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What was worked out for one instance of a container."""
+
+    attempt: int = 0
+    image_ref: str = ""
+    image_user: str = ""
+    image_uid: int | None = None
+    environment: Sequence[tuple[str, str]] = ()
+    command: Sequence[str] = ()
+    args: Sequence[str] = ()
+    mounts: Sequence[pb.Mount] = field(default=())
+    deletion_grace_s: int | None = None
+
+
+def sandbox_config(
+    pod: PodSpec,
+    node: NodeShape,
+    resolver: Resolver | None = None,
+    attempt: int = 0,
+    seen: str = "",
+    *,
+    group: str = "",
+) -> pb.PodSandboxConfig:
+    """The sandbox of a pod; it carries our mark, without which we never touch one (LBL-05). `group` is where it is."""
+    group = group or cgroup_of(pod, node)
+    annotations = {
+        **pod.notes,
+        names.CONFIG_HASH: pod.uid,
+        names.CONFIG_SOURCE: "file",
+        names.INSTANCE: node.instance,
+        names.HASH: pod.hash,
+        names.FILE: printable(pod.file),
+        names.GROUP: group,
+    }
+    if seen:
+        annotations[names.CONFIG_SEEN] = seen
+    config = pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
+        hostname=kernel_name(pod, node.cluster_domain),
+        log_directory=str(node.log_directory / names.log_directory_name(pod.namespace, pod.name, pod.uid)),
+        labels={**dict(pod.labels), names.NAME: pod.name, names.NAMESPACE: pod.namespace, names.UID: pod.uid},
+        annotations=annotations,
+        port_mappings=_port_mappings(pod, node),
+        linux=pb.LinuxPodSandboxConfig(
+            cgroup_parent=group,
+            security_context=_sandbox_security(pod, node),
+            sysctls=_sysctls(pod),
+            resources=_pod_resources(pod),
+        ),
+    )
+    if pod.spec.overhead:
+        config.linux.overhead.CopyFrom(_overhead(pod))
+    if resolver is not None:
+        config.dns_config.CopyFrom(
+            pb.DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options)
+        )
+    return config
+
+
+def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
+    """RES-04."""
+    return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
+
+
+def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
+    """What a runtime that does not know it would pass over in silence (SEC-02, SEC-07)."""
+    spec, reason = pod.spec, "FailedCreatePodSandBox"
+    if not spec.host_users and spec.runtime_class_name not in features.user_namespaces:
+        handler = f" for its handler {spec.runtime_class_name}" if spec.runtime_class_name else ""
+        text = f"hostUsers false needs user namespaces, which {features.label} does not have{handler}; containerd 2.0 "
+        raise ConfigProblem(text + "and CRI-O 1.30 have them, with runc 1.2 or crun, from Linux 6.3 on", reason)
+    given = spec.security_context
+    if given is not None and given.supplemental_groups_policy == "Strict" and not features.has_group_policy:
+        text = f"supplementalGroupsPolicy Strict is more than {features.label} can do; "
+        raise ConfigProblem(text + "containerd 2.0 and CRI-O 1.31 can", reason)
+
+
+def id_mapping(first_id: int) -> pb.IDMapping:
+    """From the pod's ids to the node's."""
+    return pb.IDMapping(host_id=first_id, container_id=0, length=RANGE_LENGTH)
+
+
+def _namespaces(pod: PodSpec, node: NodeShape) -> pb.NamespaceOption:
+    spec = pod.spec
+    pid = pb.NODE if spec.host_pid else pb.POD if spec.share_process_namespace else pb.CONTAINER
+    found = pb.NamespaceOption(
+        network=pb.NODE if spec.host_network else pb.POD, pid=pid, ipc=pb.NODE if spec.host_ipc else pb.POD
+    )
+    if node.first_id:
+        mapping = id_mapping(node.first_id)
+        found.userns_options.CopyFrom(pb.UserNamespace(mode=pb.POD, uids=[mapping], gids=[mapping]))
+    return found
+
+
+def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
+    """Mains and sidecars (LBL-07); a kubelet forgets sidecars (Q-PORTS)."""
+    kinds = (ContainerKind.MAIN,) if node.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
+    return [
+        pb.PortMapping(
+            protocol=PROTOCOLS.get(port.protocol, pb.TCP),
+            container_port=port.container_port,
+            host_port=_host_port(pod, port),
+            host_ip=port.host_ip,
+        )
+        for one in pod.containers
+        if one.kind in kinds
+        for port in one.fields.ports
+    ]
+
+
+def _host_port(pod: PodSpec, port: ContainerPort) -> int:
+    """In the node's own network a container's port is the node's (NET-04)."""
+    return port.container_port if pod.spec.host_network else port.host_port
+
+
+def _sysctls(pod: PodSpec) -> dict[str, str]:
+    given = pod.spec.security_context
+    return {} if given is None else {one.name.replace("/", "."): one.value for one in given.sysctls}
+
+
+def _sandbox_security(pod: PodSpec, node: NodeShape) -> pb.LinuxSandboxSecurityContext:
+    given = pod.spec.security_context
+    context = pb.LinuxSandboxSecurityContext(
+        namespace_options=_namespaces(pod, node),
+        privileged=any(
+            one.fields.security_context is not None and one.fields.security_context.privileged for one in pod.containers
+        ),
+        seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault),
+    )
+    if given is not None:
+        if given.run_as_user is not None:
+            context.run_as_user.value = given.run_as_user
+        if given.run_as_group is not None and given.run_as_user is not None:
+            context.run_as_group.value = given.run_as_group
+        context.supplemental_groups.extend(_groups(pod))
+        if given.se_linux_options is not None:
+            context.selinux_options.CopyFrom(_selinux(given.se_linux_options))
+    return context
+
+
+def _groups(pod: PodSpec) -> list[int]:
+    """SEC-02."""
+    given = pod.spec.security_context
+    if given is None:
+        return []
+    return [*([given.fs_group] if given.fs_group is not None else []), *given.supplemental_groups]
+
+
+def _selinux(given: SELinux) -> pb.SELinuxOption:
+    return pb.SELinuxOption(user=given.user, role=given.role, type=given.type, level=given.level)
+
+
+def _pod_resources(pod: PodSpec) -> pb.LinuxContainerResources:
+    needs = own_needs(pod)
+    return pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(needs.cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request),
+        memory_limit_in_bytes=needs.memory_limit,
+    )
+
+
+def _overhead(pod: PodSpec) -> pb.LinuxContainerResources:
+    """What the runtime class takes beside the containers, which is its request and its limit."""
+    more = container_needs(Resources(limits=pod.spec.overhead))
+    return pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(more.cpu_limit),
+        cpu_shares=cpu_shares(more.cpu_limit),
+        memory_limit_in_bytes=more.memory_limit,
+    )
+
+
+def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.ContainerConfig:
+    """One instance. Raises ConfigProblem where its user must not be what the image says (SEC-04)."""
+    fields = container.fields
+    check_user(pod, container, made)
+    config = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=container.name, attempt=made.attempt),
+        image=pb.ImageSpec(image=made.image_ref or container.image, user_specified_image=container.image),
+        command=made.command,
+        args=made.args,
+        working_dir=fields.working_dir,
+        envs=[
+            pb.KeyValue(key=name, value=value.encode("utf-8", "surrogateescape")) for name, value in made.environment
+        ],
+        mounts=made.mounts,
+        labels={
+            names.NAME: pod.name,
+            names.NAMESPACE: pod.namespace,
+            names.UID: pod.uid,
+            names.CONTAINER: container.name,
+        },
+        annotations=_annotations(pod, container, made),
+        log_path=f"{container.name}/{made.attempt}.log",
+        stdin=fields.stdin,
+        stdin_once=fields.stdin_once,
+        tty=fields.tty,
+        linux=pb.LinuxContainerConfig(
+            resources=linux_resources(pod, container, fields.resources, node),
+            security_context=_security(pod, container, made, node),
+        ),
+    )
+    if fields.lifecycle is not None and fields.lifecycle.stop_signal:
+        name = names.signal_word(fields.lifecycle.stop_signal)
+        config.stop_signal = pb.Signal.Value(name)  # type: ignore[assignment]  # stubs want the enum
+    return config
+
+
+def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str, str]:
+    """LBL-03."""
+    fields = container.fields
+    found = {
+        names.CONTAINER_HASH: container_hash(fields),
+        names.RESTART_COUNT: str(made.attempt),
+        names.MESSAGE_PATH: fields.termination_message_path,
+        names.MESSAGE_POLICY: fields.termination_message_policy,
+        names.GRACE: str(pod.grace_s),
+    }
+    if made.deletion_grace_s is not None:
+        found["io.kubernetes.pod.deletionGracePeriod"] = str(made.deletion_grace_s)
+    if fields.pre_stop is not None:
+        found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
+    if fields.ports:
+        found[names.PORTS] = msgspec.json.encode([_told(pod, port) for port in fields.ports]).decode()
+    return found
+
+
+def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
+    """In the order and with the omissions that readers of a kubelet's annotation know."""
+    pairs: dict[str, str | int] = {
+        "name": port.name,
+        "hostPort": _host_port(pod, port),
+        "containerPort": port.container_port,
+        "protocol": port.protocol,
+        "hostIP": port.host_ip,
+    }
+    return {key: value for key, value in pairs.items() if value}
+
+
+def linux_resources(
+    pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
+) -> pb.LinuxContainerResources:
+    """RES-01, RES-05, RES-06."""
+    needs = container_needs(resources)
+    whole = container_needs(pod.spec.resources)
+    memory_limit, cpu_limit = needs.memory_limit or whole.memory_limit, needs.cpu_limit or whole.cpu_limit
+    found = pb.LinuxContainerResources(
+        cpu_period=PERIOD_US,
+        cpu_quota=cpu_quota(cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request if "cpu" in resources.requests else cpu_limit),
+        memory_limit_in_bytes=memory_limit,
+        oom_score_adj=oom_score(pod, container, node.memory_bytes),
+    )
+    for size, most_bytes in hugepage_limits({**pod.spec.resources.limits, **resources.limits}, node.groups):
+        found.hugepage_limits.add(page_size=size, limit=most_bytes)
+    if node.groups.version > 1 and not node.kills_single_process:
+        found.unified["memory.oom.group"] = "1"
+    if node.groups.has_swap_limit:
+        most_bytes = swap_limit(pod, container, node) if node.may_swap else 0
+        if node.groups.version > 1:
+            found.unified["memory.swap.max"] = str(most_bytes)
+        else:
+            # Version 1 counts memory and swap together, and only where memory has a limit.
+            found.memory_swap_limit_in_bytes = memory_limit
+    return found
+
+
+def swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
+    """KEP-2400, limited swap: by its share of the node's memory, for containers of Burstable pods that may grow."""
+    needs = container_needs(container.fields.resources)
+    is_fixed = not needs.memory_request or needs.memory_request == needs.memory_limit
+    if qos_class(pod) != "Burstable" or is_fixed or is_critical(pod) or needs.memory_request > node.memory_bytes:
+        return 0
+    return needs.memory_request * node.groups.swap_bytes // node.memory_bytes
+
+
+def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
+    """SEC-04."""
+    own = container.fields.security_context or SecurityContext()
+    whole = pod.spec.security_context
+    must = own.run_as_non_root if own.run_as_non_root is not None else (whole.run_as_non_root if whole else None)
+    if not must:
+        return
+    user = effective_user(pod, container)
+    place = f'(pod: "{pod.full_name}", container: {container.name})'
+    if user is not None:
+        if user == 0:
+            raise ConfigProblem(f"container's runAsUser breaks non-root policy {place}")
+    elif made.image_user:
+        text = f"image has non-numeric user ({made.image_user}), cannot verify user is non-root"
+        raise ConfigProblem(f"container has runAsNonRoot and {text} {place}")
+    elif not made.image_uid:
+        raise ConfigProblem(f"container has runAsNonRoot and image will run as root {place}")
+
+
+def effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
+    """SEC-01: the container's own, else the pod's, else the image's."""
+    own, whole = container.fields.security_context, pod.spec.security_context
+    if own is not None and own.run_as_user is not None:
+        return own.run_as_user
+    return whole.run_as_user if whole is not None else None
+
+
+def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.LinuxContainerSecurityContext:
+    own = container.fields.security_context or SecurityContext()
+    whole = pod.spec.security_context
+    is_unmasked = own.proc_mount == "Unmasked"
+    context = pb.LinuxContainerSecurityContext(
+        namespace_options=_namespaces(pod, node),
+        privileged=own.privileged,
+        readonly_rootfs=own.read_only_root_filesystem,
+        no_new_privs=own.allow_privilege_escalation is False,
+        supplemental_groups=_groups(pod),
+        masked_paths=() if is_unmasked or own.privileged else (*MASKED, *node.masked),
+        readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
+        seccomp=_profile(
+            own.seccomp_profile or (whole.seccomp_profile if whole is not None else None), node, node.default_seccomp
+        ),
+    )
+    user = effective_user(pod, container)
+    if user is not None:
+        context.run_as_user.value = user
+    elif made.image_user:
+        context.run_as_username = made.image_user
+    else:
+        # A group alone would be refused, and an image that names nobody means root.
+        context.run_as_user.value = made.image_uid or 0
+    group = own.run_as_group if own.run_as_group is not None else (whole.run_as_group if whole else None)
+    if group is not None:
+        context.run_as_group.value = group
+    if own.capabilities is not None:
+        context.capabilities.CopyFrom(
+            pb.Capability(add_capabilities=own.capabilities.add, drop_capabilities=own.capabilities.drop)
+        )
+    selinux = own.se_linux_options or (whole.se_linux_options if whole is not None else None)
+    if selinux is not None:
+        context.selinux_options.CopyFrom(_selinux(selinux))
+    armour = own.app_armor_profile or (whole.app_armor_profile if whole is not None else None)
+    if armour is not None:
+        context.apparmor.CopyFrom(_profile(armour, node, "RuntimeDefault", is_name=True))
+        # What runtimes read that do not know the field above yet.
+        context.apparmor_profile = APPARMOR_WORDS.get(armour.type, f"localhost/{armour.localhost_profile}")
+    if whole is not None and whole.supplemental_groups_policy == "Strict":
+        context.supplemental_groups_policy = pb.Strict
+    return context
+
+
+def _profile(given: Profile | None, node: NodeShape, default: str, *, is_name: bool = False) -> pb.SecurityProfile:
+    """A name for AppArmor, a file for seccomp (SEC-03)."""
+    kind = given.type if given is not None and given.type else default
+    place = ""
+    if kind == "Localhost" and given is not None:
+        place = given.localhost_profile if is_name else f"{node.seccomp_root}/{given.localhost_profile}"
+    return pb.SecurityProfile(profile_type=PROFILE_TYPES[kind], localhost_ref=place)

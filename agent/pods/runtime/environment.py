@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variables of a container, and `$(VAR)` in its command.
+
+Owns: order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06).
+Never: reads files itself, or puts a value into an error. Pure.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pod_fields import Env, EnvFrom, EnvSource, FileReference, KeyReference, ResourceReference
+from agent.model.quantity import parse_quantity
+from agent.pods.manifest.objects import Source
+from agent.pods.runtime.qos import amount
+
+__all__ = ["ConfigProblem", "Facts", "expand", "field_value", "resolve_environment", "resource_value"]
+
+REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
+SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]\Z")
+PRINTABLE_NAME = re.compile(r"[ -<>-~]+\Z")
+NANOS = 10**9
+ESCAPES = {
+    "\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f",
+    "\v": "\\v",
+}  # fmt: skip
+MOST_FILE_BYTES = 64 << 10
+
+Sources = Mapping[tuple[str, str, str], Source]
+
+
+class ConfigProblem(Exception):
+    """A container cannot be made as it is described; something outside its manifest has to change."""
+
+    def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a pod may be told. `read_file` gives a file of an emptyDir, or None."""
+
+    node: str = ""
+    host_ips: tuple[str, ...] = ()
+    pod_ips: tuple[str, ...] = ()
+    cpus: int = 1
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    read_file: Callable[[str, str], bytes | None] = lambda _volume, _path: None
+
+
+def resolve_environment(
+    pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts
+) -> tuple[tuple[str, str], ...]:
+    """Names and values in the order in which they were given first."""
+    found: dict[str, str] = {}
+    for entry in container.fields.env_from:
+        found.update(_all_of(entry, pod, sources))
+    for env in container.fields.env:
+        value = _value(env, pod, container, sources, facts, found) if env.value_from else expand(env.value, found)
+        if value is not None:
+            found[env.name] = value
+    return tuple(found.items())
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """`$(NAME)` by its value where it has one; `$$` is a dollar sign (ENV-02)."""
+
+    def put(found: re.Match[str]) -> str:
+        if found[1] == "$":
+            return "$"
+        return values.get(found[2], found[0])
+
+    return REFERENCE.sub(put, text)
+
+
+def referenced(text: str) -> list[str]:
+    """The names that `expand` would look for."""
+    return [found[2] for found in REFERENCE.finditer(text) if found[1] != "$"]
+
+
+def _all_of(entry: EnvFrom, pod: PodSpec, sources: Sources) -> dict[str, str]:
+    reference, kind = (
+        (entry.config_map_ref, "ConfigMap") if entry.config_map_ref is not None else (entry.secret_ref, "Secret")
+    )
+    if reference is None:
+        return {}
+    source = sources.get((kind, pod.namespace, reference.name))
+    if source is None:
+        if reference.optional:
+            return {}
+        raise ConfigProblem(f'{kind.lower()} "{reference.name}" not found')
+    texts = ((key, value) for key, value in sorted(source.data.items()) if key not in source.binary)
+    named = {entry.prefix + key: value.decode("utf-8", "surrogateescape") for key, value in texts}
+    return {name: value for name, value in named.items() if PRINTABLE_NAME.match(name)}
+
+
+def _value(
+    env: Env, pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts, _found: Mapping[str, str]
+) -> str | None:
+    """Of a variable that has its value from elsewhere; None leaves it out."""
+    source = env.value_from or EnvSource()
+    if source.field_ref is not None:
+        return field_value(source.field_ref.field_path, pod, facts)
+    if source.resource_field_ref is not None:
+        return resource_value(source.resource_field_ref, pod, container, facts)
+    if source.config_map_key_ref is not None:
+        return _key("ConfigMap", source.config_map_key_ref, pod, sources)
+    if source.secret_key_ref is not None:
+        return _key("Secret", source.secret_key_ref, pod, sources)
+    return _file_key(source.file_key_ref, facts) if source.file_key_ref is not None else ""
+
+
+def _key(kind: str, reference: KeyReference, pod: PodSpec, sources: Sources) -> str | None:
+    source = sources.get((kind, pod.namespace, reference.name))
+    value = source.data.get(reference.key) if source is not None else None
+    is_binary = source is not None and reference.key in source.binary
+    if value is not None and not is_binary:
+        return value.decode("utf-8", "surrogateescape")
+    if reference.optional:
+        return None
+    if source is None:
+        raise ConfigProblem(f'{kind.lower()} "{reference.name}" not found')
+    why = "; its value is no text, which only volumes can have" if is_binary else ""
+    raise ConfigProblem(f"couldn't find key {reference.key} in {kind} {pod.namespace}/{reference.name}{why}")
+
+
+def field_value(path: str, pod: PodSpec, facts: Facts) -> str:
+    """A field of the pod (ENV-03); empty for what does not exist."""
+    found = SUBSCRIPT.match(path)
+    if found:
+        return dict(pod.labels if found[1] == "labels" else pod.annotations).get(found[2], "")
+    host_ip = facts.host_ips[0] if facts.host_ips else ""
+    pod_ips = facts.pod_ips or (facts.host_ips if pod.spec.host_network else ())
+    values = {
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
+        "metadata.labels": _lines(pod.labels),
+        "metadata.annotations": _lines(pod.annotations),
+        "spec.nodeName": facts.node,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.hostIP": host_ip,
+        "status.hostIPs": ",".join(facts.host_ips),
+        "status.podIP": pod_ips[0] if pod_ips else "",
+        "status.podIPs": ",".join(pod_ips),
+    }
+    return values.get(path, "")
+
+
+def _lines(pairs: tuple[tuple[str, str], ...]) -> str:
+    """As downward files have maps: one `key="value"` per line."""
+    return "\n".join(f'{key}="{_escaped(value)}"' for key, value in sorted(pairs))
+
+
+def _escaped(text: str) -> str:
+    """Everything on one line, as Go quotes it."""
+    return "".join(ESCAPES.get(sign) or (sign if sign.isprintable() else _code(sign)) for sign in text)
+
+
+def _code(sign: str) -> str:
+    number = ord(sign)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def resource_value(reference: ResourceReference, pod: PodSpec, container: ContainerSpec, facts: Facts) -> str:
+    """A request or limit in units of the divisor, rounded up; what has no limit has the node's (ENV-04)."""
+    named = pod.by_name.get(reference.container_name, container)
+    kind, _, resource = reference.resource.partition(".")
+    own = named.fields.resources.limits if kind == "limits" else named.fields.resources.requests
+    whole = pod.spec.resources.limits if kind == "limits" else pod.spec.resources.requests
+    nanos = amount(own, resource)
+    if not nanos and kind == "requests":
+        nanos = amount(named.fields.resources.limits, resource)
+    nanos = nanos or amount(whole, resource)
+    if not nanos and kind == "limits":
+        whole_node = {"cpu": facts.cpus, "memory": facts.memory_bytes, "ephemeral-storage": facts.disk_bytes}
+        nanos = whole_node.get(resource, 0) * NANOS
+    divisor = parse_quantity(str(reference.divisor)).nanos or NANOS
+    return str(-(-nanos // divisor))
+
+
+def _file_key(reference: FileReference, facts: Facts) -> str | None:
+    """KEP-3721: the last assignment wins; a missing file honours `optional`, as the KEP says (against Q-ENVFILE)."""
+    content = facts.read_file(reference.volume_name, reference.path)
+    if content is not None and len(content) > MOST_FILE_BYTES:
+        raise ConfigProblem(f"environment file {reference.path} has more than {MOST_FILE_BYTES} bytes")
+    value = parse_environment_file(content.decode("utf-8", "replace")).get(reference.key) if content else None
+    if value is None and not reference.optional:
+        what = f"key {reference.key} in file" if content is not None else "file"
+        raise ConfigProblem(f"couldn't find {what} {reference.path} of volume {reference.volume_name}")
+    return value
+
+
+def parse_environment_file(text: str) -> dict[str, str]:
+    """`NAME='value'` per entry; values in single quotes may have several lines; `#` begins a comment line."""
+    found = {}
+    position = 0
+    while position < len(text):
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        line = text[position:end]
+        name, equals, rest = line.partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            position = end + 1
+        elif equals and name == name.strip() and name and rest.startswith("'"):
+            opened = position + len(name) + 2
+            closed = text.find("'", opened)
+            if closed < 0:
+                raise ConfigProblem(f"environment file: {name} has no closing quote")
+            found[name] = text[opened:closed]
+            position = closed + 1
+        elif equals and name == name.strip() and name and (not rest or rest[0].isspace()):
+            found[name] = ""
+            position = end + 1
+        else:
+            raise ConfigProblem("environment file: a line is not of the form NAME='value'")
+    return found

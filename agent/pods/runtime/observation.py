@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime lists, as the planners see it.
+
+Owns: which sandboxes are ours (LBL-05), and the translation from CRI's messages; wall times become moments of the
+monotonic clock. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HASH, INSTANCE, UID, signal_name
+from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["instance_of", "lost_instance", "seen_pods", "with_status"]
+
+STAGES = {
+    pb.CONTAINER_CREATED: Stage.CREATED,
+    pb.CONTAINER_RUNNING: Stage.RUNNING,
+    pb.CONTAINER_EXITED: Stage.ENDED,
+    pb.CONTAINER_UNKNOWN: Stage.UNKNOWN,
+}
+NANOS = 1e9
+LOST_CODE = 137
+
+
+def seen_pods(
+    sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container], instance: str, wall_minus_now_s: float
+) -> dict[str, SeenPod]:
+    """Our pods by uid, as far as lists tell."""
+    ours: dict[str, list[SeenSandbox]] = {}
+    uids: dict[str, str] = {}
+    for sandbox in sandboxes:
+        if sandbox.annotations.get(INSTANCE) == instance:
+            seen = sandbox_of(sandbox)
+            ours.setdefault(seen.uid, []).append(seen)
+            uids[seen.id] = seen.uid
+    inside: dict[str, list[Instance]] = {}
+    for container in containers:
+        uid = uids.get(container.pod_sandbox_id)
+        if uid is not None:
+            inside.setdefault(uid, []).append(instance_of(container, wall_minus_now_s))
+    return {
+        uid: SeenPod(sandboxes_newest_first(found), newest_first(inside.get(uid, ()))) for uid, found in ours.items()
+    }
+
+
+def sandbox_of(sandbox: pb.PodSandbox) -> SeenSandbox:
+    """One sandbox; its address has to be asked for."""
+    return SeenSandbox(
+        id=sandbox.id,
+        namespace=sandbox.metadata.namespace,
+        name=sandbox.metadata.name,
+        uid=sandbox.labels.get(UID, sandbox.metadata.uid),
+        attempt=sandbox.metadata.attempt,
+        hash=sandbox.annotations.get(HASH, ""),
+        file=sandbox.annotations.get(FILE, ""),
+        group=sandbox.annotations.get(GROUP, ""),
+        is_ready=sandbox.state == pb.SANDBOX_READY,
+        created_wall_s=sandbox.created_at / NANOS,
+    )
+
+
+def instance_of(container: pb.Container, wall_minus_now_s: float) -> Instance:
+    """One container as lists have it: without exit code and times."""
+    return Instance(
+        id=container.id,
+        name=container.labels.get(CONTAINER, container.metadata.name),
+        sandbox_id=container.pod_sandbox_id,
+        stage=STAGES.get(container.state, Stage.UNKNOWN),
+        attempt=container.metadata.attempt,
+        image=container.image.user_specified_image or container.image.image,
+        image_id=container.image_ref,
+        hash=container.annotations.get(CONTAINER_HASH, ""),
+        created_s=container.created_at / NANOS - wall_minus_now_s,
+        notes=_kept_notes(container.annotations),
+    )
+
+
+def _kept_notes(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in annotations.items() if name.startswith("io.kubernetes.")}
+
+
+def with_status(known: Instance, status: pb.ContainerStatus, wall_minus_now_s: float) -> Instance:
+    """With what only the container's own status tells."""
+    return replace(
+        known,
+        stage=STAGES.get(status.state, Stage.UNKNOWN),
+        image_id=status.image_ref,
+        started_s=_moment(status.started_at, wall_minus_now_s),
+        finished_s=_moment(status.finished_at, wall_minus_now_s),
+        started_wall_s=status.started_at / NANOS,
+        finished_wall_s=status.finished_at / NANOS,
+        exit_code=status.exit_code,
+        reason=status.reason,
+        message=known.message or status.message,
+        stop_signal=signal_name(pb.Signal.Name(status.stop_signal)) if status.stop_signal else "",
+    )
+
+
+def lost_instance(known: Instance, now_s: float, wall_s: float) -> Instance:
+    """CMP-07: it was seen running and the runtime does not know it any more."""
+    return replace(
+        known,
+        stage=Stage.ENDED,
+        exit_code=LOST_CODE,
+        reason="ContainerStatusUnknown",
+        message="The container could not be located when the pod was terminated",
+        finished_s=now_s,
+        finished_wall_s=wall_s,
+    )
+
+
+def _moment(nanos: int, wall_minus_now_s: float) -> float:
+    return nanos / NANOS - wall_minus_now_s if nanos > 0 else 0.0

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control group of a whole pod: where it stands, what it may use, and the writes that bring that about.
+
+Owns: paths for both ways of managing groups (RES-04), limits (RES-04, RES-05), and the steps from what the kernel says
+to what is wanted, for both versions of control groups.
+Never: touches a group; drivers do. The kernel rounds memory down to pages; figures are compared as it keeps them. Pure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.model.control_group import GroupShape
+from agent.model.pod import PodSpec
+from agent.model.quantity import QuantityError, parse_quantity
+from agent.pods.runtime.qos import cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
+
+__all__ = [
+    "GroupPlan",
+    "GroupWish",
+    "MakeGroup",
+    "PodLimits",
+    "WriteLimit",
+    "group_path",
+    "hugepage_limits",
+    "plan_group",
+    "pod_limits",
+    "wished_group",
+    "wished_levels",
+]
+
+PERIOD_US = 100_000
+PAGE_BYTES = 4096
+# What version 1 shows where there is no limit: the largest number of pages.
+UNLIMITED_BYTES = (1 << 63) - PAGE_BYTES
+LEAST_SHARES, MOST_SHARES, MOST_WEIGHT = 2, 262_144, 10_000
+HUGEPAGES = "hugepages-"
+UNITS = ("B", "KB", "MB", "GB", "TB")
+STEP = 1024
+CONTROLLERS = ("cpu", "memory", "pids", "hugetlb")
+SWITCH = "cgroup.subtree_control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLimits:
+    """Of one pod; 0 is none, but for pages, where each size of the node has its figure."""
+
+    cpu_shares: int = LEAST_SHARES
+    cpu_quota_us: int = 0
+    memory_bytes: int = 0
+    pids: int = 0
+    hugepages: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether a pod must not run without them; shares alone are a matter of fairness."""
+        return bool(self.cpu_quota_us or self.memory_bytes or self.pids or any(size for _, size in self.hugepages))
+
+
+@dataclass(frozen=True, slots=True)
+class MakeGroup:
+    """A directory below the root of control groups."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"make {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimit:
+    """One value for one file."""
+
+    path: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"write {self.path} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWish:
+    """Everything that shall be so, in an order in which it can be made so."""
+
+    steps: tuple[MakeGroup | WriteLimit, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What has to be looked at."""
+        return tuple(step.path for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What has to be done."""
+
+    steps: tuple[MakeGroup | WriteLimit, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.steps)) or "nothing"
+
+
+def group_path(pod: PodSpec, root: str, *, uses_systemd: bool) -> str:
+    """RES-04; Guaranteed pods have no level of their own."""
+    quality = qos_class(pod)
+    levels = [*root.strip("/").split("/"), *([] if quality == "Guaranteed" else [quality.lower()])]
+    if not uses_systemd:
+        return "/" + "/".join((*levels, f"pod{pod.uid}"))
+    # To systemd a hyphen is a step down, so names of our own have none.
+    names = [one.replace("-", "_") for one in (*levels, f"pod{pod.uid}")]
+    return "".join(f"/{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
+
+
+def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape) -> PodLimits:
+    """RES-04, RES-05: a limit holds for the pod if every container has one, or the pod as a whole."""
+    needs = pod_needs(pod)
+    return PodLimits(
+        cpu_shares=cpu_shares(needs.cpu_request),
+        cpu_quota_us=cpu_quota(needs.cpu_limit),
+        memory_bytes=needs.memory_limit,
+        pids=most_pids,
+        hugepages=tuple(
+            (page_name(size), _hugepages(pod, size)) for size in shape.hugepage_bytes if "hugetlb" in shape.controllers
+        ),
+    )
+
+
+def page_name(size_bytes: int) -> str:
+    """As the kernel writes it: 2MB, 64KB."""
+    unit = 0
+    while size_bytes >= STEP and size_bytes % STEP == 0 and unit < len(UNITS) - 1:
+        size_bytes, unit = size_bytes // STEP, unit + 1
+    return f"{size_bytes}{UNITS[unit]}"
+
+
+def hugepage_limits(limits: Mapping[str, object], shape: GroupShape) -> Iterator[tuple[str, int]]:
+    """What a container may have of every size there is; nothing of those that it does not list."""
+    if "hugetlb" in shape.controllers:
+        for size in shape.hugepage_bytes:
+            yield page_name(size), _of_size(limits, size)
+
+
+def _of_size(limits: Mapping[str, object], size_bytes: int) -> int:
+    return sum(
+        _bytes(str(value))
+        for name, value in limits.items()
+        if name.startswith(HUGEPAGES) and _bytes(name.removeprefix(HUGEPAGES)) == size_bytes
+    )
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_quantity(text).nanos // 10**9
+    except QuantityError:
+        return 0
+
+
+def _hugepages(pod: PodSpec, size_bytes: int) -> int:
+    whole = _of_size(pod.spec.resources.limits, size_bytes)
+    return whole or most_at_once(pod, lambda one: _of_size(one.fields.resources.limits, size_bytes))
+
+
+def wished_group(limits: PodLimits, path: str, shape: GroupShape, burstable_milli: int | None = None) -> GroupWish:
+    """For one pod, with the groups above it; `burstable_milli` is what all Burstable pods ask for together."""
+    controllers = [one for one in CONTROLLERS if one in shape.controllers]
+    *above, own = _levels(path)
+    if shape.version > 1:
+        steps = list(_unified(above, own, controllers))
+        files = _unified_files(limits, own, shape)
+    else:
+        steps = [MakeGroup(f"{controller}/{one}") for controller in controllers for one in (*above, own)]
+        files = _legacy_files(limits, own, shape)
+    return GroupWish((*steps, *wished_levels(path, shape, burstable_milli).steps, *files))
+
+
+def wished_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> GroupWish:
+    """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over."""
+    found = []
+    for one in _levels(path)[:-1] if "cpu" in shape.controllers else ():
+        level = one.removesuffix(".slice")
+        milli = 0 if level.endswith("besteffort") else burstable_milli if level.endswith("burstable") else None
+        if milli is not None and shape.version > 1:
+            found.append(WriteLimit(f"{one}/cpu.weight", str(cpu_weight(cpu_shares(milli)))))
+        elif milli is not None:
+            found.append(WriteLimit(f"cpu/{one}/cpu.shares", str(cpu_shares(milli))))
+    return GroupWish(tuple(found))
+
+
+def _levels(path: str) -> list[str]:
+    """The groups on the way to one, itself as the last."""
+    names = path.strip("/").split("/")
+    return ["/".join(names[: depth + 1]) for depth in range(len(names))]
+
+
+def _unified(above: Sequence[str], own: str, controllers: Sequence[str]) -> Iterator[MakeGroup | WriteLimit]:
+    """A group has the files of a controller once the group above has switched it on."""
+    switches = " ".join(f"+{one}" for one in controllers)
+    if switches:
+        yield WriteLimit(SWITCH, switches)
+    for one in above:
+        yield MakeGroup(one)
+        if switches:
+            yield WriteLimit(f"{one}/{SWITCH}", switches)
+    yield MakeGroup(own)
+
+
+def _unified_files(limits: PodLimits, own: str, shape: GroupShape) -> Iterator[WriteLimit]:
+    if "cpu" in shape.controllers:
+        yield WriteLimit(f"{own}/cpu.weight", str(cpu_weight(limits.cpu_shares)))
+        yield WriteLimit(f"{own}/cpu.max", f"{limits.cpu_quota_us or 'max'} {PERIOD_US}")
+    if "memory" in shape.controllers:
+        yield WriteLimit(f"{own}/memory.max", str(limits.memory_bytes or "max"))
+    if "pids" in shape.controllers:
+        yield WriteLimit(f"{own}/pids.max", str(limits.pids or "max"))
+    for size, most_bytes in limits.hugepages:
+        yield WriteLimit(f"{own}/hugetlb.{size}.max", str(most_bytes))
+
+
+def _legacy_files(limits: PodLimits, own: str, shape: GroupShape) -> Iterator[WriteLimit]:
+    if "cpu" in shape.controllers:
+        yield WriteLimit(f"cpu/{own}/cpu.shares", str(limits.cpu_shares))
+        yield WriteLimit(f"cpu/{own}/cpu.cfs_period_us", str(PERIOD_US))
+        yield WriteLimit(f"cpu/{own}/cpu.cfs_quota_us", str(limits.cpu_quota_us or -1))
+    if "memory" in shape.controllers:
+        yield WriteLimit(f"memory/{own}/memory.limit_in_bytes", str(limits.memory_bytes or -1))
+    if "pids" in shape.controllers:
+        yield WriteLimit(f"pids/{own}/pids.max", str(limits.pids or "max"))
+    for size, most_bytes in limits.hugepages:
+        yield WriteLimit(f"hugetlb/{own}/hugetlb.{size}.limit_in_bytes", str(most_bytes))
+
+
+def cpu_weight(shares: int) -> int:
+    """Version 2 counts from 1 to 10000 what version 1 counts from 2 to 262144."""
+    return MOST_WEIGHT if shares >= MOST_SHARES else 1 + (shares - LEAST_SHARES) * 9999 // 262_142
+
+
+def plan_group(wish: GroupWish, observed: Mapping[str, str | None]) -> GroupPlan:
+    """What differs. `observed` has the text of files, "" for directories, None for what is not there."""
+    return GroupPlan(tuple(step for step in wish.steps if not _is_so(step, observed.get(step.path))))
+
+
+def _is_so(step: MakeGroup | WriteLimit, there: str | None) -> bool:
+    if there is None or isinstance(step, MakeGroup):
+        return there is not None
+    if step.path.endswith(SWITCH):
+        return {one.lstrip("+") for one in step.value.split()} <= set(there.split())
+    return _kept(step) == there.strip()
+
+
+def _kept(step: WriteLimit) -> str:
+    """How the kernel will show it."""
+    file = step.path.rpartition("/")[2]
+    if file.startswith(("memory.", "hugetlb.")) and step.value.lstrip("-").isdigit():
+        size = int(step.value)
+        return str(UNLIMITED_BYTES if size < 0 else size // PAGE_BYTES * PAGE_BYTES)
+    return step.value

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in a pod's volumes: which directories there are, and which files with which content.
+
+Owns: places below the pod's directory (VOL-01), and the content of configMap, secret, downwardAPI and projected volumes
+(VOL-06 to VOL-08). Never: touches a disk; files.py does. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pod_fields import Container, DownwardItem, KeyToPath, Volume
+from agent.pods.runtime.environment import ConfigProblem, Facts, Sources, field_value, resource_value
+from agent.pods.runtime.qos import amount
+
+__all__ = ["PlannedFile", "PlannedVolume", "Updates", "is_ours_alone", "mount_source", "plan_updates", "plan_volumes"]
+
+NANOS = 10**9
+HUGE_PAGES, HUGE_PAGE_RESOURCE = "HugePages", "hugepages-"
+MOUNT_PROBLEM = "FailedMount"
+DIRECTORY_NAMES = {
+    "empty_dir": "kubernetes.io~empty-dir",
+    "config_map": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downward_api": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+}
+SECRET_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file of a volume. Its content is in no text that is made of it."""
+
+    path: str
+    mode: int
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedVolume:
+    """One volume: a directory of our own (below the pod's), or a path of the node that has to be as `check` says.
+
+    `files` None means that its content is the containers' own affair; `tmpfs_bytes` asks for memory (0: no bound),
+    `page_bytes` for memory in huge pages of that size.
+    """
+
+    name: str
+    directory: str = ""
+    host_path: str = ""
+    check: str = ""
+    files: tuple[PlannedFile, ...] | None = None
+    tmpfs_bytes: int | None = None
+    group: int | None = None
+    limit_bytes: int = 0
+    page_bytes: int = 0
+
+
+def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
+    """All volumes. Raises ConfigProblem where a source is missing."""
+    return tuple(_named(pod, one, sources, facts) for one in pod.spec.volumes if one.image is None)
+
+
+def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> PlannedVolume:
+    """A problem says of which volume it is."""
+    try:
+        return _volume(pod, volume, sources, facts)
+    except ConfigProblem as problem:
+        text = f'volume "{volume.name}" cannot be mounted: {problem}'
+        raise ConfigProblem(text, problem.reason) from problem
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Volumes whose content may be another now, and what is wrong with those that have none."""
+
+    volumes: tuple[PlannedVolume, ...]
+    problems: tuple[str, ...]
+
+
+def plan_updates(pod: PodSpec, sources: Sources, facts: Facts) -> Updates:
+    """Of a pod that runs: each volume with content by itself (VOL-07)."""
+    planned, problems = [], []
+    for volume in pod.spec.volumes:
+        if volume.config_map or volume.secret or volume.downward_api or volume.projected:
+            try:
+                planned.append(_volume(pod, volume, sources, facts))
+            except ConfigProblem as problem:
+                problems.append(f'volume "{volume.name}" keeps its content: {problem}')
+    return Updates(tuple(planned), tuple(problems))
+
+
+def mount_source(pod: PodSpec, volume_name: str) -> str:
+    """Where a volume stands, relative to the pod's directory, or absolute for one of the node."""
+    volume = next(one for one in pod.spec.volumes if one.name == volume_name)
+    return volume.host_path.path if volume.host_path is not None else _directory(volume)
+
+
+def is_ours_alone(pod: PodSpec, volume_name: str) -> bool:
+    """Whether only we write there: containers see it read-only, whatever their mount says."""
+    volume = next(one for one in pod.spec.volumes if one.name == volume_name)
+    return bool(volume.config_map or volume.secret or volume.downward_api or volume.projected)
+
+
+def _directory(volume: Volume) -> str:
+    kind = next((name for name in DIRECTORY_NAMES if getattr(volume, name) is not None), "empty_dir")
+    return f"volumes/{DIRECTORY_NAMES[kind]}/{volume.name}"
+
+
+def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> PlannedVolume:
+    if volume.host_path is not None:
+        return PlannedVolume(name=volume.name, host_path=volume.host_path.path, check=volume.host_path.type)
+    group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
+    place = _directory(volume)
+    if volume.empty_dir is not None:
+        limit = amount({"": volume.empty_dir.size_limit or 0}, "") // NANOS
+        is_memory = volume.empty_dir.medium == "Memory"
+        size = _memory_size(pod, limit, facts) if is_memory else None
+        return PlannedVolume(
+            name=volume.name,
+            directory=place,
+            tmpfs_bytes=size,
+            group=group,
+            limit_bytes=0 if is_memory else limit,
+            page_bytes=page_size_of(pod, volume.empty_dir.medium, volume.name),
+        )
+    files = tuple(_files(pod, volume, sources, facts))
+    has_secret = volume.secret is not None or (
+        volume.projected is not None and any(one.secret is not None for one in volume.projected.sources)
+    )
+    return PlannedVolume(
+        name=volume.name,
+        directory=place,
+        files=files,
+        group=group,
+        tmpfs_bytes=SECRET_BYTES if has_secret else None,
+    )
+
+
+def page_size_of(pod: PodSpec, medium: str, volume: str) -> int:
+    """VOL-02: the size that the medium names, or the only one that the pod asks for; 0 where it is no such medium."""
+    if not medium.startswith(HUGE_PAGES):
+        return 0
+    named = medium.removeprefix(HUGE_PAGES).removeprefix("-")
+    listed = (pod.spec.resources, *(one.fields.resources for one in pod.containers))
+    asked = {
+        amount({"": name.removeprefix(HUGE_PAGE_RESOURCE)}, "") // NANOS
+        for one in listed
+        for name in (*one.limits, *one.requests)
+        if name.startswith(HUGE_PAGE_RESOURCE)
+    }
+    wanted = {amount({"": named}, "") // NANOS} if named else asked
+    if len(wanted) == 1 and wanted <= asked:
+        return wanted.pop()
+    what = "none" if not asked else "several" if not named else "others"
+    text = f'volume "{volume}" has the medium {medium}, and the containers ask for {what} of such pages; '
+    raise ConfigProblem(text + "one size has to be asked for, or be named as in HugePages-2Mi", MOUNT_PROBLEM)
+
+
+def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:
+    """VOL-02: the smallest of its own limit, the memory of all containers together, and the node's."""
+    listed = [amount(one.fields.resources.limits, "memory") // NANOS for one in pod.containers]
+    whole = amount(pod.spec.resources.limits, "memory") // NANOS or (sum(listed) if all(listed) else 0)
+    return min((size for size in (limit, whole, facts.memory_bytes) if size), default=0)
+
+
+def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> list[PlannedFile]:
+    if volume.config_map is not None:
+        given = volume.config_map
+        return _from_source(
+            pod, ("ConfigMap", given.name), given.items, sources, mode=given.default_mode, optional=given.optional
+        )
+    if volume.secret is not None:
+        secret = volume.secret
+        return _from_source(
+            pod,
+            ("Secret", secret.secret_name),
+            secret.items,
+            sources,
+            mode=secret.default_mode,
+            optional=secret.optional,
+        )
+    if volume.downward_api is not None:
+        return _downward(pod, volume.downward_api.items, volume.downward_api.default_mode, facts)
+    found: list[PlannedFile] = []
+    if volume.projected is not None:
+        mode = volume.projected.default_mode
+        for one in volume.projected.sources:
+            for kind, part in (("ConfigMap", one.config_map), ("Secret", one.secret)):
+                if part is not None:
+                    found += _from_source(
+                        pod, (kind, part.name), part.items, sources, mode=mode, optional=part.optional
+                    )
+            if one.downward_api is not None:
+                found += _downward(pod, one.downward_api.items, mode, facts)
+    return found
+
+
+def _from_source(
+    pod: PodSpec, which: tuple[str, str], items: Sequence[KeyToPath], sources: Sources, *, mode: int, optional: bool
+) -> list[PlannedFile]:
+    kind, name = which
+    source = sources.get((kind, pod.namespace, name))
+    if source is None:
+        if optional:
+            return []
+        raise ConfigProblem(f'{kind.lower()} "{name}" not found', MOUNT_PROBLEM)
+    if not items:
+        return [PlannedFile(key, mode, value) for key, value in sorted(source.data.items())]
+    found = []
+    for item in items:
+        value = source.data.get(item.key)
+        if value is not None:
+            found.append(PlannedFile(item.path, mode if item.mode is None else item.mode, value))
+        elif not optional:
+            word = "secret" if kind == "Secret" else "config"
+            raise ConfigProblem(f"references non-existent {word} key: {item.key}", MOUNT_PROBLEM)
+    return found
+
+
+def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, facts: Facts) -> list[PlannedFile]:
+    found = []
+    for item in items:
+        text = ""
+        if item.field_ref is not None:
+            text = field_value(item.field_ref.field_path, pod, facts)
+        elif item.resource_field_ref is not None:
+            nobody = ContainerSpec(pod.containers[0].kind, Container())
+            text = resource_value(item.resource_field_ref, pod, nobody, facts)
+        found.append(PlannedFile(item.path, default_mode if item.mode is None else item.mode, text.encode()))
+    return found

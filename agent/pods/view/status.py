@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people are shown of a pod: states of containers, phase, conditions, and what it waits for.
+
+Owns: the tables of sections 3 and 7. Never: decides what happens next. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.model.finding import printable
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_state import (
+    RUNNING,
+    TERMINATED,
+    WAITING,
+    Condition,
+    ContainerState,
+    PodState,
+    Termination,
+)
+from agent.pods.plan.decision import may_restart
+from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.start import Waiting
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.runtime.qos import qos_class
+from agent.pods.runtime.seen import Instance, SeenPod, Stage
+
+__all__ = ["Look", "pod_status"]
+
+# How pods end that the node itself gave up.
+DISRUPTIONS = ("Evicted", "Terminated")
+MOST_MESSAGE_BYTES = 12 << 10
+REASONS = {128: "StartError", 255: "Unknown"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Everything a status is made of."""
+
+    pod: PodSpec
+    seen: SeenPod
+    memory: Memory
+    waiting: Sequence[Waiting] = ()
+    waits_for: str = ""
+    message: str = ""
+    is_terminating: bool = False
+    host_ips: tuple[str, ...] = ()
+    is_restarting_all: bool = False
+    more_conditions: tuple[Condition, ...] = ()
+
+
+def pod_status(look: Look) -> PodState:
+    """One pod."""
+    pod, seen, memory = look.pod, look.seen, look.memory
+    containers = tuple(_container(look, one) for one in pod.containers)
+    active = seen.active
+    sandbox = active or (seen.sandboxes[0] if seen.sandboxes else None)
+    outcome = memory.outcome
+    phase = outcome.phase if outcome is not None else _phase(pod, seen, memory, containers)
+    reasons = (memory.message if memory.reason else "", outcome.message if outcome is not None else "", look.message)
+    return PodState(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        phase=phase,
+        reason=outcome.reason if outcome is not None else "",
+        message=printable("; ".join(text for text in reasons if text)),
+        waits_for=printable(look.waits_for),
+        ip=_address(look),
+        sandbox_id=sandbox.id if sandbox is not None else "",
+        created_at_s=memory.first_seen_wall_s,
+        is_terminating=look.is_terminating,
+        qos=qos_class(pod),
+        file=printable(pod.file),
+        conditions=_conditions(look, phase, containers),
+        containers=containers,
+    )
+
+
+def _address(look: Look) -> str:
+    """On the node's network the node's."""
+    active = look.seen.active
+    if active is not None and active.is_host_network and look.host_ips:
+        return look.host_ips[0]
+    return (active.ip or "") if active is not None else ""
+
+
+def _container(look: Look, one: ContainerSpec) -> ContainerState:
+    seen = look.seen.newest(one.name)
+    memory = look.memory.of(one.name)
+    if seen is None:
+        return _never_made(look, one, memory)
+    known = memory.of(seen.id)
+    is_running = seen.stage is Stage.RUNNING
+    is_started = is_running and known.is_started
+    is_ready = is_started and known.is_ready and one.kind is not ContainerKind.INIT
+    state, reason, message = _word(look, one, seen, memory)
+    last = _last(look, one, seen, is_shown=state == TERMINATED)
+    most_bytes = MOST_MESSAGE_BYTES // len(look.pod.containers)
+    return ContainerState(
+        name=one.name,
+        image=one.image,
+        kind=one.kind.value,
+        id=seen.id,
+        state=state,
+        reason=reason,
+        message=_last_words(message, most_bytes) if state == TERMINATED else printable(message),
+        exit_code=seen.exit_code if state == TERMINATED else 0,
+        started_at_s=seen.started_wall_s if state != WAITING else 0.0,
+        finished_at_s=seen.finished_wall_s if state == TERMINATED else 0.0,
+        restart_count=seen.attempt,
+        is_ready=is_ready,
+        is_started=is_started,
+        image_id=seen.image_id,
+        stop_signal=seen.stop_signal,
+        last=last,
+    )
+
+
+def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> ContainerState:
+    if one.kind is not ContainerKind.MAIN and one.name in look.memory.passed:
+        # SBX-07: its instance is collected; that it was done is known.
+        return ContainerState(name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed")
+    has_inits = bool(look.pod.spec.init_containers)
+    reason = memory.reason or (
+        "RestartingAllContainers" if look.is_restarting_all else "PodInitializing" if has_inits else "ContainerCreating"
+    )
+    return ContainerState(
+        name=one.name,
+        image=one.image,
+        kind=one.kind.value,
+        reason=reason,
+        message=printable(memory.message),
+    )
+
+
+def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemory) -> tuple[str, str, str]:
+    """State, reason and message."""
+    if seen.stage is Stage.RUNNING:
+        return RUNNING, "", ""
+    if look.is_restarting_all:
+        return WAITING, "RestartingAllContainers", ""
+    if seen.stage is Stage.CREATED:
+        return WAITING, memory.reason or "ContainerCreating", memory.message
+    if seen.stage is Stage.UNKNOWN:
+        return RUNNING, "ContainerStateUnknown", ""
+    is_waiting = any(waiting.name == one.name for waiting in look.waiting)
+    is_over = look.is_terminating or look.memory.outcome is not None
+    if not is_over and memory.post_start is HookPhase.FAILED and memory.instance == seen.id:
+        return WAITING, "PostStartHookError", memory.message
+    if not is_over and memory.reason:
+        return WAITING, memory.reason, memory.message
+    if not is_over and is_waiting and may_restart(look.pod, one, seen, is_killed=memory.killed == seen.id):
+        pod = look.pod
+        text = f"back-off {_pause(look, one)} restarting failed container={one.name} pod={pod.full_name}"
+        return WAITING, "CrashLoopBackOff", text
+    return TERMINATED, reason_of(seen), seen.message
+
+
+def _pause(look: Look, one: ContainerSpec) -> str:
+    until_s = next((waiting.until_s for waiting in look.waiting if waiting.name == one.name), None)
+    ended = look.seen.newest(one.name)
+    if until_s is None or ended is None:
+        return "0s"
+    minutes, seconds = divmod(round(until_s - ended.finished_s), 60)
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+def reason_of(ended: Instance) -> str:
+    """As the runtime says, else by the exit code (TRM-25)."""
+    if ended.reason:
+        return ended.reason
+    return REASONS.get(ended.exit_code, "Error") if ended.exit_code else "Completed"
+
+
+def _last_words(text: str, most_bytes: int) -> str:
+    """TMS-01: all containers of a pod have 12 KiB, each its even share. Lines stay lines."""
+    cut = text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in cut)
+
+
+def _termination(ended: Instance, most_bytes: int) -> Termination:
+    return Termination(
+        exit_code=ended.exit_code,
+        reason=reason_of(ended),
+        message=_last_words(ended.message, most_bytes),
+        started_at_s=ended.started_wall_s,
+        finished_at_s=ended.finished_wall_s,
+        id=ended.id,
+    )
+
+
+def _last(look: Look, one: ContainerSpec, newest: Instance, *, is_shown: bool) -> Termination | None:
+    """STS-05: the end before the state that is shown."""
+    ended = [other for other in look.seen.instances if other.name == one.name and other.stage is Stage.ENDED]
+    if is_shown:
+        ended = [other for other in ended if other is not newest]
+    return _termination(ended[0], MOST_MESSAGE_BYTES // len(look.pod.containers)) if ended else None
+
+
+def _phase(pod: PodSpec, seen: SeenPod, memory: Memory, containers: Sequence[ContainerState]) -> str:
+    inits = [one for one in containers if one.kind == ContainerKind.INIT]
+    mains = [one for one in containers if one.kind == ContainerKind.MAIN]
+    policy = pod.spec.restart_policy
+    if not memory.is_initialised and any(one.name not in memory.passed for one in inits):
+        has_failed = any(one.state == TERMINATED and one.exit_code for one in inits)
+        return "Failed" if has_failed and policy == "Never" else "Pending"
+    instances = [seen.newest(one.name) for one in mains]
+    if any(one is None or one.stage is Stage.CREATED for one in instances):
+        return "Pending"
+    if any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
+        return "Running"
+    has_failed = any(one is not None and not one.has_succeeded for one in instances)
+    if policy == "Always" or (policy == "OnFailure" and has_failed):
+        return "Running"
+    return "Failed" if has_failed else "Succeeded"
+
+
+def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) -> tuple[Condition, ...]:
+    """STS-01, STS-02."""
+    active = look.seen.active
+    has_network = active is not None and (bool(active.ip) or active.is_host_network)
+    ready = _readiness(phase, containers)
+    gates = look.pod.spec.readiness_gates
+    pod_ready = ready
+    if ready.is_true and gates:
+        text = "; ".join(
+            f'corresponding condition of pod readiness gate "{one.condition_type}" does not exist.' for one in gates
+        )
+        pod_ready = Condition(type="Ready", is_true=False, reason="ReadinessGatesNotReady", message=text)
+    return (
+        Condition(type="PodReadyToStartContainers", is_true=has_network),
+        _initialised(look, phase, containers),
+        Condition(type="Ready", is_true=pod_ready.is_true, reason=pod_ready.reason, message=pod_ready.message),
+        Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
+        Condition(type="PodScheduled", is_true=True),
+        *((Condition(type="AllContainersRestarting", is_true=True),) if look.is_restarting_all else ()),
+        *look.more_conditions,
+        *_disruption(look),
+    )
+
+
+def _disruption(look: Look) -> tuple[Condition, ...]:
+    """NSD-03: it was the node that ended the pod, not the pod's own work."""
+    ended = look.memory.outcome or look.memory.ending_as
+    if ended is None or ended.reason not in DISRUPTIONS:
+        return ()
+    return (Condition(type="DisruptionTarget", is_true=True, reason="TerminationByKubelet", message=ended.message),)
+
+
+def _initialised(look: Look, phase: str, containers: Sequence[ContainerState]) -> Condition:
+    waiting = [one.name for one in containers if one.kind != ContainerKind.MAIN and one.name not in look.memory.passed]
+    if look.memory.is_initialised or not waiting or phase == "Succeeded":
+        return Condition(type="Initialized", is_true=True, reason="PodCompleted" if phase == "Succeeded" else "")
+    text = f"containers with incomplete status: [{' '.join(waiting)}]"
+    return Condition(type="Initialized", is_true=False, reason="ContainersNotInitialized", message=text)
+
+
+def _readiness(phase: str, containers: Sequence[ContainerState]) -> Condition:
+    if phase in ("Succeeded", "Failed"):
+        reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
+        return Condition(type="ContainersReady", is_true=False, reason=reason)
+    unready = [one.name for one in containers if one.kind != ContainerKind.INIT and not one.is_ready]
+    if not unready:
+        return Condition(type="ContainersReady", is_true=True)
+    text = f"containers with unready status: [{' '.join(unready)}]"
+    return Condition(type="ContainersReady", is_true=False, reason="ContainersNotReady", message=text)

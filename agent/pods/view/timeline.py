@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of a pod: what happened as bars and marks, one row per container, and the budget of its end.
+
+Owns: how moments become a picture. The same picture is drawn from what happened and from what would happen.
+Never: draws; kepctl does, as text or SVG. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.pods.view.forecast import Happening
+from agent.pods.view.history import Moment
+
+__all__ = ["Bar", "Mark", "Picture", "Row", "draw_picture", "moments_of_forecast"]
+
+# What begins a bar, what ends it, and what the bar is called.
+SPANS = {
+    "pull_started": ("pull", ("pull_finished", "pull_failed")),
+    "poststart_start": ("postStart", ("poststart_end", "exit")),
+    "prestop_start": ("preStop", ("prestop_end", "exit")),
+    "stop_signal": ("stopping", ("exit",)),
+    "started": ("running", ("exit",)),
+    "restart": ("running", ("exit",)),
+}
+MARKS = {
+    "ready": "ready",
+    "unready": "unready",
+    "probe_failed": "probe failed",
+    "probe_started": "started",
+    "stop_signal": "signal",
+    "sigkill": "SIGKILL",
+    "exit": "exit",
+    "restart": "restart",
+    "created": "created",
+    "sandbox_made": "sandbox",
+    "sandbox_stop": "sandbox stopped",
+    "stop_began": "end begins",
+    "stop_shortened": "grace shortened",
+    "pod_started": "all started",
+}
+ORDER = ("running", "pull", "postStart", "stopping", "preStop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Something that lasted."""
+
+    kind: str
+    begin_s: float
+    end_s: float
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened at once."""
+
+    kind: str
+    at_s: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One container, or the pod where `name` is empty."""
+
+    name: str
+    bars: tuple[Bar, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Times are seconds after `origin_s`, which is wall time. `budgets` are (begin, deadline) of ends."""
+
+    origin_s: float = 0.0
+    end_s: float = 0.0
+    rows: tuple[Row, ...] = ()
+    budgets: tuple[tuple[float, float], ...] = field(default=())
+
+
+def draw_picture(moments: Sequence[Moment], containers: Sequence[str], now_s: float) -> Picture:
+    """From moments, oldest first; what has not ended lasts until `now_s`."""
+    if not moments:
+        return Picture(origin_s=now_s)
+    origin_s = moments[0].at_s
+    end_s = max(now_s, moments[-1].at_s) - origin_s
+    names = dict.fromkeys(("", *containers, *(one.container for one in moments)))
+    rows = tuple(_row(name, [one for one in moments if one.container == name], origin_s, end_s) for name in names)
+    budgets = _budgets(moments, origin_s)
+    longest_s = max((end for _, end in budgets), default=end_s)
+    return Picture(
+        origin_s=origin_s,
+        end_s=max(end_s, min(longest_s, end_s * 2)),
+        rows=tuple(row for row in rows if row.bars or row.marks),
+        budgets=tuple(budgets),
+    )
+
+
+def _budgets(moments: Sequence[Moment], origin_s: float) -> list[tuple[float, float]]:
+    """Of ends of the whole pod; a later request only shortens (TRM-22)."""
+    budgets: list[tuple[float, float]] = []
+    for one in moments:
+        at_s = one.at_s - origin_s
+        if one.kind == "stop_began" and not one.container:
+            budgets.append((at_s, at_s + one.seconds))
+        elif one.kind == "stop_shortened" and budgets:
+            begin_s, end_s = budgets[-1]
+            budgets[-1] = (begin_s, min(end_s, at_s + one.seconds))
+    return budgets
+
+
+def _row(name: str, moments: Sequence[Moment], origin_s: float, end_s: float) -> Row:
+    bars = []
+    for place, one in enumerate(moments):
+        span = SPANS.get(one.kind)
+        if span is None:
+            continue
+        kind, ends = span
+        ended = next((later for later in moments[place + 1 :] if later.kind in ends), None)
+        begin_s = one.at_s - origin_s
+        if one.kind == "started":
+            begin_s -= min(one.seconds, begin_s)
+        bars.append(
+            Bar(
+                kind=kind,
+                begin_s=begin_s,
+                end_s=ended.at_s - origin_s if ended is not None else end_s,
+                is_open=ended is None,
+            )
+        )
+    marks = tuple(
+        Mark(kind=MARKS[one.kind], at_s=one.at_s - origin_s, text=one.text) for one in moments if one.kind in MARKS
+    )
+    return Row(name=name, bars=tuple(sorted(bars, key=lambda bar: ORDER.index(bar.kind))), marks=marks)
+
+
+def moments_of_forecast(
+    happenings: Iterable[Happening], running: Iterable[str], grace_s: float, lead_s: float = 0.0
+) -> list[Moment]:
+    """What would happen, as if it had: the containers run from the beginning, which is `lead_s` before the end's."""
+    moments = [Moment(at_s=0.0, kind="started", container=name) for name in running]
+    moments.append(Moment(at_s=lead_s, kind="stop_began", text="planned", seconds=grace_s))
+    for one in happenings:
+        text = str(one.result) if one.result else "" if one.code is None else str(one.code)
+        moments.append(Moment(at_s=lead_s + one.at_s, kind=one.event, container=one.container, text=text))
+    return moments

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line that says what a pod waits for (BEY-04).
+
+Owns: the words. Never: works anything out: it reads what planners left. Pure.
+"""
+
+from collections.abc import Sequence
+
+from agent.pods.plan.start import Waiting
+from agent.pods.plan.stop import blockers_of, kill_time_s
+from agent.pods.plan.stop_state import Ending, HookPhase, Stop
+
+__all__ = ["why_starting", "why_stopping"]
+
+
+def why_starting(waiting: Sequence[Waiting], busy: Sequence[str], problem: str, now_s: float) -> str:
+    """What a pod that comes up, or stays up, waits for."""
+    parts = [problem] if problem else []
+    for task in busy:
+        word, _, name = task.partition(":")
+        if word == "launch" and not problem:
+            parts.append(f"{name} to start")
+        elif word == "end":
+            parts.append(f"{name} to end")
+        elif task == "*sandbox":
+            parts.append("its sandbox")
+    for one in waiting:
+        if one.why == "activeDeadlineSeconds" or (problem and not one.name):
+            continue
+        left = f", again in {max(one.until_s - now_s, 0):.0f} s" if one.until_s is not None else ""
+        parts.append(f"{one.name}: {one.why}{left}" if one.name else f"{one.why}{left}")
+    return "; ".join(dict.fromkeys(parts))
+
+
+def why_stopping(stop: Stop, now_s: float) -> str:
+    """What a pod that ends waits for, and how long it may."""
+    parts = [text for one in stop.containers if (text := _why(stop, one, now_s))]
+    left_s = stop.deadline_s - now_s
+    parts.append(f"{left_s:.0f} s of its grace left" if left_s > 0 else "its grace is over")
+    return "; ".join(parts)
+
+
+def _why(stop: Stop, one: Ending, now_s: float) -> str:
+    if one.is_starting:
+        return f"{one.name} to be restarted, others need it"
+    if not one.is_running:
+        return ""
+    if one.hook_phase is HookPhase.RUNNING:
+        return f"preStop hook of {one.name}, running for {now_s - (one.hook_began_s or now_s):.0f} s"
+    if one.killed_s is not None:
+        return f"{one.name} to be killed"
+    if one.signalled_s is not None:
+        return f"{one.name} to end, killed in {max(kill_time_s(stop, one) - now_s, 0):.0f} s"
+    blockers = blockers_of(stop, one.name)
+    return f"{one.name}'s turn after {', '.join(blockers)}" if blockers else ""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of HTTP/2 and the messages of gRPC in them: taking apart, and making the few that we add ourselves.
+
+Owns: layouts, and the texts and status that gRPC puts into headers.
+Never: keeps state or reads a socket.
+Source: RFC 9113; gRPC over HTTP/2.
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from agent.proxy.frames.hpack import Headers, plain_block
+
+__all__ = [
+    "Fragment",
+    "data_frame",
+    "data_of",
+    "fragment_of",
+    "frame",
+    "framed",
+    "goaway_frame",
+    "largest_frame_in",
+    "message_in",
+    "refusal_frame",
+    "reset_frame",
+    "status_of",
+    "timeout_s",
+    "window_frame",
+]
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEAD = struct.Struct(">BHBBI")
+HEAD_BYTES = HEAD.size
+STREAM = 0x7FFFFFFF
+FIRST_LARGEST_FRAME = 16384
+
+DATA, HEADERS, RESET, SETTINGS, PROMISE, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 5, 7, 8, 9
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
+LARGEST_FRAME_SETTING = 5
+
+NO_ERROR, PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL = 0, 1, 6, 8
+
+MESSAGE_HEAD_BYTES = 5
+SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])\Z")
+# Header values may hold visible ASCII except the percent sign, which begins an escape.
+PLAIN_TEXT = frozenset(range(0x20, 0x7F)) - {0x25}
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The part of a header block in one frame."""
+
+    block: bytes
+    ends_block: bool
+    ends_stream: bool
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    length = len(payload)
+    return HEAD.pack(length >> 16, length & 0xFFFF, kind, flags, stream) + payload
+
+
+def data_frame(stream: int, payload: bytes, *, ends: bool = False) -> bytes:
+    """A piece of a message."""
+    return frame(DATA, END_STREAM if ends else 0, stream, payload)
+
+
+def reset_frame(stream: int) -> bytes:
+    """Nobody wants the answer of a call any more."""
+    return frame(RESET, 0, stream, CANCEL.to_bytes(4, "big"))
+
+
+def window_frame(stream: int, credit_bytes: int) -> bytes:
+    """The other side may send that much more."""
+    return frame(WINDOW, 0, stream, credit_bytes.to_bytes(4, "big"))
+
+
+def goaway_frame(error: int, text: str = "") -> bytes:
+    """No new calls on this connection, please; those that are under way go on unless it is for an error."""
+    return frame(GOAWAY, 0, 0, STREAM.to_bytes(4, "big") + error.to_bytes(4, "big") + text.encode())
+
+
+def refusal_frame(stream: int, code: int, text: str) -> bytes:
+    """An answer that is nothing but a status."""
+    headers = [
+        (b":status", b"200"),
+        (b"content-type", b"application/grpc"),
+        (b"grpc-status", str(code).encode()),
+        (b"grpc-message", _escaped(text)),
+    ]
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, plain_block(headers))
+
+
+def fragment_of(flags: int, payload: bytes) -> Fragment:
+    """The header block in a HEADERS or CONTINUATION frame. Raises ValueError."""
+    start, end = 0, len(payload)
+    if flags & PADDED:
+        start, end = 1, end - payload[0] if payload else -1
+    if flags & PRIORITY:
+        start += 5
+    if end < start:
+        raise ValueError("a HEADERS frame with more padding than content")
+    return Fragment(payload[start:end], bool(flags & END_HEADERS), bool(flags & END_STREAM))
+
+
+def data_of(flags: int, payload: bytes) -> bytes:
+    """The content of a DATA frame. Raises ValueError."""
+    if not flags & PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ValueError("a DATA frame with more padding than content")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def message_in(buffer: bytes | bytearray) -> bytes | None:
+    """The first message of a stream's data, if it is whole and not compressed."""
+    if len(buffer) < MESSAGE_HEAD_BYTES:
+        return None
+    end = MESSAGE_HEAD_BYTES + int.from_bytes(buffer[1:MESSAGE_HEAD_BYTES], "big")
+    return bytes(buffer[MESSAGE_HEAD_BYTES:end]) if len(buffer) >= end and buffer[0] == 0 else None
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it stands in the data of a stream."""
+    return b"\x00" + len(message).to_bytes(4, "big") + message
+
+
+def largest_frame_in(payload: bytes, known: int) -> int:
+    """What a SETTINGS frame says about the frames its sender takes."""
+    for offset in range(0, len(payload) - 5, 6):
+        if int.from_bytes(payload[offset : offset + 2], "big") == LARGEST_FRAME_SETTING:
+            known = int.from_bytes(payload[offset + 2 : offset + 6], "big")
+    return known
+
+
+def timeout_s(value: bytes) -> float | None:
+    """What `grpc-timeout` says; None for something that is none."""
+    found = TIMEOUT.match(value)
+    return None if found is None else int(found[1]) * SECONDS[found[2].decode()]
+
+
+def status_of(headers: Headers) -> tuple[int | None, str]:
+    """Status and text of trailers; None if these headers are none."""
+    code, text = None, ""
+    for name, value in headers:
+        if name == b"grpc-status":
+            code = int(value) if value.isdigit() else 2
+        elif name == b"grpc-message":
+            text = unquote_to_bytes(value).decode("utf-8", "replace")
+    return code, text
+
+
+def _escaped(text: str) -> bytes:
+    return b"".join(bytes([one]) if one in PLAIN_TEXT else b"%%%02X" % one for one in text.encode())

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sidecars of a pod whose work is done: when they are ended, and which exits look like success from then on.
+
+Owns: the decision, and the record of masked containers as it lies on the disk.
+Never: stops anything or masks a container that ended before we touched it.
+Source: JOB-1 to JOB-7.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from agent.proxy.gates.annotations import JobEnd
+from agent.proxy.gates.ledger import GRACE, Container, ContainerState, Sandbox
+
+__all__ = ["Masks", "gone", "grace_of", "read_masks", "sidecars_to_end", "written_masks"]
+
+DEFAULT_GRACE_S = 30
+
+
+class Masks(msgspec.Struct, frozen=True):
+    """Containers whose exit is shown as a success, and the sandbox of each."""
+
+    version: int = 1
+    containers: dict[str, str] = {}
+
+
+def sidecars_to_end(sandbox: Sandbox) -> tuple[Container, ...]:
+    """Those that run though all mains are done, the last one first; empty while there is work."""
+    wishes = sandbox.wishes
+    if not wishes.job_end or sandbox.is_ending:
+        return ()
+    for name in wishes.mains:
+        current = sandbox.current(name)
+        if current is None or current.state is not ContainerState.EXITED:
+            return ()
+        if wishes.job_end == JobEnd.SUCCESS and current.exit_code != 0:
+            return ()
+    found = (sandbox.current(name) for name in reversed(wishes.sidecars))
+    return tuple(one for one in found if one is not None and one.is_running)
+
+
+def grace_of(container: Container) -> int:
+    """How long it may take to end, as its pod says."""
+    text = container.annotations.get(GRACE, "")
+    return int(text) if text.isdecimal() else DEFAULT_GRACE_S
+
+
+def read_masks(content: bytes | None) -> dict[str, str]:
+    """What lies on the disk. Raises msgspec.MsgspecError for what nobody wrote."""
+    return dict(msgspec.json.decode(content, type=Masks).containers) if content else {}
+
+
+def written_masks(masks: dict[str, str]) -> bytes:
+    """For the disk."""
+    return msgspec.json.encode(Masks(containers=masks))
+
+
+def gone(masks: dict[str, str], present: Iterable[str]) -> dict[str, str]:
+    """The masks that are still of use."""
+    alive = set(present)
+    return {container_id: home for container_id, home in masks.items() if container_id in alive}

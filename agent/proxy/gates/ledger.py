@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of pods that asked for something: sandboxes, their containers, what happened to them.
+
+Owns: the record, changed by the doorman as calls and events go by, and rebuilt from the runtime's lists after a start.
+Pods without annotations are not in it.
+Never: decides, waits or reads a clock; whoever tells it something says when that was.
+Source: REC-2, STO-3, STO-5.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.proxy.gates.annotations import PodWishes
+
+__all__ = ["WHOLE_ID", "Container", "ContainerState", "Ledger", "Sandbox"]
+
+GRACE = "io.kubernetes.pod.terminationGracePeriod"
+PRE_STOP = "io.kubernetes.container.preStopHandler"
+# A kubelet sends whole ids; people abbreviate them, and the runtime understands that (LAB-24).
+WHOLE_ID = 64
+
+
+class ContainerState(StrEnum):
+    """As far as the proxy cares."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(slots=True)
+class Container:
+    """One instance. `exit_code` is None while it is not known."""
+
+    id: str
+    name: str
+    attempt: int
+    state: ContainerState
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    exit_code: int | None = None
+    is_ready: bool = False
+    """What `ready.NAME` asks for was seen."""
+    asked_s: float | None = None
+    """When the call came that made it, if this process saw it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.state is ContainerState.RUNNING
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """One sandbox of a pod with wishes; a new attempt of the pod is another one and starts empty."""
+
+    id: str
+    uid: str
+    namespace: str
+    name: str
+    wishes: PodWishes
+    made_s: float
+    containers: dict[str, Container] = field(default_factory=dict)
+    has_started_main: bool = False
+    is_ending: bool = False
+    stops_s: dict[str, float] = field(default_factory=dict)
+    """When StopContainer came for which container."""
+    hooks_s: dict[str, float] = field(default_factory=dict)
+    """When a preStop hook was seen to begin in which container."""
+    evidence_s: float | None = None
+    """Since when a kill of the pod is known."""
+    has_ended_sidecars: bool = False
+    turns_s: dict[str, float] = field(default_factory=dict)
+    """When the turn of a sidecar that is to stop came."""
+    told: set[str] = field(default_factory=set)
+
+    def current(self, name: str) -> Container | None:
+        """The container of that name that counts: the highest attempt."""
+        found = [one for one in self.containers.values() if one.name == name]
+        return max(found, key=lambda one: one.attempt) if found else None
+
+    def running(self) -> list[Container]:
+        """All that run."""
+        return [one for one in self.containers.values() if one.is_running]
+
+    def running_mains(self) -> list[Container]:
+        """By annotation; without one, whatever is no sidecar."""
+        wishes = self.wishes
+        if wishes.mains:
+            return [one for one in self.running() if one.name in wishes.mains]
+        return [one for one in self.running() if one.name not in wishes.sidecars]
+
+
+class Ledger:
+    """All sandboxes of pods with wishes, by id, and whose container is whose."""
+
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, Sandbox] = {}
+        self._homes: dict[str, str] = {}
+        self._of_pods: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.sandboxes)
+
+    def put(self, sandbox: Sandbox) -> None:
+        """A sandbox is there."""
+        self.sandboxes[sandbox.id] = sandbox
+        self._of_pods.setdefault(sandbox.uid, set()).add(sandbox.id)
+        for container_id in sandbox.containers:
+            self._homes[container_id] = sandbox.id
+
+    def add(self, sandbox: Sandbox, container: Container) -> None:
+        """A container was made."""
+        sandbox.containers[container.id] = container
+        self._homes[container.id] = sandbox.id
+
+    def find(self, container_id: str) -> tuple[Sandbox, Container] | None:
+        """A container by its id, or by a beginning of it that only one has."""
+        home = self._homes.get(container_id)
+        if home is None:
+            if not 0 < len(container_id) < WHOLE_ID:
+                return None
+            matches = [one for one in self._homes if one.startswith(container_id)]
+            if len(matches) != 1:
+                return None
+            container_id, home = matches[0], self._homes[matches[0]]
+        sandbox = self.sandboxes[home]
+        return sandbox, sandbox.containers[container_id]
+
+    def remove_container(self, container_id: str) -> None:
+        """It is gone from the runtime."""
+        found = self.find(container_id)
+        if found is not None:
+            sandbox, container = found
+            del sandbox.containers[container.id]
+            del self._homes[container.id]
+            sandbox.stops_s.pop(container.id, None)
+            sandbox.hooks_s.pop(container.id, None)
+
+    def remove_sandbox(self, sandbox_id: str) -> Sandbox | None:
+        """A sandbox is gone with all that was in it."""
+        sandbox = self.sandboxes.pop(sandbox_id, None)
+        if sandbox is not None:
+            others = self._of_pods[sandbox.uid]
+            others.discard(sandbox_id)
+            if not others:
+                del self._of_pods[sandbox.uid]
+            for container_id in sandbox.containers:
+                self._homes.pop(container_id, None)
+        return sandbox
+
+    def of_pod(self, uid: str) -> list[Sandbox]:
+        """All attempts of one pod."""
+        return [self.sandboxes[one] for one in self._of_pods.get(uid, ())]
+
+    def containers(self) -> Iterator[tuple[Sandbox, Container]]:
+        """All of them."""
+        for sandbox in self.sandboxes.values():
+            for container in sandbox.containers.values():
+                yield sandbox, container

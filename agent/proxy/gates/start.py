@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""May this container be made, or started, now?
+
+Owns: the start order for kubelets that know no sidecars: mains after them, sidecars one after another.
+Never: waits. A wait that it asks for ends by itself, because a kubelet does not give up a call when its pod is deleted.
+Source: ORD-1 to ORD-10; KEP-753 is what a newer kubelet has instead.
+"""
+
+from dataclasses import dataclass
+
+from agent.proxy.gates.ledger import ContainerState, Sandbox
+
+__all__ = ["OPENS_S", "Go", "StartVerdict", "Stay", "Wait", "judge_create", "judge_start"]
+
+# After this long a sidecar that never came is taken for a typo.
+OPENS_S = 300.0
+# Before the kubelet gives the call up, this much is left for the call itself.
+LEFT_FOR_CALL_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """It passes. `opened`: only because the gate gave up waiting for this sidecar."""
+
+    opened: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Refused: the kubelet shall go on with its next container and come again."""
+
+    waits_for: str
+
+    @property
+    def text(self) -> str:
+        """What the pod's status shows meanwhile."""
+        return f"kepd: waiting for sidecar {self.waits_for}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Held until the sidecars are ready, or until then."""
+
+    waits_for: tuple[str, ...]
+    until_s: float
+
+
+StartVerdict = Go | Stay | Wait
+
+
+def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> StartVerdict:
+    """For CreateContainer, now; asked again whenever something changed while it is held."""
+    wishes = sandbox.wishes
+    if sandbox.is_ending or not wishes.mains or not wishes.sidecars:
+        return Go()
+    is_overdue = not wishes.is_strict and now_s - sandbox.made_s >= OPENS_S
+    if name in wishes.sidecars:
+        before = wishes.sidecars[: wishes.sidecars.index(name)]
+        absent = next((one for one in before if sandbox.current(one) is None), None)
+        return Go() if absent is None else Go(absent) if is_overdue else Stay(absent)
+    if name not in wishes.mains or sandbox.has_started_main:
+        return Go()
+    broken = next((one for one in wishes.sidecars if not _may_become_ready(sandbox, one)), None)
+    if broken is not None:
+        return Go(broken) if is_overdue else Stay(broken)
+    unready = _unready(sandbox)
+    if not unready:
+        return Go()
+    until_s = _until_s(sandbox, arrived_s, deadline_s)
+    if now_s < until_s:
+        return Wait(unready, until_s)
+    return Stay(unready[0]) if wishes.is_strict else Go(unready[0])
+
+
+def judge_start(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> Go | Wait:
+    """For StartContainer: a refusal would leave a container behind each time, so this waits at most (ORD-6)."""
+    wishes = sandbox.wishes
+    if sandbox.is_ending or name not in wishes.mains or not wishes.sidecars or sandbox.has_started_main:
+        return Go()
+    if not all(_may_become_ready(sandbox, one) for one in wishes.sidecars):
+        # The kubelet, which would have to restart it, waits for this very call.
+        return Go()
+    unready = _unready(sandbox)
+    until_s = _until_s(sandbox, arrived_s, deadline_s)
+    if not unready:
+        return Go()
+    return Wait(unready, until_s) if now_s < until_s else Go(unready[0])
+
+
+def _until_s(sandbox: Sandbox, arrived_s: float, deadline_s: float | None) -> float:
+    until_s = arrived_s + sandbox.wishes.start_timeout_s
+    return until_s if deadline_s is None else min(until_s, deadline_s - LEFT_FOR_CALL_S)
+
+
+def _may_become_ready(sandbox: Sandbox, name: str) -> bool:
+    """Whether only time is missing: it runs. Anything else takes the kubelet, which waits for us."""
+    current = sandbox.current(name)
+    return current is not None and current.state is ContainerState.RUNNING
+
+
+def _unready(sandbox: Sandbox) -> tuple[str, ...]:
+    wishes = sandbox.wishes
+    current = ((name, sandbox.current(name)) for name in wishes.sidecars)
+    return tuple(
+        name
+        for name, one in current
+        if one is not None and not one.is_ready and wishes.ready_of(name).kind != "started"
+    )

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When may a StopContainer go on, and with how much time?
+
+Owns: when the stop order binds for kubelets that stop all containers at once, the sleep before a stop, and the
+arithmetic of the one budget that both are taken from. Who ends before whom is the pods plane's answer.
+Never: lengthens anything: what was spent here is taken off the time the container gets, and 2 s always remain.
+Source: STO-1 to STO-9, SLP-1 to SLP-4, NOH-6; KEP-753 and KEP-3960 are what newer kubelets have instead.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, Container, Sandbox
+
+__all__ = [
+    "LEAST_S",
+    "Forward",
+    "Keep",
+    "StopOrder",
+    "StopRules",
+    "StopVerdict",
+    "StopWish",
+    "judge_stop",
+    "note_evidence",
+    "pre_stop_command",
+]
+
+LEAST_S = 2
+# A kubelet sends the stops of a pod in the same millisecond; one that stands alone for this long is no end of a pod.
+TOGETHER_S = 1.0
+HIDDEN_HOOKS = ("httpGet", "tcpSocket", "sleep")
+
+
+@dataclass(frozen=True, slots=True)
+class StopWish:
+    """One StopContainer. For a second one of the same container, `since_s` is when the first one came."""
+
+    container: Container
+    timeout_s: int
+    arrived_s: float
+    since_s: float
+    budget_end_s: float
+    """Until when the first of them, or this one, can be held: the earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """It goes on with this timeout. `expired`: the budget ended before those it waited for did."""
+
+    timeout_s: int
+    expired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Held. `reason` is order, evidence or sleep."""
+
+    reason: str
+    waits_for: tuple[str, ...]
+    until_s: float
+
+
+StopVerdict = Forward | Keep
+# From sidecars in start order and mains: for each container those that must be gone before it is signalled.
+StopOrder = Callable[[Sequence[str], Sequence[str]], Mapping[str, frozenset[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """`order` is that of the pods plane, so that a pod ends alike under a kubelet and without one."""
+
+    order: StopOrder
+    assumes_hooks: bool = True
+
+
+def judge_stop(sandbox: Sandbox, wish: StopWish, now_s: float, rules: StopRules) -> StopVerdict:
+    """What to do now; asked again at `until_s` and whenever something changed."""
+    container, name = wish.container, wish.container.name
+    if wish.timeout_s <= LEAST_S or sandbox.is_ending or not container.is_running:
+        return Forward(_remaining_s(sandbox, wish, now_s))
+    waits_for = _before(sandbox, name, rules.order)
+    if waits_for:
+        if sandbox.evidence_s is None and not (rules.assumes_hooks and _has_hidden_hook(sandbox)):
+            until_s = min(wish.since_s + TOGETHER_S, wish.budget_end_s)
+            if now_s < until_s:
+                return Keep("evidence", waits_for, until_s)
+        elif now_s < wish.budget_end_s:
+            return Keep("order", waits_for, wish.budget_end_s)
+        else:
+            return Forward(_remaining_s(sandbox, wish, now_s), waits_for)
+    until_s = _sleeps_until_s(sandbox, wish, now_s)
+    if now_s < until_s:
+        return Keep("sleep", (), until_s)
+    return Forward(_remaining_s(sandbox, wish, now_s))
+
+
+def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> None:
+    """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop.
+
+    `is_known`: somebody who follows the pods of the node says so (STO-3 d); then one stop is enough.
+    """
+    if sandbox.evidence_s is not None and now_s - sandbox.evidence_s > _grace_s(sandbox) + TOGETHER_S:
+        sandbox.evidence_s = None
+    if sandbox.evidence_s is not None:
+        return
+    recent = [at_s for at_s in (*sandbox.stops_s.values(), *sandbox.hooks_s.values()) if now_s - at_s <= TOGETHER_S]
+    touched = {one for one, at_s in (*sandbox.stops_s.items(), *sandbox.hooks_s.items()) if now_s - at_s <= TOGETHER_S}
+    if len(touched) > 1 or (is_known and touched):
+        sandbox.evidence_s = min(recent)
+
+
+def pre_stop_command(container: Container) -> list[str] | None:
+    """The command of its preStop hook, as the kubelet wrote it down."""
+    handler = _handler(container).get("exec")
+    command = handler.get("command") if isinstance(handler, dict) else None
+    return command if isinstance(command, list) else None
+
+
+def _before(sandbox: Sandbox, name: str, order: StopOrder) -> tuple[str, ...]:
+    """Who has to be gone before a container is stopped, those that end first named first."""
+    sidecars = sandbox.wishes.sidecars
+    if name not in sidecars:
+        return ()
+    mains = sorted({one.name for one in sandbox.running_mains()})
+    running = {one.name for one in sandbox.running()}
+    waits = order(sidecars, mains).get(name, frozenset()) & running
+    return tuple(one for one in (*mains, *reversed(sidecars)) if one in waits)
+
+
+def _sleeps_until_s(sandbox: Sandbox, wish: StopWish, now_s: float) -> float:
+    """A sidecar's sleep begins when its turn comes, and ends with the budget at the latest."""
+    wanted_s = sandbox.wishes.sleeps_s.get(wish.container.name, 0.0)
+    if not wanted_s or "sleep" in _handler(wish.container):
+        return wish.since_s
+    begins_s = sandbox.turns_s.get(wish.container.id, now_s)
+    return min(begins_s + wanted_s, wish.budget_end_s)
+
+
+def _remaining_s(sandbox: Sandbox, wish: StopWish, now_s: float) -> int:
+    if wish.timeout_s <= LEAST_S:
+        return wish.timeout_s
+    left_s = max(LEAST_S, wish.timeout_s - ceil(now_s - wish.arrived_s))
+    grace_s = _grace_s(sandbox, wish.container)
+    if sandbox.evidence_s is None or GRACE not in wish.container.annotations or wish.timeout_s > grace_s:
+        return left_s
+    # Older kubelets grant the whole grace again after a hook; a pod with wishes has one budget (STO-8).
+    return min(left_s, max(LEAST_S, grace_s - int(now_s - sandbox.evidence_s)))
+
+
+def _grace_s(sandbox: Sandbox, container: Container | None = None) -> int:
+    texts = [one.annotations.get(GRACE, "") for one in ([container] if container else sandbox.containers.values())]
+    return max((int(text) for text in texts if text.isdecimal()), default=30)
+
+
+def _has_hidden_hook(sandbox: Sandbox) -> bool:
+    """A main has a hook that no call shows, so its stop may come any time after (STO-3 c)."""
+    return any(kind in _handler(one) for one in sandbox.running_mains() for kind in HIDDEN_HOOKS)
+
+
+def _handler(container: Container) -> dict[str, object]:
+    try:
+        handler = json.loads(container.annotations.get(PRE_STOP, "{}"))
+    except ValueError:
+        return {}
+    return {key: value for key, value in handler.items() if value} if isinstance(handler, dict) else {}

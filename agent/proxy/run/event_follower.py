@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens in containers behind the kubelet's back: exits from the runtime's events, and the end of Jobs.
+
+Owns: the state after a start (lists, exit codes of those that matter, masks from the disk), following events, and
+ending the sidecars of finished pods. Its tasks live in the group of the plane's run.
+Never: touches a pod without annotations, or stops a container before its mask is on the disk: a kill of this process
+between the two must not leave an exit that makes a finished Job fail.
+Source: REC-1 to REC-4, JOB-1 to JOB-5, PRX-52.
+"""
+
+import asyncio
+from math import ceil
+
+import msgspec
+import structlog
+
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
+from agent.proxy.gates.ledger import Container, ContainerState, Sandbox
+from agent.proxy.gates.recovery import drop_absent, merge, rebuild
+from agent.proxy.gates.stop import LEAST_S, pre_stop_command
+from agent.proxy.ports import Events, Records, Runtime
+from agent.proxy.run.readiness import Readiness
+from agent.proxy.run.state import Gatehouse
+
+__all__ = ["Minder"]
+
+log = structlog.get_logger(plane="proxy")
+
+MASKS = "masks.json"
+RETRY_S = 0.2
+
+
+class Minder:
+    """Of one run."""
+
+    def __init__(
+        self, house: Gatehouse, runtime: Runtime, readiness: Readiness, events: Events, records: Records
+    ) -> None:
+        self._house = house
+        self._runtime = runtime
+        self._readiness = readiness
+        self._events = events
+        self._records = records
+        self._listening = asyncio.Event()
+        self._is_known = False
+        self._has_missed = False
+
+    async def load_masks(self) -> None:
+        """What an earlier process promised. A damaged file is kept aside and told."""
+        content = await self._records.read(MASKS)
+        try:
+            self._house.masks = read_masks(content)
+        except msgspec.MsgspecError as error:
+            place = await self._records.set_aside(MASKS)
+            log.error("proxy_masks_unreadable", error=str(error), kept_at=place)
+
+    async def recover(self) -> None:
+        """Until the runtime has told what there is. Events have been listened to since before (REC-1)."""
+        await self._listening.wait()
+        while not self._is_known:
+            try:
+                self._has_missed = False
+                await self._look()
+                self._is_known = True
+                if self._has_missed:
+                    await self._look_again()
+            except RuntimeCallFailed as error:
+                log.info("proxy_recovery_waits", error=str(error))
+                await self._house.clock.sleep(RETRY_S)
+
+    async def _look(self) -> None:
+        sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
+        ledger = self._house.ledger
+        rebuild(ledger, sandboxes, containers, self._house.clock.wall_s() - self._house.clock.now_s())
+        await self._ask_exit_codes()
+        await self._keep_masks({one.id for one in containers})
+        for sandbox in ledger.sandboxes.values():
+            self._house.tell_faults(sandbox)
+            for container in sandbox.running():
+                self._readiness.watch(sandbox, container)
+        log.info("proxy_state_recovered", sandboxes=len(ledger), masks=len(self._house.masks), v=1)
+
+    async def _keep_masks(self, present: set[str]) -> None:
+        kept = gone(self._house.masks, present)
+        if kept != self._house.masks:
+            self._house.masks = kept
+            await self._records.write(MASKS, written_masks(kept))
+
+    async def _ask_exit_codes(self) -> None:
+        """Of those that exited, and whose code decides something."""
+        for sandbox, container in list(self._house.ledger.containers()):
+            wants = sandbox.wishes.job_end and container.name in sandbox.wishes.mains
+            if wants and container.state is ContainerState.EXITED and container.exit_code is None:
+                await self._ask_exit_code(container)
+
+    async def _ask_exit_code(self, container: Container) -> None:
+        try:
+            container.exit_code = (await self._runtime.container_status(container.id)).exit_code
+        except NotFound:
+            return
+
+    async def follow(self) -> None:
+        """Events, for ever. LOST means that the lists have to be read again."""
+        async for event in self._events.listen():
+            self._listening.set()
+            try:
+                await self._take(event)
+            except RuntimeCallFailed as error:
+                log.info("proxy_event_not_followed", error=str(error))
+
+    async def _take(self, event: RuntimeEvent) -> None:
+        if not self._is_known:
+            self._has_missed = True
+            return
+        if not len(self._house.ledger):
+            return
+        if event.kind is EventKind.LOST:
+            await self._look_again()
+        elif event.kind is EventKind.STARTED:
+            # A start that an earlier process passed on may take effect when this one has read the lists already.
+            found = self._house.ledger.find(event.container_id)
+            if found is not None and found[1].state is ContainerState.CREATED:
+                self._note_start(*found)
+        elif event.kind is EventKind.STOPPED:
+            found = self._house.ledger.find(event.container_id)
+            if found is None:
+                return
+            sandbox, container = found
+            container.state, container.is_ready = ContainerState.EXITED, False
+            container.exit_code = event.exit_code
+            if event.exit_code is None and sandbox.wishes.job_end:
+                await self._ask_exit_code(container)
+            self._house.wake(sandbox.id)
+            self._end_job(sandbox)
+        elif event.kind is EventKind.DELETED:
+            self._house.ledger.remove_sandbox(event.container_id)
+            self._house.ledger.remove_container(event.container_id)
+
+    async def _look_again(self) -> None:
+        """What was missed is in the lists."""
+        ledger = self._house.ledger
+        drop_absent(ledger, await self._runtime.list_sandboxes())
+        changed = merge(ledger, await self._runtime.list_containers())
+        await self._ask_exit_codes()
+        for sandbox_id in changed:
+            sandbox = ledger.sandboxes[sandbox_id]
+            for container in sandbox.running():
+                self._readiness.watch(sandbox, container)
+            self._house.wake(sandbox_id)
+        self.end_jobs()
+
+    def _note_start(self, sandbox: Sandbox, container: Container) -> None:
+        container.state = ContainerState.RUNNING
+        sandbox.has_started_main |= container.name in sandbox.wishes.mains
+        self._readiness.watch(sandbox, container)
+        self._house.wake(sandbox.id)
+
+    # ended Jobs
+
+    def end_jobs(self) -> None:
+        """Look at all pods that asked for it."""
+        for sandbox in self._house.ledger.sandboxes.values():
+            self._end_job(sandbox)
+
+    def _end_job(self, sandbox: Sandbox) -> None:
+        if self._house.is_ending or sandbox.has_ended_sidecars:
+            return
+        due = sidecars_to_end(sandbox)
+        if due:
+            sandbox.has_ended_sidecars = True
+            self._house.spawn(self._end(sandbox, due), f"proxy-job:{sandbox.name}")
+
+    async def _end(self, sandbox: Sandbox, due: tuple[Container, ...]) -> None:
+        names = [one.name for one in due]
+        try:
+            self._house.masks.update({one.id: sandbox.id for one in due})
+            await self._records.write(MASKS, written_masks(self._house.masks))
+            text = f"all of {', '.join(sandbox.wishes.mains)} are done; ending {', '.join(names)}"
+            self._house.tell(sandbox, "SidecarsEnded", text, is_warning=False)
+            log.info("proxy_sidecars_ended", pod=f"{sandbox.namespace}/{sandbox.name}", sidecars=names)
+            for container in due:
+                await self._stop(container)
+        except (RuntimeCallFailed, OSError) as error:
+            # Tried again with the next event; what was stopped is no longer due.
+            sandbox.has_ended_sidecars = False
+            log.warning("proxy_sidecars_not_ended", pod=f"{sandbox.namespace}/{sandbox.name}", error=str(error))
+
+    async def _stop(self, container: Container) -> None:
+        """One sidecar, after the preStop hook that its kubelet wrote down, within one grace."""
+        clock, grace_s, command = self._house.clock, grace_of(container), pre_stop_command(container)
+        began_s = clock.now_s()
+        if command and grace_s > LEAST_S:
+            try:
+                await self._runtime.exec_sync(container.id, command, grace_s - LEAST_S)
+            except RuntimeCallFailed as error:
+                log.info("proxy_hook_failed", container=container.name, error=str(error))
+        spent_s = ceil(clock.now_s() - began_s)
+        await self._runtime.stop_container(container.id, max(min(LEAST_S, grace_s), grace_s - spent_s))

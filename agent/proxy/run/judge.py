@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each call that is read along, at the door: what it tells the ledger, and whether it passes, waits or is refused.
+
+Owns: the reading of requests and answers, method by method. A pod without annotations costs one look for the prefix.
+Never: waits (waiting.py does) or judges order (start_gate.py and stop_gate.py do). What fails in here lets the call
+pass, is counted and logged once; only `proxy.failOpen: false` refuses instead.
+Source: PRX-21, PRX-53, NOH-3, NOH-8, JOB-4.
+"""
+
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from agent.proxy.frames.cri_bytes import masked_answer
+from agent.proxy.frames.layout import message_in
+from agent.proxy.frames.rewriting import Rewriting
+from agent.proxy.gates.annotations import read_wishes
+from agent.proxy.gates.ledger import WHOLE_ID, Container, ContainerState, Sandbox
+from agent.proxy.gates.stop import note_evidence, pre_stop_command
+from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.state import Gatehouse
+from agent.proxy.run.waiting import Waiting
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["GateDoorman"]
+
+PREFIX = b"kepd.dev/"
+UNAVAILABLE = 14
+OK = 0
+
+Judge = Callable[[Call, bytes], str | Refusal]
+Finish = Callable[[Call, object], None]
+
+
+class GateDoorman:
+    """The doorman of all links of a run."""
+
+    def __init__(self, house: Gatehouse, waiting: Waiting) -> None:
+        self._house = house
+        self._waiting = waiting
+        self._judges: Mapping[str, Judge] = {
+            "RunPodSandbox": self._run_sandbox,
+            "StopPodSandbox": self._stop_sandbox,
+            "RemovePodSandbox": self._stop_sandbox,
+            "CreateContainer": self._create,
+            "StartContainer": self._start,
+            "StopContainer": self._stop,
+            "RemoveContainer": self._remove,
+            "ExecSync": self._exec,
+            "PullImage": self._waiting.pull,
+            "RemoveImage": self._waiting.remove_image,
+            "ContainerStatus": self._container_status,
+            "PodSandboxStatus": self._sandbox_status,
+            "GetContainerEvents": self._events,
+        }
+        self._finishes: Mapping[str, Finish] = {
+            "RunPodSandbox": self._sandbox_runs,
+            "RemovePodSandbox": self._sandbox_removed,
+            "CreateContainer": self._created,
+            "StartContainer": self._started,
+            "StopContainer": self._stopped,
+            "RemoveContainer": self._removed,
+        }
+
+    # for links
+
+    def judge(self, call: Call, message: bytes) -> str | Refusal:
+        """What becomes of a request that is whole now."""
+        if call.route is None:
+            return Verdict.PASS
+        try:
+            return self._judges[call.route.name](call, message)
+        except DecodeError:
+            # The runtime will say what is wrong with it.
+            return Verdict.PASS
+        except Exception as error:  # noqa: BLE001  # a defect of ours must not keep a node from working (PRX-53)
+            self._house.broke(f"judge {call.route.name}", error)
+            if self._house.settings.fails_open:
+                return Verdict.PASS
+            return Refusal(UNAVAILABLE, "kepd: cannot decide about this call; its log has the cause")
+
+    def finish(self, call: Call) -> None:
+        """A call is over."""
+        self._house.figures.called(call.path, call.code, call.added_s)
+        if call.route is None:
+            return
+        self._waiting.ended(call)
+        finish = self._finishes.get(call.route.name)
+        if finish is not None and call.note is not None:
+            try:
+                finish(call, call.note)
+            except Exception as error:  # noqa: BLE001
+                self._house.broke(f"finish {call.route.name}", error)
+
+    def rewrite(self, call: Call, message: bytes) -> bytes:
+        """An answer with the exits of ended sidecars masked."""
+        if not self._house.masks:
+            return message
+        try:
+            method = call.route.name if call.route is not None else ""
+            return masked_answer(method, message, self._house.masks)
+        except Exception as error:  # noqa: BLE001
+            self._house.broke("mask", error)
+            return message
+
+    # requests
+
+    def _run_sandbox(self, call: Call, message: bytes) -> str:
+        if PREFIX in message:
+            config = pb.RunPodSandboxRequest.FromString(message).config
+            call.note = self._sandbox_of(config, "")
+        return Verdict.PASS
+
+    def _sandbox_of(self, config: pb.PodSandboxConfig, sandbox_id: str) -> Sandbox:
+        sandbox = Sandbox(
+            sandbox_id,
+            config.metadata.uid,
+            config.metadata.namespace,
+            config.metadata.name,
+            read_wishes(config.annotations),
+            self._house.clock.now_s(),
+        )
+        self._house.tell_faults(sandbox)
+        return sandbox
+
+    def _stop_sandbox(self, call: Call, message: bytes) -> str:
+        if not len(self._house.ledger):
+            return Verdict.PASS
+        sandbox_id = pb.StopPodSandboxRequest.FromString(message).pod_sandbox_id
+        sandbox = self._house.ledger.sandboxes.get(sandbox_id)
+        if sandbox is not None:
+            call.note = sandbox
+            sandbox.is_ending = True
+            self._house.interrupt(sandbox_id)
+        return Verdict.PASS
+
+    def _create(self, call: Call, message: bytes) -> str | Refusal:
+        if PREFIX not in message and not len(self._house.ledger):
+            return Verdict.PASS
+        request = pb.CreateContainerRequest.FromString(message)
+        sandbox = self._fresh_sandbox(request, has_prefix=PREFIX in message)
+        if sandbox is None:
+            return Verdict.PASS
+        config = request.config
+        call.note = (sandbox, config.metadata.name, config.metadata.attempt, dict(config.annotations))
+        return self._waiting.create(call, sandbox, config.metadata.name)
+
+    def _fresh_sandbox(self, request: pb.CreateContainerRequest, *, has_prefix: bool) -> Sandbox | None:
+        """The sandbox with the wishes its pod has now, which the kubelet sends again each time."""
+        ledger, sandbox_id = self._house.ledger, request.pod_sandbox_id
+        known = ledger.sandboxes.get(sandbox_id)
+        if known is None and not has_prefix:
+            return None
+        fresh = self._sandbox_of(request.sandbox_config, sandbox_id)
+        if known is not None:
+            known.wishes = fresh.wishes
+            return known
+        if fresh.wishes.is_empty:
+            return None
+        ledger.put(fresh)
+        return fresh
+
+    def _start(self, call: Call, message: bytes) -> str | Refusal:
+        found = self._find(pb.StartContainerRequest, message)
+        if found is None:
+            return Verdict.PASS
+        call.note = found
+        return self._waiting.start(call, *found)
+
+    def _stop(self, call: Call, message: bytes) -> str | Refusal:
+        found = self._find(pb.StopContainerRequest, message)
+        if found is None:
+            return Verdict.PASS
+        call.note = found
+        return self._waiting.stop(call, *found, pb.StopContainerRequest.FromString(message).timeout)
+
+    def _remove(self, call: Call, message: bytes) -> str:
+        container_id = pb.RemoveContainerRequest.FromString(message).container_id
+        call.note = container_id
+        found = self._house.ledger.find(container_id)
+        if found is not None:
+            self._house.interrupt(found[0].id)
+        return Verdict.PASS
+
+    def _exec(self, call: Call, message: bytes) -> str:
+        if not len(self._house.ledger) or call.deadline_s is not None:
+            return Verdict.PASS
+        request = pb.ExecSyncRequest.FromString(message)
+        found = self._house.ledger.find(request.container_id)
+        if found is not None and pre_stop_command(found[1]) == list(request.cmd):
+            sandbox, container = found
+            now_s = self._house.clock.now_s()
+            sandbox.hooks_s[container.id] = now_s
+            note_evidence(sandbox, now_s)
+            self._house.wake(sandbox.id)
+        return Verdict.PASS
+
+    def _container_status(self, call: Call, message: bytes) -> str:
+        if self._house.masks:
+            container_id = pb.ContainerStatusRequest.FromString(message).container_id
+            is_short = len(container_id) < WHOLE_ID
+            if container_id in self._house.masks or (
+                is_short and any(one.startswith(container_id) for one in self._house.masks)
+            ):
+                call.rewriting = Rewriting()
+        return Verdict.PASS
+
+    def _sandbox_status(self, call: Call, message: bytes) -> str:
+        if self._house.masks:
+            sandbox_id = pb.PodSandboxStatusRequest.FromString(message).pod_sandbox_id
+            if sandbox_id in self._house.masks.values():
+                call.rewriting = Rewriting()
+        return Verdict.PASS
+
+    def _events(self, call: Call, _message: bytes) -> str:
+        call.rewriting = Rewriting()
+        return Verdict.PASS
+
+    def _find(
+        self, kind: type[pb.StartContainerRequest | pb.StopContainerRequest], message: bytes
+    ) -> tuple[Sandbox, Container] | None:
+        ledger = self._house.ledger
+        return ledger.find(kind.FromString(message).container_id) if len(ledger) else None
+
+    # answers
+
+    def _sandbox_runs(self, call: Call, note: object) -> None:
+        answer = message_in(call.answer or b"")
+        if call.code == OK and answer is not None and isinstance(note, Sandbox):
+            note.id = pb.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
+            if not note.wishes.is_empty:
+                self._house.ledger.put(note)
+
+    def _sandbox_removed(self, call: Call, note: object) -> None:
+        if call.code == OK and isinstance(note, Sandbox):
+            self._house.ledger.remove_sandbox(note.id)
+            self._house.wake(note.id)
+            self._waiting.forget_masks(sandbox_id=note.id)
+
+    def _created(self, call: Call, note: object) -> None:
+        answer = message_in(call.answer or b"")
+        if call.code == OK and answer is not None and isinstance(note, tuple):
+            sandbox, name, attempt, annotations = note
+            container_id = pb.CreateContainerResponse.FromString(answer).container_id
+            made = Container(container_id, name, attempt, ContainerState.CREATED, annotations, asked_s=call.began_s)
+            self._house.ledger.add(sandbox, made)
+            self._house.wake(sandbox.id)
+
+    def _started(self, call: Call, note: object) -> None:
+        if not isinstance(note, tuple) or call.code is None:
+            return
+        sandbox, container = note
+        if call.code != OK:
+            self._waiting.look_again(sandbox, container)
+        elif container.state is ContainerState.CREATED:
+            container.state = ContainerState.RUNNING
+            sandbox.has_started_main |= container.name in sandbox.wishes.mains
+            self._waiting.watch_readiness(sandbox, container)
+        self._house.wake(sandbox.id)
+
+    def _stopped(self, call: Call, note: object) -> None:
+        if call.code == OK and isinstance(note, tuple):
+            sandbox, container = note
+            if container.is_running:
+                # Its code comes with the event; that it is down is what others wait for.
+                container.state = ContainerState.EXITED
+            self._house.wake(sandbox.id)
+
+    def _removed(self, call: Call, note: object) -> None:
+        if call.code == OK and isinstance(note, str):
+            self._house.ledger.remove_container(note)
+            self._waiting.forget_masks(container_id=note)

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection of a client and the connection to the runtime that belongs to it.
+
+    client ══ front ══▶ frames ══▶ back ══ runtime        every frame passes as it came; only a call that a gate
+           ◀═════════ frames ◀═════════                    holds, refuses or rewrites is touched
+
+Owns: both transports, the calls on them, and the few frames that are made here. Headers are read along and never
+written anew, so compression, windows, deadlines, trailers and resets are the matter of the two ends, as without us.
+Never: decides about a call (the doorman does), or joins two clients on one connection: whoever stops reading, sends
+garbage or hangs up is alone with it. It lives from the accept until either end closes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import cast
+
+import structlog
+
+from agent.proxy.frames import layout as http2
+from agent.proxy.frames.hpack import HeaderDecoder, Headers
+from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
+from agent.proxy.frames.rewriting import Rewriting
+from agent.proxy.frames.routes import ROUTES
+from agent.proxy.run.call import Call, Doorman, Refusal, Verdict
+
+__all__ = ["Link"]
+
+log = structlog.get_logger(plane="proxy")
+
+FrameHandler = Callable[[int, int, int, bytes], bytes | None]
+
+MOST_HEADER_BYTES = 1 << 20
+# Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
+MOST_KEPT_BYTES = 16 << 20
+FLUSH_S = 5.0
+
+
+class Broken(Exception):
+    """A peer breaks the protocol. `error` is HTTP/2's number."""
+
+    def __init__(self, error: int, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+class Side(asyncio.Protocol):
+    """One transport. `take` gets what arrives."""
+
+    def __init__(self, link: "Link", take: Callable[[bytes], None]) -> None:
+        self.link = link
+        self.take = take
+        self.transport: asyncio.Transport | None = None
+        self.pending = b""
+        self.largest_frame = http2.FIRST_LARGEST_FRAME
+        self.decoder = HeaderDecoder()
+        self.block = b""
+        self.block_stream = 0
+        self.block_ends_stream = False
+
+    @property
+    def other(self) -> "Side":
+        """The opposite one."""
+        return self.link.back if self is self.link.front else self.link.front
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.link.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.take(data)
+
+    def pause_writing(self) -> None:
+        if self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        self.link.lost()
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        if self.transport is not None and data:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """After what is written has been sent, but not for ever."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            asyncio.get_running_loop().call_later(FLUSH_S, transport.abort)
+
+
+class Link:
+    """Made per accepted connection; `front` is its protocol."""
+
+    def __init__(self, doorman: Doorman, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
+        self._doorman = doorman
+        self._on_ready = on_ready
+        self._on_lost = on_lost
+        self.front = Side(self, self._from_client)
+        self.back = Side(self, self._from_runtime)
+        self.calls: dict[int, Call] = {}
+        self._owed_bytes: dict[int, int] = {}
+        self._has_preface = False
+        self._is_lost = False
+        self._chunk_s = 0.0
+
+    # the two ends
+
+    def connected(self, side: Side) -> None:
+        """A transport is there: the client's first, which waits for the runtime's."""
+        if side is self.front and side.transport is not None:
+            side.transport.pause_reading()
+            self._on_ready(self)
+        elif self.front.transport is not None:
+            self.front.transport.resume_reading()
+
+    def lost(self) -> None:
+        """One end is gone, so is the other: what was under way fails as it would without us."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._chunk_s = monotonic()
+        for call in list(self.calls.values()):
+            self._end(call, None)
+        self.front.close()
+        self.back.close()
+        self._on_lost(self)
+
+    def say_goaway(self) -> None:
+        """Ask the client to make its next calls on another connection."""
+        self.front.write(http2.goaway_frame(http2.NO_ERROR))
+
+    def close(self) -> None:
+        """Hang up on both."""
+        self.front.close()
+        self.back.close()
+
+    def awaited(self) -> list[Call]:
+        """Calls under way that somebody waits for."""
+        return [call for call in self.calls.values() if call.route is None or not call.route.is_endless]
+
+    # from the client
+
+    def _from_client(self, data: bytes) -> None:
+        side = self.front
+        self._chunk_s = monotonic()
+        buffer = side.pending + data if side.pending else data
+        try:
+            start = self._read_preface(buffer) if not self._has_preface else 0
+            if start is None:
+                side.pending = buffer
+                return
+            self._walk(side, buffer, start, self._client_frame)
+        except (Broken, ValueError) as error:
+            self._complain(error)
+
+    def _read_preface(self, buffer: bytes) -> int | None:
+        expected = http2.PREFACE
+        if buffer[: len(expected)] != expected[: len(buffer)]:
+            raise Broken(http2.PROTOCOL_ERROR, "this socket speaks HTTP/2 with prior knowledge, as gRPC does")
+        if len(buffer) < len(expected):
+            return None
+        self._has_preface = True
+        self.back.write(expected)
+        return len(expected)
+
+    def _complain(self, error: Exception) -> None:
+        """Whoever sends what is no HTTP/2 is told, and hung up on."""
+        code = error.error if isinstance(error, Broken) else http2.PROTOCOL_ERROR
+        self.front.write(http2.goaway_frame(code, str(error)[:200]))
+        self.lost()
+
+    def _walk(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
+        """Send whole frames on; what was handled otherwise is left out of the pieces."""
+        other = side.other
+        position, end = start, len(buffer)
+        while end - position >= HEAD_BYTES:
+            high, low, kind, flags, stream = HEAD.unpack_from(buffer, position)
+            length = high << 16 | low
+            if length > other.largest_frame:
+                text = f"a frame of {length} bytes where {other.largest_frame} are allowed"
+                raise Broken(http2.FRAME_SIZE_ERROR, text)
+            stop = position + HEAD_BYTES + length
+            if stop > end:
+                break
+            replaced = handle(kind, flags, stream & http2.STREAM, buffer[position:stop])
+            if replaced is not None:
+                other.write(buffer[start:position])
+                other.write(replaced)
+                start = stop
+            position = stop
+        other.write(buffer[start:position])
+        side.pending = buffer[position:]
+
+    def _client_frame(self, kind: int, flags: int, stream: int, whole: bytes) -> bytes | None:
+        """None: the frame passes as it is."""
+        if kind == http2.DATA:
+            call = self.calls.get(stream)
+            return None if call is None or call.request is None else self._request_data(call, flags, whole)
+        if kind in (http2.HEADERS, http2.CONTINUATION):
+            headers = self._headers(self.front, kind, flags, stream, whole)
+            if headers is not None and stream not in self.calls:
+                self._begin(stream, headers)
+        elif kind == http2.WINDOW:
+            return self._without_debt(stream, whole) if self._owed_bytes else None
+        elif kind == http2.RESET:
+            self._end(self.calls.get(stream), None)
+        elif kind == http2.SETTINGS and not flags & http2.ACK:
+            self.front.largest_frame = http2.largest_frame_in(whole[HEAD_BYTES:], self.front.largest_frame)
+        return None
+
+    def _begin(self, stream: int, headers: Headers) -> None:
+        path, deadline_s = b"", None
+        for name, value in headers:
+            if name == b":path":
+                path = value
+            elif name == b"grpc-timeout":
+                allowed_s = http2.timeout_s(value)
+                deadline_s = None if allowed_s is None else self._chunk_s + allowed_s
+        route = ROUTES.get(path)
+        call = Call(self, stream, path.decode("ascii", "replace"), route, self._chunk_s, deadline_s)
+        if route is not None:
+            call.request = bytearray()
+            call.answer = bytearray() if route.keeps_answer else None
+        self.calls[stream] = call
+
+    def _request_data(self, call: Call, flags: int, whole: bytes) -> bytes | None:
+        """A piece of a request that is read along; with the last one it is judged."""
+        if call.held is not None:
+            call.held.append(whole)
+            return b""
+        if call.is_judged or call.request is None:
+            return None
+        call.request += http2.data_of(flags, whole[HEAD_BYTES:])
+        message = message_in(call.request)
+        if message is None:
+            if len(call.request) > MOST_KEPT_BYTES:
+                call.request = None
+            return None
+        call.is_judged = True
+        verdict = self._doorman.judge(call, message)
+        call.added_s = monotonic() - self._chunk_s
+        if verdict is Verdict.PASS:
+            return None
+        if isinstance(verdict, Refusal):
+            return self._refused(call, verdict)
+        return call.keep_back(flags, whole)
+
+    def _refused(self, call: Call, refusal: Refusal) -> bytes:
+        self.front.write(http2.refusal_frame(call.stream, refusal.code, refusal.text))
+        self._end(call, refusal.code)
+        return http2.reset_frame(call.stream)
+
+    def _without_debt(self, stream: int, whole: bytes) -> bytes | None:
+        """The client confirms bytes that the runtime never sent; those are taken off."""
+        owed_bytes = self._owed_bytes.pop(stream, 0)
+        if not owed_bytes:
+            return None
+        credit_bytes = int.from_bytes(whole[HEAD_BYTES:], "big") & http2.STREAM
+        if credit_bytes < owed_bytes:
+            self._owed_bytes[stream] = owed_bytes - credit_bytes
+        return http2.window_frame(stream, credit_bytes - owed_bytes) if credit_bytes > owed_bytes else b""
+
+    # from the runtime
+
+    def _from_runtime(self, data: bytes) -> None:
+        side = self.back
+        self._chunk_s = monotonic()
+        try:
+            self._walk(side, side.pending + data if side.pending else data, 0, self._runtime_frame)
+        except (Broken, ValueError) as error:
+            log.warning("proxy_runtime_broke_protocol", error=str(error))
+            self.lost()
+
+    def _runtime_frame(self, kind: int, flags: int, stream: int, whole: bytes) -> bytes | None:
+        """None: the frame passes as it is."""
+        if kind == http2.DATA:
+            call = self.calls.get(stream)
+            if call is not None and call.rewriting is not None:
+                return self._rewritten(call, call.rewriting, http2.data_of(flags, whole[HEAD_BYTES:]), whole)
+            if call is not None and call.answer is not None and len(call.answer) < MOST_KEPT_BYTES:
+                call.answer += http2.data_of(flags, whole[HEAD_BYTES:])
+        elif kind in (http2.HEADERS, http2.CONTINUATION):
+            headers = self._headers(self.back, kind, flags, stream, whole)
+            if headers is not None:
+                return self._answer_headers(stream, headers)
+        elif kind == http2.PROMISE:
+            # It would carry headers that we do not read; no gRPC server sends one.
+            raise Broken(http2.PROTOCOL_ERROR, "a promise that nobody asked for")
+        elif kind == http2.RESET:
+            self._end(self.calls.get(stream), None)
+        elif kind == http2.SETTINGS and not flags & http2.ACK:
+            self.back.largest_frame = http2.largest_frame_in(whole[HEAD_BYTES:], self.back.largest_frame)
+        return None
+
+    def _answer_headers(self, stream: int, headers: Headers) -> bytes | None:
+        call = self.calls.get(stream)
+        if call is not None and self.back.block_ends_stream:
+            code, call.text = http2.status_of(headers)
+            self._end(call, code)
+        return None
+
+    def _rewritten(self, call: Call, rewriting: Rewriting, content: bytes, whole: bytes) -> bytes:
+        """Answers go on message by message, changed or not, and both windows stay right."""
+        out, more_bytes = rewriting.take(content, lambda message: self._doorman.rewrite(call, message))
+        if rewriting.has_given_up:
+            call.rewriting = None
+        for stream in (0, call.stream):
+            if more_bytes < 0:
+                self.back.write(http2.window_frame(stream, -more_bytes))
+            elif more_bytes > 0:
+                self._owed_bytes[stream] = self._owed_bytes.get(stream, 0) + more_bytes
+        most, flags = self.front.largest_frame, whole[4] & http2.END_STREAM
+        pieces = [out[start : start + most] for start in range(0, len(out), most)] or [b""] * bool(flags)
+        frames = [http2.data_frame(call.stream, piece) for piece in pieces[:-1]]
+        return b"".join([*frames, *(http2.data_frame(call.stream, one, ends=bool(flags)) for one in pieces[-1:])])
+
+    # both ways
+
+    def _headers(self, side: Side, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
+        """The headers of a block, when its last frame is there."""
+        payload = whole[HEAD_BYTES:]
+        if kind == http2.HEADERS:
+            part = fragment_of(flags, payload)
+            side.block, side.block_stream, side.block_ends_stream = part.block, stream, part.ends_stream
+        elif stream == side.block_stream:
+            side.block += payload
+        else:
+            raise Broken(http2.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        if not flags & http2.END_HEADERS:
+            if len(side.block) > MOST_HEADER_BYTES:
+                raise Broken(http2.PROTOCOL_ERROR, f"more than {MOST_HEADER_BYTES} bytes of headers")
+            return None
+        headers, side.block_stream = side.decoder.decode(side.block), 0
+        return headers
+
+    def _end(self, call: Call | None, code: int | None) -> None:
+        if call is None or call.is_over:
+            return
+        del self.calls[call.stream]
+        self._owed_bytes.pop(call.stream, None)
+        call.code, call.is_over, call.held = code, True, None
+        call.added_s += monotonic() - self._chunk_s
+        self._doorman.finish(call)
+
+    # for the doorman, through the call
+
+    def release(self, frames: bytes) -> None:
+        """A held request goes on."""
+        self.back.write(frames)
+
+    def refuse(self, call: Call, refusal: Refusal) -> None:
+        """A held request is answered here."""
+        self._chunk_s = monotonic()
+        self.back.write(self._refused(call, refusal))

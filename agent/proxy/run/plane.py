@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proxy plane: recover, listen, serve, end without breaking what is under way.
+
+    run ─┬─ follow events ─► ledger        recover (5 s at most), then accept
+         ├─ watchdog
+         └─ server ─► link per client ─► doorman
+
+Owns: the order of these, and what is reported about them.
+Never: makes the socket or the link to it; `Endpoint` is wiring's.
+Source: PRX-3, PRX-5, PRX-51, PRX-54.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+from prometheus_client.core import Metric
+
+from agent.model.component import Report
+from agent.model.ending_pods import EndingPods
+from agent.model.event import Event
+from agent.proxy.gates.kubelet_advice import KubeletSettings
+from agent.proxy.ports import Asker, Clock, Events, Kubelet, Pulls, Records, Runtime
+from agent.proxy.run.event_follower import Minder
+from agent.proxy.run.figures import Figures
+from agent.proxy.run.judge import GateDoorman
+from agent.proxy.run.readiness import Readiness
+from agent.proxy.run.server import ProxyServer
+from agent.proxy.run.state import Gatehouse, ProxySettings
+from agent.proxy.run.waiting import Waiting
+
+__all__ = ["HOLDS_END_S", "Endpoint", "ProxyParts", "ProxyPlane"]
+
+log = structlog.get_logger(plane="proxy")
+
+RECOVERY_S = 5.0
+LOOK_S = 1.0
+KUBELET_S = 10.0
+SENT_AWAY_S = 2.0
+# How long an end waits for what is held (PRX-51).
+HOLDS_END_S = 120.0
+
+
+class Endpoint(Protocol):
+    """Our socket and the link to it. `state` is ours, superseded (the link leads elsewhere) or lost."""
+
+    def listen(self) -> socket.socket: ...
+
+    def point_link(self) -> None: ...
+
+    def state(self) -> str: ...
+
+    def leave(self) -> None: ...
+
+
+class SocketLost(OSError):
+    """Somebody removed or replaced our socket: nobody can reach us any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyParts:
+    """What the plane is made of."""
+
+    runtime: Runtime
+    events: Events
+    asker: Asker
+    records: Records
+    kubelet: Kubelet
+    clock: Clock
+    pulls: Pulls | None
+    endpoint: Endpoint
+    tell: Callable[[Event], None]
+    settings: Callable[[], ProxySettings]
+    runtime_path: str
+    drain_s: float = 30.0
+    endings: EndingPods = field(default_factory=EndingPods)
+    """Where nobody follows the pods of the node, it stays empty."""
+
+
+class ProxyPlane:
+    """`house` and `server` are those of the present run, or of the last."""
+
+    def __init__(self, parts: ProxyParts) -> None:
+        self._parts = parts
+        self.figures = Figures()
+        self.house = self._new_house()
+        self.server: ProxyServer | None = None
+        self.waiting: Waiting | None = None
+        self.kubelet: KubeletSettings | None = None
+        self.kubelet_error = "not read yet"
+        self.is_recovered = False
+
+    def _new_house(self) -> Gatehouse:
+        parts = self._parts
+        return Gatehouse(parts.clock, parts.tell, parts.settings, self.figures, parts.endings)
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled; then until what is held has ended."""
+        house = self.house = self._new_house()
+        self.is_recovered = False
+        readiness = Readiness(house, self._parts.runtime, self._parts.asker)
+        waiting = self.waiting = Waiting(house, self._parts.runtime, readiness, self._pulls)
+        minder = Minder(house, self._parts.runtime, readiness, self._parts.events, self._parts.records)
+        server = self.server = ProxyServer(self._parts.runtime_path, GateDoorman(house, waiting), self._parts.clock)
+        await minder.load_masks()
+        self._parts.endings.listeners[:] = [waiting.pod_ends]
+        async with asyncio.TaskGroup() as group:
+            house.group = group
+            try:
+                work = (minder.follow(), waiting.watch(), self._read_kubelet())
+                tasks = [group.create_task(one) for one in work]
+                tasks.append(group.create_task(self._recover(minder)))
+                await self._recovered_or_late()
+                await self._serve(group, server, waiting, report)
+            finally:
+                house.group = None
+                for task in tasks:
+                    task.cancel()
+
+    async def _recover(self, minder: Minder) -> None:
+        await minder.recover()
+        self.is_recovered = True
+        minder.end_jobs()
+
+    async def _recovered_or_late(self) -> None:
+        """A kubelet that finds no socket exits, so it finds one even where the runtime does not answer yet."""
+        late_s = self._parts.clock.now_s() + RECOVERY_S
+        while not self.is_recovered and self._parts.clock.now_s() < late_s:
+            await self._parts.clock.sleep(0.02)
+        if not self.is_recovered:
+            log.warning("proxy_recovery_late", waited_s=RECOVERY_S)
+
+    async def _serve(self, group: asyncio.TaskGroup, server: ProxyServer, waiting: Waiting, report: Report) -> None:
+        listener = self._parts.endpoint.listen()
+        try:
+            serving = group.create_task(server.run(listener, lambda: self._watch(server, report)), name="proxy-server")
+            self._parts.endpoint.point_link()
+            try:
+                await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                # Asked to end; unless something failed, which ends all tasks of the group at once.
+                if not serving.done() and not serving.cancelling():
+                    await self._drain(server, waiting, report)
+                raise
+            finally:
+                serving.cancel()
+                await asyncio.wait([serving])
+        finally:
+            self._parts.endpoint.leave()
+            listener.close()
+
+    async def _drain(self, server: ProxyServer, waiting: Waiting, report: Report) -> None:
+        """The end: no new holds; new calls pass, for a kubelet without a runtime is worse than one without order."""
+        self.house.is_ending = True
+        report.degraded("ending: waits for calls that are under way")
+        if self._parts.endpoint.state() == "superseded":
+            await server.send_away(HOLDS_END_S + self._parts.drain_s)
+            return
+        self.house.refuses_pulls = True
+        await waiting.settle(HOLDS_END_S)
+        await server.drain(self._parts.drain_s)
+
+    async def _watch(self, server: ProxyServer, report: Report) -> None:
+        """Ends with SocketLost; reports meanwhile."""
+        was_superseded = False
+        while True:
+            state = self._parts.endpoint.state()
+            if state == "lost":
+                raise SocketLost("the proxy's socket is gone or somebody else's; it is made anew")
+            if state == "superseded" and not was_superseded:
+                log.info("proxy_superseded")
+                self.house.is_ending = was_superseded = True
+                await server.send_away(SENT_AWAY_S)
+            elif state == "ours" and was_superseded:
+                self.house.is_ending = was_superseded = False
+            self._report(report, server, is_superseded=was_superseded)
+            await self._parts.clock.sleep(LOOK_S)
+
+    def _report(self, report: Report, server: ProxyServer, *, is_superseded: bool) -> None:
+        holds = len(self.house.holds)
+        summary = f"{len(server.links)} connections, {holds} held, {len(self.house.ledger)} pods with annotations"
+        if is_superseded:
+            report.ready(f"the link leads elsewhere; {summary}")
+        elif not self.is_recovered:
+            report.degraded("the runtime has not told what runs; calls pass, gates are open")
+        else:
+            report.ready(summary)
+
+    # the kubelet's own settings
+
+    async def _read_kubelet(self) -> None:
+        while True:
+            await self.read_kubelet()
+            await self._parts.clock.sleep(KUBELET_S)
+
+    async def read_kubelet(self) -> None:
+        """What it says now; an unreadable one may serialize its pulls, so those are not held (NOH-7)."""
+        try:
+            self.kubelet, self.kubelet_error = await self._parts.kubelet.settings(), ""
+        except (OSError, ValueError) as error:
+            self.kubelet, self.kubelet_error = None, str(error)
+
+    @property
+    def has_pulls(self) -> bool:
+        """Whether there is a queue for pulls."""
+        return self._parts.pulls is not None
+
+    def _pulls(self) -> Pulls | None:
+        is_allowed = self.kubelet is not None and self.kubelet.may_hold_pulls
+        return self._parts.pulls if is_allowed else None
+
+    def families(self) -> Iterable[Metric]:
+        """For a scrape."""
+        links = len(self.server.links) if self.server is not None else 0
+        holds, now_s = self.house.holds.values(), self._parts.clock.now_s()
+        oldest_s = max((now_s - hold.since_s for hold in holds), default=0.0)
+        return self.figures.families((hold.reason for hold in holds), oldest_s, links)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a sidecar that was started does what `kepd.dev/ready.NAME` asks for.
+
+Owns: one task per such sidecar, from its start until it is ready, gone, or nobody can wait for it any more.
+Never: judges; it writes down that the sidecar is ready and wakes whoever waits. A kubelet's own probes are not
+visible to a proxy, so the question is asked here (ORD-9).
+"""
+
+import asyncio
+
+import structlog
+
+from agent.model.http_question import HttpQuestion
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.proxy.gates.annotations import Ready
+from agent.proxy.gates.ledger import Container, Sandbox
+from agent.proxy.ports import Asker, Runtime
+from agent.proxy.run.state import Gatehouse
+
+__all__ = ["Readiness"]
+
+log = structlog.get_logger(plane="proxy")
+
+PERIOD_S = 0.2
+QUESTION_S = 1.0
+GOOD_STATUSES = range(200, 400)
+
+
+class Readiness:
+    """The questions of a run."""
+
+    def __init__(self, house: Gatehouse, runtime: Runtime, asker: Asker) -> None:
+        self._house = house
+        self._runtime = runtime
+        self._asker = asker
+        self._watched: set[str] = set()
+
+    def watch(self, sandbox: Sandbox, container: Container) -> None:
+        """A container runs. One that nobody waits for is not asked anything."""
+        wishes = sandbox.wishes
+        if container.name not in wishes.sidecars or container.id in self._watched:
+            return
+        ready = wishes.ready_of(container.name)
+        if ready.kind == "started":
+            container.is_ready = True
+        elif not sandbox.has_started_main:
+            self._watched.add(container.id)
+            self._house.spawn(self._ask(sandbox, container, ready), f"proxy-ready:{container.name}")
+
+    async def _ask(self, sandbox: Sandbox, container: Container, ready: Ready) -> None:
+        try:
+            address = ""
+            while container.is_running and not sandbox.is_ending and not sandbox.has_started_main:
+                if ready.kind != "exec" and not address:
+                    address = await self._address(sandbox)
+                if (address or ready.kind == "exec") and await self._is_ready(container, ready, address):
+                    container.is_ready = True
+                    log.info("proxy_sidecar_ready", container=container.name, pod=f"{sandbox.namespace}/{sandbox.name}")
+                    self._house.wake(sandbox.id)
+                    return
+                await self._house.clock.sleep(PERIOD_S)
+        finally:
+            self._watched.discard(container.id)
+
+    async def _address(self, sandbox: Sandbox) -> str:
+        try:
+            return (await self._runtime.sandbox_status(sandbox.id)).network.ip or "127.0.0.1"
+        except RuntimeCallFailed:
+            return ""
+
+    async def _is_ready(self, container: Container, ready: Ready, address: str) -> bool:
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                if ready.kind == "exec":
+                    done = await self._runtime.exec_sync(container.id, list(ready.command), int(QUESTION_S))
+                    return done.exit_code == 0
+                if ready.kind == "tcp":
+                    await self._asker.tcp_connect(address, ready.port)
+                    return True
+                answer = await self._asker.http_get(HttpQuestion(host=address, port=ready.port, path=ready.path))
+                return answer.status in GOOD_STATUSES
+        except (TimeoutError, OSError, ValueError, RuntimeCallFailed):
+            return False

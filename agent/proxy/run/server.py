@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The socket that a kubelet connects to: one link per connection, until the end.
+
+Owns: accepting, the connection to the runtime for each client, and a drain in which nothing that is under way fails.
+Its tasks live in the group that `run` opens.
+Never: makes or removes the listening socket (wiring does, under its lock), or answers when the runtime does not: a
+client that cannot be connected through is hung up on, which its gRPC reports as it reports a runtime that is away.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from agent.proxy.ports import Clock
+from agent.proxy.run.call import Doorman
+from agent.proxy.run.link import Link
+
+__all__ = ["ProxyServer"]
+
+log = structlog.get_logger(plane="proxy")
+
+CONNECT_S = 5.0
+TURN_S = 0.05
+LAST_WORDS_S = 2.0
+
+
+class ProxyServer:
+    """`runtime_path` is the socket of the runtime."""
+
+    def __init__(self, runtime_path: str, doorman: Doorman, clock: Clock) -> None:
+        self._runtime_path = runtime_path
+        self._clock = clock
+        self._doorman = doorman
+        self._group: asyncio.TaskGroup | None = None
+        self._server: asyncio.Server | None = None
+        self.links: set[Link] = set()
+        self.accepted = 0
+
+    async def run(self, listener: socket.socket, watch: Callable[[], Awaitable[None]]) -> None:
+        """Serve until `watch` ends, which it does when the socket is no longer ours, or until cancelled."""
+        loop = asyncio.get_running_loop()
+        server = self._server = await loop.create_unix_server(self._accepted, sock=listener)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                await watch()
+        finally:
+            self._group = None
+            server.close()
+            for link in list(self.links):
+                link.close()
+
+    async def drain(self, longest_s: float) -> None:
+        """Let what is under way end, while new calls are still served; then send the clients elsewhere."""
+        under_way = [call for link in self.links for call in link.awaited()]
+        until_s = self._clock.now_s() + longest_s
+        # A kubelet never pauses for long, so this does not wait for a moment without any call.
+        while not all(call.is_over for call in under_way) and self._clock.now_s() < until_s:
+            await self._clock.sleep(TURN_S)
+        if self._server is not None:
+            self._server.close()
+        await self.send_away(LAST_WORDS_S)
+
+    async def send_away(self, longest_s: float) -> None:
+        """Ask all clients to connect anew, and wait until their last calls have ended."""
+        for link in list(self.links):
+            link.say_goaway()
+        until_s = self._clock.now_s() + longest_s
+        while self.busy and self._clock.now_s() < until_s:
+            await self._clock.sleep(TURN_S)
+
+    @property
+    def busy(self) -> int:
+        """Calls that somebody waits for."""
+        return sum(len(link.awaited()) for link in self.links)
+
+    def _accepted(self) -> asyncio.BaseProtocol:
+        link = Link(self._doorman, self._connect, self.links.discard)
+        self.links.add(link)
+        self.accepted += 1
+        return link.front
+
+    def _connect(self, link: Link) -> None:
+        if self._group is None:
+            link.close()
+            return
+        self._group.create_task(self._join(link), name="proxy-connect")
+
+    async def _join(self, link: Link) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.get_running_loop().create_unix_connection(lambda: link.back, self._runtime_path)
+        except (OSError, TimeoutError) as error:
+            log.info("proxy_runtime_unreachable", path=self._runtime_path, error=str(error) or "no answer")
+            link.close()

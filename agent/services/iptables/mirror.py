@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is programmed in iptables in one family, and the change that brings it from there to the plans.
+
+Owns: the Services as they were last written, and what each adds to the chains that all share. The rules follow from
+these by rendering, so texts of a hundred thousand endpoints are not kept.
+Never: writes. `stage` changes nothing; `commit` is for after the kernel took the change.
+Source of behaviour: IP-5 to IP-7; SY-5, SY-10. A fixed chain is written only if its text changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
+from agent.model.service import ServiceFacts, ServiceKey
+from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
+from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
+from agent.services.routes.frontends import ServicePlan
+from agent.services.ruleset import Plans, ServiceOf
+
+__all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts"]
+
+Item = TypeVar("Item")
+LARGE = 1000
+"""From more endpoints on rules carry no comments (IP-6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A Service as it was written."""
+
+    plan: ServicePlan
+    service: ServiceFacts | None
+    shared: tuple[Shared, ...]
+    endpoints: int
+    is_large: bool
+
+    def chains(self, settings: RuleSettings) -> Chains:
+        return dict(chains_of(self.plan, self.service, settings, is_large=self.is_large))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChange:
+    """A change, its opposite, and what to remember once it is in the kernel."""
+
+    change: Change
+    opposite: Change
+    services: Mapping[ServiceKey, Written | None]
+    settings: RuleSettings
+    rules: Mapping[Table, int] = field(default_factory=dict)
+    """By how many rules the tables grow."""
+
+
+class IptablesMirror:
+    """One family. Changed by `commit` alone."""
+
+    def __init__(self) -> None:
+        self.settings: RuleSettings | None = None
+        self.rules: dict[Table, int] = {}
+        """How many of ours there are in each table."""
+        self._services: dict[ServiceKey, Written] = {}
+        self._endpoints = 0
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    @property
+    def endpoints(self) -> int:
+        """Of all ports of all Services."""
+        return self._endpoints
+
+    def keys(self) -> Iterable[ServiceKey]:
+        """Of all that are written."""
+        return self._services.keys()
+
+    def stage(self, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> StagedChange:
+        """From what is programmed to these plans; with other settings everything is looked at again."""
+        before_settings = self.settings or settings
+        wanted: dict[ServiceKey, ServicePlan | None] = {}
+        if settings != before_settings:
+            wanted.update((key, one.plan) for key, one in self._services.items())
+        wanted.update(plans)
+        services = self._render(wanted, service_of, settings)
+        gone: Chains = {}
+        come: Chains = {}
+        touched: set[tuple[Table, str]] = set()
+        for key, after in sorted(services.items(), key=_name):
+            before = self._services.get(key)
+            gone |= before.chains(before_settings) if before is not None else {}
+            come |= after.chains(settings) if after is not None else {}
+            had, has = set(before.shared if before is not None else ()), set(after.shared if after is not None else ())
+            touched |= {(table, chain) for table, chain, _ in had ^ has}
+        if settings != before_settings or self.settings is None:
+            touched |= {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
+        fixed = self._fixed(touched, services, settings)
+        earlier = self._fixed(touched, {}, before_settings) if self.settings is not None else {}
+        change = _between(gone, come, earlier, fixed)
+        before_rules, after_rules = rule_counts(earlier, gone), rule_counts(fixed, come)
+        growth = {table: after_rules.get(table, 0) - before_rules.get(table, 0) for table in before_rules | after_rules}
+        return StagedChange(change, _between(come, gone, fixed, earlier), services, settings, growth)
+
+    def fill(
+        self, plans: Plans, service_of: ServiceOf, settings: RuleSettings
+    ) -> tuple[dict[ServiceKey, Written | None], Content]:
+        """Onto tables without any of ours: the shared chains. Those of each Service can be made later."""
+        services = self._render(plans, service_of, settings)
+        names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
+        return services, self._fixed(names, services, settings)
+
+    def _render(self, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
+        counts = {key: endpoint_count(plan) if plan is not None else 0 for key, plan in plans.items()}
+        had = sum(self._services[key].endpoints for key in counts if key in self._services)
+        is_large = self._endpoints - had + sum(counts.values()) > LARGE
+        services: dict[ServiceKey, Written | None] = {}
+        for key, plan in plans.items():
+            if plan is None:
+                services[key] = None
+                continue
+            service = service_of(key)
+            shared = tuple(shared_rules_of(plan, service, settings))
+            services[key] = Written(plan, service, shared, counts[key], is_large)
+        return services
+
+    def _fixed(
+        self, names: set[tuple[Table, str]], services: Mapping[ServiceKey, Written | None], settings: RuleSettings
+    ) -> Content:
+        """These shared chains, whole."""
+        if not names:
+            return {}
+        rules: dict[tuple[Table, str], list[str]] = {name: [] for name in names}
+        frame = fixed_chains(settings)
+        for name in names:
+            rules[name] += frame[name[0]].get(name[1], ())
+        for one in self._all(services):
+            for table, chain, rule in one.shared:
+                if (table, chain) in rules:
+                    rules[table, chain].append(rule)
+        if ("nat", "KUBE-SERVICES") in rules:
+            rules["nat", "KUBE-SERVICES"] += last_rules(settings)
+        content: Content = {}
+        for (table, chain), lines in sorted(rules.items()):
+            content.setdefault(table, {})[chain] = tuple(lines)
+        return content
+
+    def _all(self, services: Mapping[ServiceKey, Written | None]) -> Iterator[Written]:
+        """In an order that a restart does not change."""
+        for key in sorted({*self._services, *services}):
+            one = services[key] if key in services else self._services[key]
+            if one is not None:
+                yield one
+
+    def commit(self, staged: StagedChange) -> None:
+        """The kernel has it."""
+        for key, after in staged.services.items():
+            before = self._services.pop(key, None)
+            self._endpoints -= before.endpoints if before is not None else 0
+            if after is not None:
+                self._services[key] = after
+                self._endpoints += after.endpoints
+        self.settings = staged.settings
+        for table, growth in staged.rules.items():
+            self.rules[table] = self.rules.get(table, 0) + growth
+
+    def content(self, staged: StagedChange | None = None, only: ServiceKey | None = None) -> Content:
+        """Everything of ours that should be in the kernel: what was committed, and on top what is staged."""
+        settings = staged.settings if staged is not None else self.settings
+        if settings is None:
+            return {}
+        services = staged.services if staged is not None else {}
+        if only is not None:
+            return self._content_of(only, settings)
+        if staged is not None and self.settings is None:
+            # Nothing was written before, so the change is everything, and rendered already.
+            return {table: dict(chains) for table, chains in staged.change.chains.items()}  # type: ignore[arg-type]
+        names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
+        content = self._fixed(names, services, settings)
+        for one in self._all(services):
+            content["nat"].update(one.chains(settings))
+        return content
+
+    def _content_of(self, key: ServiceKey, settings: RuleSettings) -> Content:
+        one = self._services.get(key)
+        if one is None:
+            return {}
+        content: Content = {"filter": {}, "nat": {}}
+        for table, chain, rule in one.shared:
+            content[table][chain] = (*content[table].get(chain, ()), rule)
+        content["nat"].update(one.chains(settings))
+        return content
+
+    def repair(self, have: Content, staged: StagedChange) -> Change:
+        """From what is in the kernel to what should be (IP-7)."""
+        return difference(have, self.content(staged), staged.settings)
+
+
+def rule_counts(
+    content: Mapping[Table, Mapping[str, Sequence[str]]], chains_of_nat: Chains | None = None
+) -> dict[Table, int]:
+    """Rules by table."""
+    counts: dict[Table, int] = {table: sum(map(len, chains.values())) for table, chains in content.items()}
+    if chains_of_nat:
+        counts["nat"] = counts.get("nat", 0) + sum(map(len, chains_of_nat.values()))
+    return counts
+
+
+def difference(have: Content, want: Content, settings: RuleSettings) -> Change:
+    """Only chains whose text differs are written; jumps that are there stay where they are."""
+    chains: dict[Table, Chains] = {}
+    gone: dict[Table, list[str]] = {}
+    for table, wanted in want.items():
+        found = have.get(table, {})
+        differ = {
+            name: rules
+            for name, rules in wanted.items()
+            if name not in found or found[name] != tuple(map(as_saved, rules))
+        }
+        stale = [name for name in found if is_ours(name) and name not in wanted]
+        if differ:
+            chains[table] = differ
+        if stale:
+            gone[table] = stale
+    jumps: dict[Table, tuple[tuple[str, str], ...]] = dict(JUMPS)
+    kept: dict[Table, tuple[str, ...]] = dict(KEPT)
+    if settings.has_loopback_node_ports:
+        jumps["filter"] = (*GUARD_JUMPS, *jumps["filter"])
+        kept["filter"] = (GUARD,)
+    first = {table: [one for one in each if not _has(have, table, one)] for table, each in jumps.items()}
+    missing = {table: [name for name in names if name not in have.get(table, {})] for table, names in kept.items()}
+    guard = [(GUARD, GUARD_RULE)] if settings.has_loopback_node_ports else []
+    last: dict[Table, list[tuple[str, str]]] = {"filter": [one for one in guard if not _has(have, "filter", one)]}
+    return Change(chains, _filled(missing), _filled(first), _filled(last), {}, gone)
+
+
+def removal(have: Content) -> Change:
+    """IP-13: all that is ours; the guard and the hint stay."""
+    jumps = {
+        table: [(name, rule) for name, rules in chains.items() for rule in rules if _leads_to_ours(name, rule)]
+        for table, chains in have.items()
+    }
+    gone = {table: [name for name in chains if is_ours(name)] for table, chains in have.items()}
+    return Change(deletes=_filled(jumps), gone=_filled(gone))
+
+
+def _name(item: tuple[ServiceKey, Written | None]) -> ServiceKey:
+    return item[0]
+
+
+def _leads_to_ours(chain: str, rule: str) -> bool:
+    _, sign, target = rule.rpartition("-j ")
+    return bool(sign) and not is_ours(chain) and is_ours(target.split()[0])
+
+
+def _has(have: Content, table: Table, jump: tuple[str, str]) -> bool:
+    return as_saved(jump[1]) in have.get(table, {}).get(jump[0], ())
+
+
+def _filled(parts: Mapping[Table, list[Item]]) -> dict[Table, list[Item]]:
+    return {table: items for table, items in parts.items() if items}
+
+
+def _between(gone: Chains, come: Chains, before: Content, after: Content) -> Change:
+    """Chains whose text is the same before and after are not written."""
+    chains: dict[Table, Chains] = {}
+    for table in {*before, *after}:
+        had = before.get(table, {})
+        differ = {name: rules for name, rules in after.get(table, {}).items() if had.get(name) != rules}
+        if differ:
+            chains[table] = differ
+    own = {name: rules for name, rules in come.items() if gone.get(name) != rules}
+    if own:
+        chains["nat"] = {**chains.get("nat", {}), **own}
+    stale = [name for name in gone if name not in come]
+    return Change(chains, gone={"nat": stale} if stale else {})

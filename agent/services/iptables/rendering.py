@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Service's plan as iptables rules.
+
+Owns: what one Service has in chains of its own (SVC, SVL, EXT, FW, SEP) and what it adds to the chains that all share.
+Never: compares with what is programmed (iptables_mirror.py does), or knows the chains' fixed parts (iptables_frame.py).
+Same plan, same rules, in the form in which iptables-save prints them.
+Source of behaviour: IP-1 to IP-6; TY-8 to TY-15; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from agent.model.iptables_rules import Table
+from agent.model.nft_table import Family
+from agent.model.service import Backend, Range, ServiceFacts
+from agent.services.iptables.names import PortNames, comment, endpoint_chain, names_of
+from agent.services.nftables.elements import NO_SLOTS, slots_of
+from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
+
+__all__ = ["RuleSettings", "Shared", "chains_of", "endpoint_count", "shared_rules_of"]
+
+Shared = tuple[Table, str, str]
+"""Table, chain, rule."""
+
+Chain = tuple[str, tuple[str, ...]]
+
+
+class RuleSettings(msgspec.Struct, frozen=True):
+    """What rules depend on beside the plans. `pods` is how traffic of local pods matches; "" where nobody can tell."""
+
+    family: Family
+    mark: int = 0x4000
+    pods: str = ""
+    masquerades_all: bool = False
+    rejects_with_reset: bool = True
+    drops_invalid: bool = False
+    has_node_ports_everywhere: bool = False
+    node_port_addresses: tuple[str, ...] = ()
+
+    @property
+    def has_loopback_node_ports(self) -> bool:
+        """TY-20."""
+        return self.family == "IPv4" and self.has_node_ports_everywhere
+
+
+def endpoint_count(plan: ServicePlan) -> int:
+    """What large mode counts (IP-6)."""
+    return sum(len(port.selection.everyone) for port in plan.ports)
+
+
+def chains_of(
+    plan: ServicePlan, service: ServiceFacts | None, settings: RuleSettings, *, is_large: bool
+) -> Iterator[Chain]:
+    """The chains that belong to the Service alone."""
+    for port in plan.ports:
+        yield from _Port(plan, service, port, settings, is_large=is_large).chains()
+
+
+def shared_rules_of(plan: ServicePlan, service: ServiceFacts | None, settings: RuleSettings) -> Iterator[Shared]:
+    """The rules that lead to these chains, and those that refuse."""
+    for port in plan.ports:
+        yield from _Port(plan, service, port, settings).shared()
+    if service is not None and service.health_port:
+        told = comment(f"{plan.key} health check node port")
+        yield "filter", "KUBE-NODEPORTS", f"-p tcp {told} -m tcp --dport {service.health_port} -j ACCEPT"
+
+
+@lru_cache(maxsize=1024)
+def _chances(shares: tuple[int, ...]) -> tuple[str, ...]:
+    """Of each in turn, if none before it was chosen; most Services have as many endpoints as some other."""
+    rest, chances = sum(shares), []
+    for share in shares:
+        chances.append("" if share == rest else f"-m statistic --mode random --probability {share / rest:.10f} ")
+        rest -= share
+    return tuple(chances)
+
+
+class _Port:
+    """One service port while its rules are made."""
+
+    def __init__(
+        self,
+        plan: ServicePlan,
+        service: ServiceFacts | None,
+        port: PortPlan,
+        settings: RuleSettings,
+        *,
+        is_large: bool = False,
+    ) -> None:
+        self._port = port
+        self._settings = settings
+        self._names: PortNames = names_of(plan.key, port)
+        self._is_large = is_large
+        self._endpoint_chains: dict[str, str] = {}
+        self._options = service.options if service is not None else None
+        inside = [one for one in port.frontends if one.kind == "clusterIP"]
+        self._inside: Frontend | None = inside[0] if inside else None
+        self._outside = [one for one in port.frontends if one.kind != "clusterIP" and self._has_way(one)]
+
+    def _has_way(self, frontend: Frontend) -> bool:
+        """Whether anybody who comes this way is served."""
+        selection = self._port.selection
+        return bool(selection.cluster if frontend.kind != "clusterIP" else None) or bool(
+            selection.local if frontend.is_local_policy else selection.cluster
+        )
+
+    def chains(self) -> Iterator[Chain]:
+        cluster, local = self._port.selection.cluster or (), self._port.selection.local or ()
+        is_inside_local = self._inside is not None and self._inside.is_local_policy
+        uses_cluster = bool(self._outside) or (self._inside is not None and not is_inside_local)
+        uses_local = is_inside_local or any(one.is_local_policy for one in self._outside)
+        served: dict[str, Backend] = {}
+        if cluster and uses_cluster:
+            served.update((one.key, one) for one in cluster)
+            yield self._choice(self._names.cluster, cluster, is_inside=not is_inside_local)
+        if local and uses_local:
+            served.update((one.key, one) for one in local)
+            yield self._choice(self._names.local, local, is_inside=is_inside_local)
+        if self._outside:
+            yield self._external(has_cluster=bool(cluster), has_local=bool(local))
+        if any(self._is_behind_firewall(one) for one in self._outside):
+            yield self._firewall()
+        for one in served.values():
+            yield self._endpoint(one)
+
+    def _choice(self, chain: str, backends: Sequence[Backend], *, is_inside: bool) -> Chain:
+        """IP-2: masquerade, come back, choose."""
+        rules: list[str] = []
+        chosen = self._shares(backends, is_local=chain == self._names.local)
+        if is_inside and self._inside is not None:
+            rules += self._masquerade_inside(self._inside)
+        if self._port.affinity_s:
+            for one, _ in chosen:
+                recent = f"-m recent --rcheck --seconds {self._port.affinity_s} --reap {self._recent(one)}"
+                rules.append(f"{self._to(one)}{recent} -j {self._chain_of(one)}")
+        chances = _chances(tuple([share for _, share in chosen]))
+        for (one, _), chance in zip(chosen, chances, strict=True):
+            rules.append(f"{self._to(one)}{chance}-j {self._chain_of(one)}")
+        return chain, tuple(rules)
+
+    def _shares(self, backends: Sequence[Backend], *, is_local: bool) -> list[tuple[Backend, int]]:
+        """SEL-23: as many shares as slots with nftables."""
+        if self._options is None or not self._options.weights:
+            return [(one, 1) for one in backends]
+        slots = slots_of(self._port, NO_SLOTS, self._options)
+        shares = Counter(slots.local if is_local else slots.cluster)
+        return [(one, shares[one.data]) for one in backends if shares[one.data]]
+
+    def _chain_of(self, backend: Backend) -> str:
+        found = self._endpoint_chains.get(backend.key)
+        if found is None:
+            found = self._endpoint_chains[backend.key] = endpoint_chain(self._names, backend)
+        return found
+
+    def _to(self, backend: Backend) -> str:
+        return "" if self._is_large else comment(f"{self._names.told} -> {backend.key}") + " "
+
+    def _recent(self, backend: Backend) -> str:
+        mask = "255.255.255.255" if self._settings.family == "IPv4" else ":".join(["ffff"] * 8)
+        return f"--name {self._chain_of(backend)} --mask {mask} --rsource"
+
+    def _masquerade_inside(self, frontend: Frontend) -> Iterator[str]:
+        """TY-9, TY-10."""
+        what = self._match(frontend, "cluster IP")
+        if self._settings.masquerades_all:
+            yield f"{what} -j KUBE-MARK-MASQ"
+        elif self._settings.pods.startswith("-s "):
+            yield f"! {self._settings.pods} {what} -j KUBE-MARK-MASQ"
+        elif self._settings.pods:
+            before, middle, after = what.partition(" -p ")
+            yield f"{before} ! {self._settings.pods}{middle}{after} -j KUBE-MARK-MASQ"
+
+    def _external(self, *, has_cluster: bool, has_local: bool) -> Chain:
+        """IP-4, TY-11, TY-12."""
+        names, pods = self._names, self._settings.pods
+        what = f"{names.told} external destinations"
+        if not self._outside[0].is_local_policy:
+            marks = comment(f"masquerade traffic for {what}")
+            return names.external, (f"{marks} -j KUBE-MARK-MASQ", f"-j {names.cluster}")
+        rules = []
+        if has_cluster:
+            local = "-m addrtype --src-type LOCAL"
+            if pods:
+                rules.append(f"{pods} {comment(f'pod traffic for {what}')} -j {names.cluster}")
+            rules.append(f"{comment(f'masquerade LOCAL traffic for {what}')} {local} -j KUBE-MARK-MASQ")
+            rules.append(f"{comment(f'route LOCAL traffic for {what}')} {local} -j {names.cluster}")
+        if has_local:
+            rules.append(f"-j {names.local}")
+        return names.external, tuple(rules)
+
+    @staticmethod
+    def _is_behind_firewall(frontend: Frontend) -> bool:
+        return frontend.is_restricted and frontend.kind != "nodePort"
+
+    def _firewall(self) -> Chain:
+        """TY-15: who is in no range leaves it without an endpoint, and KUBE-PROXY-FIREWALL drops it."""
+        told = comment(f"{self._names.told} loadbalancer IP")
+        ranges = [one for frontend in self._outside if self._is_behind_firewall(frontend) for one in frontend.ranges]
+        rules = [f"{_source(one)}{told} -j {self._names.external}" for one in dict.fromkeys(ranges)]
+        rules.append(comment(f"other traffic to {self._names.told} will be dropped by KUBE-PROXY-FIREWALL"))
+        return self._names.firewall, tuple(rules)
+
+    def _endpoint(self, backend: Backend) -> Chain:
+        """TY-8, then the way there."""
+        told = "" if self._is_large else comment(self._names.told) + " "
+        width = 32 if self._settings.family == "IPv4" else 128
+        protocol = self._names.protocol
+        remembers = f"-m recent --set {self._recent(backend)} " if self._port.affinity_s else ""
+        return self._chain_of(backend), (
+            f"-s {backend.address}/{width} {told}-j KUBE-MARK-MASQ",
+            f"-p {protocol} {told}{remembers}-m {protocol} -j DNAT --to-destination {backend.key}",
+        )
+
+    def _match(self, frontend: Frontend, what: str) -> str:
+        """Destination, protocol, comment and port, in this order."""
+        width = 32 if self._settings.family == "IPv4" else 128
+        address = f"-d {frontend.ip.text}/{width} " if frontend.ip is not None else ""
+        protocol = self._names.protocol
+        told = comment(f"{self._names.told} {what}".rstrip())
+        node = "-m addrtype --dst-type LOCAL " if not address and what else ""
+        return f"{address}-p {protocol} {told} {node}-m {protocol} --dport {frontend.port}"
+
+    def shared(self) -> Iterator[Shared]:
+        for one in self._port.frontends:
+            if self._has_way(one):
+                yield from self._way_in(one)
+            if one.verdict in ("reject", "drop"):
+                yield self._refusal(one)
+
+    def _way_in(self, frontend: Frontend) -> Iterator[Shared]:
+        names = self._names
+        if frontend.kind == "clusterIP":
+            chain = names.local if frontend.is_local_policy else names.cluster
+            yield "nat", "KUBE-SERVICES", f"{self._match(frontend, 'cluster IP')} -j {chain}"
+        elif frontend.kind == "nodePort":
+            what = self._match(frontend, "")
+            for one in frontend.ranges or (None,):
+                yield "nat", "KUBE-NODEPORTS", f"{_source(one) if one else ''}{what} -j {names.external}"
+        else:
+            what = self._match(frontend, "external IP" if frontend.kind == "externalIP" else "loadbalancer IP")
+            chain = names.firewall if frontend.is_restricted else names.external
+            yield "nat", "KUBE-SERVICES", f"{what} -j {chain}"
+        if frontend.is_restricted:
+            told = "traffic not accepted by " + (names.firewall if frontend.ip is not None else names.external)
+            yield "filter", "KUBE-PROXY-FIREWALL", f"{self._match(frontend, told)} -j DROP"
+
+    def _refusal(self, frontend: Frontend) -> Shared:
+        """SEL-9, TY-13, TY-14."""
+        what = "has no endpoints" if frontend.verdict == "reject" else "has no local endpoints"
+        with_reset = self._settings.rejects_with_reset and frontend.protocol == "TCP"
+        code = "icmp-port-unreachable" if self._settings.family == "IPv4" else "icmp6-port-unreachable"
+        answer = f"REJECT --reject-with {'tcp-reset' if with_reset else code}"
+        chain = "KUBE-SERVICES" if frontend.kind == "clusterIP" else "KUBE-EXTERNAL-SERVICES"
+        return "filter", chain, f"{self._match(frontend, what)} -j {answer if frontend.verdict == 'reject' else 'DROP'}"
+
+
+def _source(one: Range) -> str:
+    return f"-s {one.text} " if one.prefix else ""

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Service's plan as elements of the nftables maps.
+
+Owns: the bytes of keys and data, what each kind of frontend contributes, and the slots: which endpoint stands at which
+number, so that a change touches few of them. Elements that several Services may share are told apart.
+Never: compares with what is programmed; mirror.py does. Same plan, same slots, same elements.
+Source of behaviour: services.md 4.3; NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from math import gcd
+from struct import Struct
+
+import msgspec
+
+from agent.model.nft_table import ChoiceChain, Data
+from agent.model.service import Backend, Range, ServiceKey, ServiceOptions
+from agent.services.objects.addresses import collapse
+from agent.services.routes.claims import Claim
+from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
+
+__all__ = [
+    "Element",
+    "Rows",
+    "Slots",
+    "affinity_number",
+    "chains_of",
+    "choice_chain",
+    "claim_in",
+    "elements_of",
+    "frontend_key",
+    "reslot",
+    "rows_of",
+    "shared_elements_of",
+    "slots_of",
+]
+
+Element = tuple[str, bytes, Data]
+"""Map, key, data."""
+Rows = tuple[str, Sequence[tuple[bytes, Data]]]
+"""Elements of one map: a Service has a few of these, and may have thousands of elements."""
+
+PROTOCOLS = {"TCP": b"\x06\x00\x00\x00", "UDP": b"\x11\x00\x00\x00", "SCTP": b"\x84\x00\x00\x00"}
+PORT = Struct(">HH")
+NUMBER = Struct("=I")
+SLOTS = [NUMBER.pack(number) for number in range(256)]
+MOST_SLOTS = 256
+DROP = ""
+REJECT = "rj"
+
+
+class Slots(msgspec.Struct, frozen=True, gc=False):
+    """The endpoints of one service port by slot number, for both lists.
+
+    `number` tells its clients from those of other ports, where they come back to the endpoint they had.
+    """
+
+    cluster: tuple[bytes, ...] = ()
+    local: tuple[bytes, ...] = ()
+    number: bytes = b""
+
+
+NO_SLOTS = Slots()
+
+
+def frontend_key(frontend: Frontend) -> bytes:
+    """As the first level of maps has it: address (none for node ports), protocol, port."""
+    address = frontend.ip.packed if frontend.ip is not None else b""
+    return address + PROTOCOLS[frontend.protocol] + PORT.pack(frontend.port, 0)
+
+
+def claim_in(key: bytes) -> Claim:
+    """The way in that such a key stands for."""
+    address, protocol, port = key[:-8], key[-8:-4], key[-4:]
+    return (address, next(name for name, code in PROTOCOLS.items() if code == protocol), PORT.unpack(port)[0])
+
+
+def reslot(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The wanted endpoints, each where it was if it was there: removing one moves the last into its place."""
+    if not before:
+        return tuple(wanted)
+    missing = Counter(wanted)
+    slots: list[bytes | None] = [None] * len(wanted)
+    for number, data in enumerate(before[: len(wanted)]):
+        if missing[data] > 0:
+            missing[data] -= 1
+            slots[number] = data
+    rest = iter([data for data in (*before[len(wanted) :], *wanted) if _take(missing, data)])
+    return tuple([next(rest) if data is None else data for data in slots])
+
+
+def _take(missing: Counter[bytes], data: bytes) -> bool:
+    if missing[data] <= 0:
+        return False
+    missing[data] -= 1
+    return True
+
+
+def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions | None = None) -> Slots:
+    """What the port needs now, near to what it had."""
+    cluster = _weighted(plan.selection.cluster or (), options)
+    local = _weighted(plan.selection.local or (), options)
+    return Slots(reslot(before.cluster, cluster), reslot(before.local, local), before.number)
+
+
+def _weighted(backends: Sequence[Backend], options: ServiceOptions | None) -> list[bytes]:
+    """NF-62: an endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
+    if options is None or not options.weights:
+        return [one.data for one in backends]
+    weights = dict(options.weights)
+    found = [(one.data, weights.get(one.address, weights.get(f"node:{one.node}", 1))) for one in backends]
+    if not any(weight for _, weight in found):
+        return [data for data, _ in found]
+    divisor = gcd(*(weight for _, weight in found if weight))
+    total = sum(weight // divisor for _, weight in found)
+    # Too many slots: coarser, but nobody with a weight loses all of it.
+    scale = max(1, -(-total // MOST_SLOTS))
+    return [data for data, weight in found for _ in range(-(-(weight // divisor) // scale))]
+
+
+def choice_chain(map_name: str, count: int, affinity_s: int) -> ChoiceChain:
+    """The chain that picks one of so many slots: `c_3`, or `c_3_600` where clients come back."""
+    prefix = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}[map_name]
+    name = f"{prefix}_{count}_{affinity_s}" if affinity_s else f"{prefix}_{count}"
+    return ChoiceChain(name, map_name, count, affinity_s)
+
+
+def affinity_number(key: ServiceKey, plan: PortPlan, is_taken: Callable[[bytes], bool]) -> bytes:
+    """A number that no other port has; nearly always the same after a restart, so that clients come back even then."""
+    text = f"{port_name(key, plan.port.name)}/{plan.port.protocol}"
+    number = sha256(text.encode()).digest()[:4]
+    while is_taken(number):
+        number = sha256(number).digest()[:4]
+    return number
+
+
+def elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
+    """Those that no other Service has."""
+    for name, pairs in rows_of(plan, slots):
+        for key, data in pairs:
+            yield name, key, data
+
+
+def rows_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Rows]:
+    """The same, map by map."""
+    for port, own in zip(plan.ports, slots, strict=True):
+        for frontend in port.frontends:
+            yield from _frontend(frontend, own, port.affinity_s)
+
+
+def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+    if one.verdict == "pass":
+        return
+    key = frontend_key(one)
+    is_node_port = one.kind == "nodePort"
+    first, prefix = ("nodeports", "n") if is_node_port else ("services", "x")
+    if one.kind == "clusterIP":
+        yield from _cluster_ip(one, key, slots, affinity_s)
+    elif not slots.cluster:
+        yield first, ((key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)),)
+    else:
+        policy = "local" if one.is_local_policy else "cluster"
+        yield first, ((key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"),)
+        yield from _outside(one, key, slots, affinity_s)
+    if slots.number and (slots.cluster or slots.local):
+        yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
+    if one.ranges and not is_node_port:
+        yield "fw_allow", [(_allowed(key, item), None) for item in collapse(one.ranges)]
+
+
+def _end(one: Frontend) -> str:
+    return REJECT if one.verdict == "reject" else DROP
+
+
+def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+    name, chosen = ("eps_local", slots.local) if one.is_local_policy else ("eps", slots.cluster)
+    if not chosen:
+        yield "services", ((key, _end(one)),)
+        return
+    yield "services", ((key, choice_chain(name, len(chosen), affinity_s).name),)
+    yield name, _endpoints(key, chosen)
+
+
+def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+    """The second level, which traffic from elsewhere reaches once it is marked or not (TY-11, TY-12)."""
+    cluster_map, local_map, eps, eps_local = (
+        ("np_cluster", "np_local", "np_eps", "np_eps_local")
+        if one.kind == "nodePort"
+        else ("svc_cluster", "svc_local", "eps", "eps_local")
+    )
+    yield cluster_map, ((key, choice_chain(eps, len(slots.cluster), affinity_s).name),)
+    yield eps, _endpoints(key, slots.cluster)
+    if not one.is_local_policy:
+        return
+    if slots.local:
+        yield local_map, ((key, choice_chain(eps_local, len(slots.local), affinity_s).name),)
+        yield eps_local, _endpoints(key, slots.local)
+    elif one.verdict == "reject":
+        yield local_map, ((key, REJECT),)
+
+
+def _endpoints(key: bytes, slots: Sequence[bytes]) -> list[tuple[bytes, Data]]:
+    if len(slots) > MOST_SLOTS:
+        return [(key + NUMBER.pack(number), data) for number, data in enumerate(slots)]
+    return [(key + number, data) for number, data in zip(SLOTS, slots, strict=False)]
+
+
+def _allowed(key: bytes, item: Range) -> bytes:
+    return key + item.first + key + item.last
+
+
+def shared_elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
+    """Those that other ports or Services may have too, so that they go when the last of them goes."""
+    yield "cluster_ips", plan.cluster_ip.packed, None
+    for port, own in zip(plan.ports, slots, strict=True):
+        protocol = PROTOCOLS[port.port.protocol]
+        for backend in port.local:
+            address = backend.data[:-4]
+            yield "hairpin", address + address + protocol + backend.data[-4:], None
+        if own.number:
+            for data in own.cluster:
+                yield "aff_cluster", data + own.number, None
+            for data in own.local:
+                yield "aff_local", data + own.number, None
+
+
+def chains_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[ChoiceChain]:
+    """The choice chains that its elements lead to."""
+    for port, own in zip(plan.ports, slots, strict=True):
+        for frontend in port.frontends:
+            is_node_port = frontend.kind == "nodePort"
+            for name, chosen in (("eps", own.cluster), ("eps_local", own.local)):
+                if chosen:
+                    yield choice_chain(f"np_{name}" if is_node_port else name, len(chosen), port.affinity_s)

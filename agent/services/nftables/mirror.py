@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is programmed in one family, and the batch that brings it from there to the plans.
+
+Owns: the Services as they were last written, with their slots, and how many Services share an element. What is in the
+kernel follows from these by rendering, so nothing of it is kept twice: 100 000 endpoints cost their plans and no more.
+Never: writes. `stage` changes nothing; `commit` is for after the kernel took the batch.
+Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
+from agent.model.service import ServiceKey, ServiceOptions
+from agent.services.nftables.elements import (
+    NO_SLOTS,
+    NUMBER,
+    Rows,
+    Slots,
+    affinity_number,
+    chains_of,
+    frontend_key,
+    rows_of,
+    shared_elements_of,
+    slots_of,
+)
+from agent.services.routes.frontends import PortPlan, ServicePlan
+
+__all__ = ["Mirror", "Staged", "difference", "slots_in"]
+
+ServiceOptionsOf = Callable[[ServiceKey], ServiceOptions | None]
+Plans = Mapping[ServiceKey, ServicePlan | None]
+Shared = tuple[str, bytes]
+Owner = tuple[ServiceKey, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Programmed:
+    """A Service as it was written."""
+
+    plan: ServicePlan
+    slots: tuple[Slots, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch, and what to remember once it is in the kernel."""
+
+    batch: Batch
+    services: Mapping[ServiceKey, Programmed | None]
+    shared: Mapping[Shared, int]
+    node: Content
+
+
+@dataclass(slots=True)
+class Changes:
+    """Elements that go and elements that come, while a batch is made."""
+
+    gone: dict[str, dict[bytes, Data]] = field(default_factory=dict)
+    come: dict[str, dict[bytes, Data]] = field(default_factory=dict)
+    chains: dict[str, ChoiceChain] = field(default_factory=dict)
+
+    def batch(self, known: frozenset[str]) -> Batch:
+        """What is the same before and after is not written."""
+        deletes: dict[str, list[bytes]] = {}
+        adds: dict[str, list[tuple[bytes, Data]]] = {}
+        for name, gone in self.gone.items():
+            come = self.come.get(name, {})
+            keys = [key for key, data in gone.items() if key not in come or come[key] != data]
+            if keys:
+                deletes[name] = keys
+        for name, come in self.come.items():
+            gone = self.gone.get(name, {})
+            if gone:
+                items = [(key, data) for key, data in come.items() if key not in gone or gone[key] != data]
+            else:
+                items = list(come.items())
+            if items:
+                adds[name] = items
+        return Batch([one for name, one in sorted(self.chains.items()) if name not in known], deletes, adds)
+
+
+def difference(have: Content, want: Content) -> Changes:
+    """From what a dump brought to what there should be."""
+    changes = Changes()
+    for name in {*have, *want}:
+        changes.gone[name] = have.get(name, {})
+        changes.come[name] = want.get(name, {})
+    return changes
+
+
+class Mirror:
+    """One family. Changed by `commit` and `adopt` alone, which its sync calls."""
+
+    def __init__(self) -> None:
+        self.chains: frozenset[str] = frozenset()
+        self._services: dict[ServiceKey, Programmed] = {}
+        self._shared: Counter[Shared] = Counter()
+        self._numbers: dict[bytes, Owner] = {}
+        self._node: Content = {}
+        self._found: Callable[[str, bytes], tuple[bytes, ...]] = _nothing_found
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def adopt(self, state: TableState) -> None:
+        """The kernel has this. Services that come now take the slots they have there."""
+        self.chains = state.chains
+        self._found = slots_in(state.content)
+
+    def forget_dump(self) -> None:
+        """The first full sync is over; the dump may go."""
+        self._found = _nothing_found
+
+    def stage(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
+        """From what is programmed to these plans; all other Services stay as they are."""
+        prepared = self.prepare(plans, options, node)
+        changes = Changes()
+        for key, after in prepared.services.items():
+            before = self._services.get(key)
+            if before is not None:
+                _collect(changes.gone, rows_of(before.plan, before.slots))
+            if after is not None:
+                _collect(changes.come, rows_of(after.plan, after.slots))
+                changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
+        self._count(prepared.shared, changes)
+        for name in {*self._node, *prepared.node} if prepared.node is not self._node else ():
+            changes.gone[name] = self._node.get(name, {})
+            changes.come[name] = prepared.node.get(name, {})
+        return replace(prepared, batch=changes.batch(self.chains))
+
+    def prepare(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
+        """The same without the batch, for a `repair` that finds out anyway what differs."""
+        services: dict[ServiceKey, Programmed | None] = {}
+        shared: Counter[Shared] = Counter()
+        fresh: dict[bytes, Owner] = {}
+        for key, plan in plans.items():
+            before = self._services.get(key)
+            if before is not None:
+                shared.subtract((name, item) for name, item, _ in shared_elements_of(before.plan, before.slots))
+            after = None if plan is None else Programmed(plan, self._slots(plan, before, options(key), fresh))
+            services[key] = after
+            if after is not None:
+                shared.update((name, item) for name, item, _ in shared_elements_of(after.plan, after.slots))
+        return Staged(Batch(), services, shared, self._node if node is None else node)
+
+    def _slots(
+        self,
+        plan: ServicePlan,
+        before: Programmed | None,
+        options: ServiceOptions | None,
+        fresh: dict[bytes, Owner],
+    ) -> tuple[Slots, ...]:
+        had = {} if before is None else dict(zip(map(_identity, before.plan.ports), before.slots, strict=True))
+        return tuple(
+            [
+                self._numbered(
+                    plan.key, port, slots_of(port, had.get(_identity(port)) or self._find(port), options), fresh
+                )
+                for port in plan.ports
+            ]
+        )
+
+    def _numbered(self, key: ServiceKey, port: PortPlan, slots: Slots, fresh: dict[bytes, Owner]) -> Slots:
+        """The slots with a number if clients are to come back, and without one if not."""
+        if not port.affinity_s:
+            return Slots(slots.cluster, slots.local) if slots.number else slots
+        if slots.number:
+            return slots
+        owner = (key, *_identity(port))
+
+        def is_taken(number: bytes) -> bool:
+            return (self._numbers.get(number) or fresh.get(number) or owner) != owner
+
+        number = affinity_number(key, port, is_taken)
+        fresh[number] = owner
+        return Slots(slots.cluster, slots.local, number)
+
+    def _find(self, port: PortPlan) -> Slots:
+        """What a dump says about a port that we know nothing of."""
+        if self._found is _nothing_found or not port.frontends:
+            return NO_SLOTS
+        cluster: tuple[bytes, ...] = ()
+        local: tuple[bytes, ...] = ()
+        for frontend in port.frontends:
+            key, prefix = frontend_key(frontend), "np_" if frontend.kind == "nodePort" else ""
+            cluster = cluster or self._found(f"{prefix}eps", key)
+            local = local or self._found(f"{prefix}eps_local", key)
+        return Slots(cluster, local)
+
+    def _count(self, deltas: Mapping[Shared, int], changes: Changes) -> None:
+        """The first that needs a shared element brings it, the last takes it away."""
+        for (name, item), delta in deltas.items():
+            before = self._shared.get((name, item), 0)
+            if delta > 0 and not before:
+                changes.come.setdefault(name, {})[item] = None
+            elif delta < 0 and before + delta <= 0:
+                changes.gone.setdefault(name, {})[item] = None
+
+    def commit(self, staged: Staged) -> None:
+        """The kernel has it."""
+        for key, after in staged.services.items():
+            before = self._services.pop(key, None)
+            for one in before.slots if before is not None else ():
+                self._numbers.pop(one.number, None)
+            if after is not None:
+                self._services[key] = after
+                for port, one in zip(after.plan.ports, after.slots, strict=True):
+                    if one.number:
+                        self._numbers[one.number] = (key, *_identity(port))
+        for item, delta in staged.shared.items():
+            self._shared[item] += delta
+            if self._shared[item] <= 0:
+                del self._shared[item]
+        self._node = staged.node
+        self.chains = self.chains.union(one.name for one in staged.batch.chains).difference(staged.batch.gone_chains)
+
+    def withdraw(self, staged: Staged, options: ServiceOptionsOf) -> None:
+        """The kernel did not take what was committed ahead of it: what was new then is unknown again."""
+        self.commit(self.prepare(dict.fromkeys(staged.services), options, {}))
+
+    def content(self, staged: Staged | None = None) -> Content:
+        """Everything that should be in the kernel: what was committed, and on top what is staged."""
+        if staged is None:
+            staged = Staged(Batch(), {}, {}, self._node)
+        found: Content = {name: dict(items) for name, items in staged.node.items()}
+        for one in self._all(staged):
+            _collect(found, rows_of(one.plan, one.slots))
+        for item in {*self._shared, *staged.shared}:
+            if self._shared.get(item, 0) + staged.shared.get(item, 0) > 0:
+                found.setdefault(item[0], {})[item[1]] = None
+        return found
+
+    def _all(self, staged: Staged) -> Iterator[Programmed]:
+        for key, one in self._services.items():
+            if key not in staged.services:
+                yield one
+        for after in staged.services.values():
+            if after is not None:
+                yield after
+
+    def repair(self, state: TableState, staged: Staged | None = None) -> Batch:
+        """From what is in the kernel to what should be (NF-8, NF-64, SY-10)."""
+        changes = difference(state.content, self.content(staged))
+        for one in self._all(staged or Staged(Batch(), {}, {}, self._node)):
+            changes.chains.update((chain.name, chain) for chain in chains_of(one.plan, one.slots))
+        return changes.batch(state.chains)
+
+    def committed_chains(self, batch: Batch) -> None:
+        """The kernel took a repair."""
+        self.chains = self.chains.union(one.name for one in batch.chains)
+
+    def programmed(self, key: ServiceKey) -> Programmed | None:
+        """As it was last written."""
+        return self._services.get(key)
+
+    def keys(self) -> Iterable[ServiceKey]:
+        """Of all that are written."""
+        return self._services.keys()
+
+
+def _identity(port: PortPlan) -> tuple[str, str]:
+    return (port.port.name, port.port.protocol)
+
+
+def _collect(into: dict[str, dict[bytes, Data]], rows: Iterable[Rows]) -> None:
+    for name, pairs in rows:
+        found = into.get(name)
+        if found is None:
+            into[name] = dict(pairs)
+        else:
+            found.update(pairs)
+
+
+def _nothing_found(_name: str, _key: bytes) -> tuple[bytes, ...]:
+    return ()
+
+
+def slots_in(content: Content) -> Callable[[str, bytes], tuple[bytes, ...]]:
+    """Looks up the endpoints that a dump has for a frontend, in the order of their slots."""
+
+    def find(name: str, key: bytes) -> tuple[bytes, ...]:
+        elements = content.get(name, {})
+        slots: list[bytes] = []
+        while isinstance(data := elements.get(key + NUMBER.pack(len(slots))), bytes):
+            slots.append(data)
+        return tuple(slots)
+
+    return find

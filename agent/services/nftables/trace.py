@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows one new connection through the table, element by element.
+
+Owns: what the constant rules of structure.py do with a packet, given the elements: those that should be there or those
+that a dump of the kernel brought. Each step names the map, what was looked up and the rule behind it.
+Never: reads the kernel. That these steps are the kernel's own is what the packet tests prove.
+Source of behaviour: services.md 4.2; NF-60, TY-7 to TY-16.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from agent.model.nft_table import Content, Data, TableSettings
+from agent.model.service import Address, Protocol
+from agent.services.nftables.elements import NUMBER, PORT, PROTOCOLS
+
+__all__ = ["Outcome", "Packet", "Step", "Verdict", "trace"]
+
+Verdict = Literal["dnat", "drop", "reject", "pass"]
+
+EPS_OF = {"c": "eps", "l": "eps_local", "nc": "np_eps", "nl": "np_eps_local"}
+
+
+class Packet(msgspec.Struct, frozen=True, gc=False):
+    """The first packet of a connection. `is_from_host`, `is_to_host`: that end is an address of this node."""
+
+    source: Address
+    target: Address
+    protocol: Protocol
+    port: int
+    is_from_host: bool = False
+    is_to_host: bool = False
+    is_from_pod_interface: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One look into a map, and what came of it."""
+
+    place: str
+    found: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.found} ({self.rule})"
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """Where it ends: at one of `targets` (address, port), each as likely as it stands there often.
+
+    `is_masqueraded` None: only if it comes back to where it started.
+    """
+
+    verdict: Verdict
+    steps: tuple[Step, ...]
+    targets: tuple[tuple[bytes, int], ...] = ()
+    is_masqueraded: bool | None = False
+    affinity_s: int = 0
+
+
+class Ended(Exception):
+    """The packet's way is over."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict)
+        self.verdict: Verdict = verdict
+
+
+def trace(content: Content, settings: TableSettings, packet: Packet) -> Outcome:
+    """What becomes of the packet."""
+    return _Walk(content, settings, packet).outcome()
+
+
+class _Walk:
+    """One packet on its way; lives for one call of `trace`."""
+
+    def __init__(self, content: Content, settings: TableSettings, packet: Packet) -> None:
+        self._content = content
+        self._settings = settings
+        self._packet = packet
+        self._steps: list[Step] = []
+        self._is_marked = False
+        service = PROTOCOLS[packet.protocol] + PORT.pack(packet.port, 0)
+        self._keys = {"": packet.target.packed + service, "np": service}
+
+    def outcome(self) -> Outcome:
+        try:
+            self._dispatch()
+        except Ended as end:
+            return Outcome(end.verdict, tuple(self._steps), is_masqueraded=self._is_marked and end.verdict == "pass")
+        except Arrived as arrived:
+            hairpin = any(self._is_hairpin(data) for data in arrived.targets)
+            return Outcome(
+                "dnat",
+                tuple(self._steps),
+                tuple((data[:-4], PORT.unpack(data[-4:])[0]) for data in arrived.targets),
+                is_masqueraded=True if self._is_marked else None if hairpin else False,
+                affinity_s=arrived.affinity_s,
+            )
+        self._note("the rest of the ruleset", "no map knows it", "TY-1")
+        return Outcome("pass", tuple(self._steps), is_masqueraded=self._is_marked)
+
+    def _note(self, place: str, found: str, rule: str) -> None:
+        self._steps.append(Step(place, found, rule))
+
+    def _dispatch(self) -> None:
+        target = self._packet.target.packed
+        is_cluster_ip = target in self._elements("cluster_ips")
+        if is_cluster_ip and self._comes_from_elsewhere():
+            self._mark("dispatch", "to a cluster IP from outside the cluster", "TY-9")
+        self._vmap("services", "", "TY-1")
+        if self._is_node_port_address(target):
+            self._vmap("nodeports", "np", "TY-2")
+        if is_cluster_ip:
+            self._note("cluster_ips", "a cluster IP without such a port", "TY-16")
+            raise Ended("reject")
+        if self._within("svc_cidrs", target):
+            self._note("svc_cidrs", "no Service has this address", "TY-16")
+            raise Ended("drop")
+
+    def _comes_from_elsewhere(self) -> bool:
+        if self._settings.masquerades_all:
+            return True
+        return self._settings.detection.mode != "none" and not self._is_from_pod()
+
+    def _is_from_pod(self) -> bool:
+        mode = self._settings.detection.mode
+        if mode == "interface":
+            return self._packet.is_from_pod_interface
+        return mode == "cidrs" and self._within("pod_cidrs", self._packet.source.packed)
+
+    def _is_node_port_address(self, target: bytes) -> bool:
+        if self._settings.has_node_ports_everywhere:
+            return self._packet.is_to_host
+        return target in self._elements("np_addrs")
+
+    def _mark(self, place: str, found: str, rule: str) -> None:
+        self._is_marked = True
+        self._note(place, f"{found}: masqueraded", rule)
+
+    def _elements(self, name: str) -> Mapping[bytes, Data]:
+        return self._content.get(name, {})
+
+    def _within(self, name: str, address: bytes, before: bytes = b"") -> bool:
+        item = before + address
+        return any(key[: len(item)] <= item <= key[len(item) :] for key in self._elements(name))
+
+    def _vmap(self, name: str, prefix: str, rule: str) -> None:
+        data = self._elements(name).get(self._keys[prefix])
+        if not isinstance(data, str):
+            return
+        self._note(name, f"goto {data}" if data else "drop", rule)
+        if not data:
+            raise Ended("drop")
+        self._chain(data)
+
+    def _chain(self, name: str) -> None:
+        """A chain of the structure, or one that chooses an endpoint."""
+        if name == "rj":
+            raise Ended("reject")
+        if name.startswith("fw_"):
+            self._firewall()
+            name = {"fw_rj": "rj", "fw_cluster": "x_cluster", "fw_local": "x_local"}[name]
+            self._chain(name)
+        elif name in ("x_cluster", "n_cluster"):
+            self._mark(name, "from outside, any endpoint may get it", "TY-11")
+            self._second(name)
+            raise Ended("drop")
+        elif name in ("x_local", "n_local"):
+            self._local(name)
+        else:
+            self._choose(name)
+
+    def _firewall(self) -> None:
+        if self._within("fw_allow", self._packet.source.packed, self._keys[""]):
+            self._note("fw_allow", "the source is in a range", "TY-15")
+            return
+        self._note("fw_allow", "the source is in no range", "TY-15")
+        raise Ended("drop")
+
+    def _second(self, name: str, policy: str = "cluster") -> None:
+        is_node_port = name.startswith("n_")
+        self._vmap(f"np_{policy}" if is_node_port else f"svc_{policy}", "np" if is_node_port else "", "SEL-8")
+
+    def _local(self, name: str) -> None:
+        if self._is_from_pod():
+            self._note(name, "from a pod of this cluster", "TY-12")
+            self._second(name)
+        if self._packet.is_from_host:
+            self._mark(name, "from this node", "TY-12")
+            self._second(name)
+        self._note(name, "from elsewhere, endpoints of this node only", "TY-12")
+        self._second(name, "local")
+        raise Ended("drop")
+
+    def _choose(self, name: str) -> None:
+        prefix, count, *timeout = name.split("_")
+        eps = EPS_OF[prefix]
+        key = self._keys["np" if prefix.startswith("n") else ""]
+        targets = [self._elements(eps).get(key + NUMBER.pack(slot)) for slot in range(int(count))]
+        found = [data for data in targets if isinstance(data, bytes)]
+        if not found:
+            self._note(eps, "no endpoint in any slot", "NF-20")
+            raise Ended("drop")
+        self._note(eps, f"one of {len(found)}", "TY-7" if timeout else "TY-1")
+        raise Arrived(found, int(timeout[0]) if timeout else 0)
+
+    def _is_hairpin(self, data: bytes) -> bool:
+        address = data[:-4]
+        pair = address + address + PROTOCOLS[self._packet.protocol] + data[-4:]
+        return address == self._packet.source.packed and pair in self._elements("hairpin")
+
+
+class Arrived(Exception):
+    """It is sent to one of these."""
+
+    def __init__(self, targets: list[bytes], affinity_s: int) -> None:
+        super().__init__(len(targets))
+        self.targets = targets
+        self.affinity_s = affinity_s

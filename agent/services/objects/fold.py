@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sources told, folded to one state: Services and the slices of each, and which Services changed.
+
+Owns: the objects the plane keeps. Slices come in any order, before or after their Service, and move between Services;
+a change that ends where it began is none. Each follower (one per family) has a set of keys of its own to empty.
+Never: plans, and never reacts to a single slice: a Service is looked at as a whole or not at all.
+Source of behaviour: IN-5, IN-11, IN-12, SY-4.
+"""
+
+from collections.abc import Mapping
+
+from agent.model.finding import Finding
+from agent.model.nft_table import Family
+from agent.model.service import Backend, PortKey, ServiceFacts, ServiceKey, SliceFacts
+from agent.services.objects.reading_service import ReadService
+from agent.services.objects.reading_slice import ReadSlice
+from agent.services.routes.selection import merge
+
+__all__ = ["Fold"]
+
+SliceKey = tuple[str, str]
+Findings = tuple[Finding, ...]
+
+
+class Fold:
+    """Changed by the put and drop methods alone, which the plane's source task calls."""
+
+    def __init__(self) -> None:
+        self.services: dict[ServiceKey, ServiceFacts] = {}
+        self.refused: dict[ServiceKey, Findings] = {}
+        """Services that cannot be programmed, with the reasons."""
+        self.by_labels: set[ServiceKey] = set()
+        """Services that choose endpoints by the labels of nodes."""
+        self.service_changes = 0
+        self.slice_changes = 0
+        """How often anything was told, whether it differed or not."""
+        self._slices: dict[SliceKey, SliceFacts] = {}
+        self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
+        self._followers: list[set[ServiceKey]] = []
+
+    def __repr__(self) -> str:
+        return f"Fold({len(self.services)} services, {len(self._slices)} slices)"
+
+    def follow(self) -> set[ServiceKey]:
+        """A set that gets the key of every Service that changes from now on, and of all there are."""
+        changed = {*self.services, *self._of_service}
+        self._followers.append(changed)
+        return changed
+
+    def put_service(self, item: ReadService) -> None:
+        """A new or changed Service, also one that is not for us, or no longer."""
+        self.service_changes += 1
+        key, facts, findings = item
+        if facts is None and findings:
+            self.refused[key] = findings
+        else:
+            self.refused.pop(key, None)
+        if facts is None:
+            self._forget(key)
+        elif self.services.get(key) != facts:
+            self.services[key] = facts
+            if facts.options.topology_keys:
+                self.by_labels.add(key)
+            else:
+                self.by_labels.discard(key)
+            self._touch(key)
+
+    def drop_service(self, key: ServiceKey) -> None:
+        """It is gone; its slices may stay a while."""
+        self.service_changes += 1
+        self.refused.pop(key, None)
+        self._forget(key)
+
+    def _forget(self, key: ServiceKey) -> None:
+        self.by_labels.discard(key)
+        if self.services.pop(key, None) is not None:
+            self._touch(key)
+
+    def put_slice(self, item: ReadSlice) -> None:
+        """A new or changed slice; its Service may be another one than before."""
+        self.slice_changes += 1
+        facts, key = item.facts, (item.namespace, item.name)
+        if facts is None:
+            self._drop_slice(key)
+            return
+        before = self._slices.get(key)
+        if before == facts:
+            return
+        if before is not None and before.service != facts.service:
+            self._drop_slice(key)
+        self._slices[key] = facts
+        self._of_service.setdefault(facts.service, {})[facts.name] = facts
+        self._touch(facts.service)
+
+    def drop_slice(self, namespace: str, name: str) -> None:
+        """It is gone, or no longer for us."""
+        self.slice_changes += 1
+        self._drop_slice((namespace, name))
+
+    def _drop_slice(self, key: SliceKey) -> None:
+        facts = self._slices.pop(key, None)
+        if facts is None:
+            return
+        slices = self._of_service[facts.service]
+        del slices[facts.name]
+        if not slices:
+            del self._of_service[facts.service]
+        self._touch(facts.service)
+
+    def touch_all(self) -> None:
+        """Something changed that bears on every Service: this node's zone, or its addresses."""
+        for follower in self._followers:
+            follower.update(self.services)
+
+    def _touch(self, key: ServiceKey) -> None:
+        for follower in self._followers:
+            follower.add(key)
+
+    @property
+    def slice_keys(self) -> list[SliceKey]:
+        """Of all slices there are."""
+        return list(self._slices)
+
+    def slices(self, key: ServiceKey, family: Family) -> list[SliceFacts]:
+        """Those of one Service, by name."""
+        slices: Mapping[str, SliceFacts] = self._of_service.get(key, {})
+        return [slices[name] for name in sorted(slices) if slices[name].family == family]
+
+    def backends(self, key: ServiceKey, family: Family, port: PortKey) -> tuple[Backend, ...]:
+        """All endpoints of one service port, whatever their condition."""
+        found = [backends for one in self.slices(key, family) for name, backends in one.backends if name == port]
+        return merge(found)

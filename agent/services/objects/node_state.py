@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This node as each family needs it: addresses for node ports, who counts as a pod, which networks are Services'.
+
+Owns: what the settings, the Node object and the interfaces make together, and what is missing or contradictory.
+Never: asks anybody; whoever knows hands it in.
+Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from agent.model.finding import Finding, shown
+from agent.model.kube_objects import Node
+from agent.model.nft_table import Content, Detection, Family, TableSettings
+from agent.model.node import ZONE_LABEL
+from agent.model.service import Address, Range
+from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
+from agent.services.routes.desired import NodeFacts
+from agent.services.routes.selection import Place
+
+__all__ = ["FamilyFacts", "NodeSettings", "NodeSight", "family_facts", "node_content", "node_sight"]
+
+PRIMARY = "primary"
+
+
+class NodeSettings(msgspec.Struct, frozen=True):
+    """The keys of the configuration that bear on this."""
+
+    node: str = ""
+    addresses: tuple[str, ...] = ()
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    detect_mode: str = "ClusterCIDR"
+    cluster_ranges: tuple[str, ...] = ()
+    interface: str = ""
+    interface_prefix: str = ""
+    node_port_addresses: tuple[str, ...] = (PRIMARY,)
+    service_ranges: tuple[str, ...] = ()
+    masquerades_all: bool = False
+    mark: int = 0x4000
+    rejects_with_reset: bool = True
+    drops_invalid: bool = False
+    counts_endpoints: bool = False
+
+
+class NodeSight(msgspec.Struct, frozen=True):
+    """What the Node object says, as far as there is one. `is_leaving`: it is deleted or about to be (HL-3)."""
+
+    is_known: bool = False
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    addresses: tuple[Address, ...] = ()
+    pod_ranges: tuple[Range, ...] = ()
+    taints: tuple[str, ...] = ()
+    is_deleted: bool = False
+
+
+class FamilyFacts(msgspec.Struct, frozen=True):
+    """For one family: what plans need, what the table is made of, and what should be said about it."""
+
+    node: NodeFacts
+    table: TableSettings
+    findings: tuple[Finding, ...]
+
+
+def node_sight(node: Node) -> NodeSight:
+    """InternalIP entries first, then ExternalIP, in the order of the list (IN-17)."""
+    listed = node.status.addresses or ()
+    texts = [one.address for kind in ("InternalIP", "ExternalIP") for one in listed if one.type == kind]
+    cidrs = node.spec.pod_cidrs or ((node.spec.pod_cidr,) if node.spec.pod_cidr else ())
+    return NodeSight(
+        is_known=True,
+        labels=node.metadata.labels or {},
+        addresses=tuple(one for one in map(read_address, texts) if one is not None),
+        pod_ranges=tuple(one for one in map(read_range, cidrs) if one is not None),
+        taints=tuple(taint.key for taint in node.spec.taints or ()),
+        is_deleted=node.metadata.deletion_timestamp is not None,
+    )
+
+
+def family_facts(
+    family: Family,
+    settings: NodeSettings,
+    sight: NodeSight,
+    interfaces: Iterable[Address],
+    service_ranges: Iterable[str] = (),
+    node_labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> FamilyFacts:
+    """`interfaces` are the addresses that this host has."""
+    findings: list[Finding] = []
+    addresses = _own_addresses(family, settings, sight)
+    here = [one for one in interfaces if one.family == family]
+    is_open, ports = _node_ports(family, settings, addresses, here, findings)
+    detection, pods = _detection(family, settings, sight)
+    labels = {**settings.labels, **sight.labels}
+    ranges = [read_range(text) for text in (*settings.service_ranges, *service_ranges)]
+    node = NodeFacts(
+        place=Place(settings.node, labels.get(ZONE_LABEL, ""), {**(node_labels or {}), settings.node: labels}),
+        addresses=addresses,
+        node_port_addresses=ports,
+        is_open_everywhere=is_open,
+        pod_ranges=pods,
+        service_ranges=collapse(one for one in ranges if one is not None and one.family == family),
+    )
+    table = TableSettings(
+        family=family,
+        mark=settings.mark,
+        detection=detection,
+        masquerades_all=settings.masquerades_all,
+        has_node_ports_everywhere=is_open,
+        rejects_with_reset=settings.rejects_with_reset,
+        drops_invalid=settings.drops_invalid,
+        counts_endpoints=settings.counts_endpoints,
+    )
+    return FamilyFacts(node, table, tuple(findings))
+
+
+def _own_addresses(family: Family, settings: NodeSettings, sight: NodeSight) -> tuple[Address, ...]:
+    """The primary one; an explicit one replaces what the Node object says (IN-17)."""
+    given = [one for one in map(read_address, settings.addresses) if one is not None and one.family == family]
+    known = given or [one for one in sight.addresses if one.family == family]
+    return tuple(known[:1])
+
+
+def _node_ports(
+    family: Family,
+    settings: NodeSettings,
+    addresses: tuple[Address, ...],
+    here: list[Address],
+    findings: list[Finding],
+) -> tuple[bool, tuple[Address, ...]]:
+    """(on all addresses, on these). TY-3: `primary` without an address of the family opens nothing."""
+    if PRIMARY in settings.node_port_addresses:
+        if not addresses and settings.addresses:
+            return False, ()
+        if not addresses:
+            text = f"this node has no known {family} address, so no node port answers there; set node.addresses"
+            findings.append(Finding("services.nodePortAddresses", family, text))
+        return False, addresses
+    ranges = []
+    for text in settings.node_port_addresses:
+        one = read_range(text)
+        if one is None:
+            findings.append(Finding("services.nodePortAddresses", "", f"{shown(text)} is not served; right are CIDRs"))
+        elif unfit_endpoint(Address(one.family, "", one.first)) == "loopback":
+            findings.append(Finding("services.nodePortAddresses", "", f"{text} is loopback; node ports are not there"))
+        elif one.family == family:
+            ranges.append(one)
+    if not ranges:
+        return not findings, ()
+    fit = [one for one in here if any(item.first <= one.packed <= item.last for item in ranges)]
+    return False, tuple(sorted({one for one in fit if not unfit_endpoint(one)}))
+
+
+def _detection(family: Family, settings: NodeSettings, sight: NodeSight) -> tuple[Detection, tuple[Range, ...]]:
+    """TY-9."""
+    match settings.detect_mode:
+        case "BridgeInterface":
+            return Detection("interface", settings.interface) if settings.interface else Detection(), ()
+        case "InterfaceNamePrefix":
+            prefix = settings.interface_prefix
+            return Detection("interface", f"{prefix}*") if prefix else Detection(), ()
+        case "NodeCIDR":
+            ranges = [one for one in sight.pod_ranges if one.family == family]
+        case _:
+            read = [read_range(text) for text in settings.cluster_ranges]
+            ranges = [one for one in read if one is not None and one.family == family]
+    return Detection("cidrs" if ranges else "none"), tuple(ranges[:1])
+
+
+def node_content(node: NodeFacts) -> Content:
+    """The elements that belong to no Service."""
+    return {
+        "np_addrs": {one.packed: None for one in node.node_port_addresses},
+        "pod_cidrs": {one.first + one.last: None for one in node.pod_ranges},
+        "svc_cidrs": {one.first + one.last: None for one in node.service_ranges},
+    }

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The annotations `kepd.dev/…` of a Service, checked.
+
+Owns: what each may say. A wrong value costs that annotation alone: it is told and ignored.
+Never: acts on any; selection, frontends and stale flows do.
+Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10; names.md section 4.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from agent.model.finding import Finding, shown
+from agent.model.kube_objects import ServiceAnnotations
+from agent.model.service import DEFAULT_OPTIONS, ServiceOptions
+from agent.services.objects.addresses import read_address
+
+__all__ = ["read_options"]
+
+HEAVIEST = 256
+MOST_KEYS = 16
+MOST_ENDPOINTS = 10_000
+T = TypeVar("T")
+
+# Annotations that names.md knows and this version does not act on.
+NOT_YET = ("balance", "affinity_scope", "terminate_established", "source_ranges_everywhere")
+
+
+def read_options(
+    annotations: ServiceAnnotations | None, *, has_local_policy: bool, where: str, findings: list[Finding]
+) -> ServiceOptions:
+    """What the annotations ask for."""
+    if annotations is None:
+        return DEFAULT_OPTIONS
+
+    def read(name: str, reader: Callable[[str], T], otherwise: T) -> T:
+        text = getattr(annotations, name)
+        if text is None:
+            return otherwise
+        path = f"metadata.annotations[kepd.dev/{name.replace('_', '-')}]"
+        try:
+            return reader(text)
+        except ValueError as error:
+            findings.append(Finding(where, path, f"{shown(text)}: {error}; the annotation is ignored"))
+            return otherwise
+
+    for name in NOT_YET:
+        read(name, _unsupported, None)
+    keys: tuple[str, ...] = read("topology_keys", _keys, ())
+    if read("internal_policy", _words("prefer-local"), "") and not keys:
+        keys = ("kubernetes.io/hostname", "*")
+    if keys and has_local_policy:
+        text = "topology keys have no effect beside a Local traffic policy; they are ignored"
+        findings.append(Finding(where, "metadata.annotations", text))
+        keys = ()
+    return ServiceOptions(
+        topology_keys=keys,
+        min_endpoints=read("topology_min_endpoints", _count, 1),
+        weights=read("endpoint_weights", _weights, ()),
+        no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
+        passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
+    )
+
+
+def _unsupported(_text: str) -> None:
+    raise ValueError("this version does not know it")
+
+
+def _words(*allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"right is {' or '.join(allowed)}")
+        return text
+
+    return read
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = tuple(part.strip() for part in text.split(","))
+    if not all(keys) or len(keys) > MOST_KEYS or len(set(keys)) < len(keys):
+        raise ValueError(f"right is a comma list of at most {MOST_KEYS} different label keys")
+    if "*" in keys[:-1]:
+        raise ValueError("* may only be the last key")
+    return keys
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_ENDPOINTS:
+        raise ValueError(f"right is a whole number from 1 to {MOST_ENDPOINTS}")
+    return int(text)
+
+
+def _weights(text: str) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, sign, weight = part.strip().rpartition("=")
+        if not sign or not weight.isascii() or not weight.isdecimal() or int(weight) > HEAVIEST:
+            raise ValueError(f"right is a comma list of IP=W or node:NAME=W with W from 0 to {HEAVIEST}")
+        if not name.startswith("node:"):
+            address = read_address(name)
+            if address is None:
+                raise ValueError(f"{shown(name)} is no address; nodes are written node:NAME")
+            name = address.text
+        if name in found:
+            raise ValueError(f"{shown(name)} is there twice")
+        found[name] = int(weight)
+    return tuple(found.items())

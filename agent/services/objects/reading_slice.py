@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An EndpointSlice of the API into what the plane keeps of it.
+
+Owns: which slices count, which of their ports and endpoints do, what the conditions mean, and the complaints.
+Never: joins slices; changes.py does. A bad endpoint is left out alone, the others of its slice stay.
+Source of behaviour: IN-5 to IN-8, IN-10, IN-11, IN-13, IN-15.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from sys import intern
+from typing import NamedTuple, cast
+
+import msgspec
+
+from agent.model.finding import Finding, shown
+from agent.model.kube_objects import Endpoint, EndpointPort, EndpointSlice, HintTarget
+from agent.model.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
+from agent.services.objects.addresses import endpoint_key, read_address, unfit_endpoint
+
+__all__ = ["ReadSlice", "read_slice", "with_defaults"]
+
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+HIGHEST_PORT = 65535
+# An event has room for so many; the rest is counted.
+MOST_FINDINGS = 5
+
+
+class ReadSlice(NamedTuple):
+    """A slice that was read. No `facts`: nothing in it is for us.
+
+    The findings say what is wrong with it, not what is merely for somebody else.
+    """
+
+    namespace: str
+    name: str
+    facts: SliceFacts | None
+    findings: tuple[Finding, ...]
+
+
+def read_slice(item: EndpointSlice) -> ReadSlice:
+    """Everything of it that matters, so that the object itself may go."""
+    facts, findings = _read(item)
+    return ReadSlice(item.metadata.namespace, item.metadata.name, facts, findings)
+
+
+def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
+    labels = item.metadata.labels
+    if labels is not None and labels.headless is not None:
+        return None, ()
+    findings: list[Finding] = []
+    service = labels.service_name if labels is not None else None
+    key, name = ServiceKey(intern(item.metadata.namespace), intern(service or "")), item.metadata.name
+    where = f"EndpointSlice {item.metadata.namespace}/{name}"
+    if not key.name:
+        findings.append(Finding(where, "", "has no label kubernetes.io/service-name; it is ignored"))
+        return None, tuple(findings)
+    if item.address_type not in ("IPv4", "IPv6"):
+        if item.address_type != "FQDN":
+            text = f"{shown(item.address_type)} is not known; right are IPv4, IPv6, FQDN; the slice is ignored"
+            findings.append(Finding(where, "addressType", text))
+        return None, tuple(findings)
+    family = item.address_type
+    ports = _ports(item.ports or (), where, findings)
+    endpoints = _endpoints(item.endpoints or (), family, where, findings) if ports else []
+    backends = tuple((key_, tuple(_backends(endpoints, number))) for key_, number in ports)
+    triggered = item.metadata.annotations.trigger_time if item.metadata.annotations is not None else None
+    facts = SliceFacts(key, name, "IPv4" if family == "IPv4" else "IPv6", backends, triggered or "")
+    return facts, _bounded(findings, where)
+
+
+def with_defaults(item: EndpointSlice) -> EndpointSlice:
+    """A slice from a manifest as an API server would have stored it: a port without name has the name "" (IN-16)."""
+    ports = tuple(one if one.name is not None else msgspec.structs.replace(one, name="") for one in item.ports or ())
+    return msgspec.structs.replace(item, ports=ports)
+
+
+def _bounded(findings: list[Finding], where: str) -> tuple[Finding, ...]:
+    if len(findings) <= MOST_FINDINGS:
+        return tuple(findings)
+    rest = len(findings) - MOST_FINDINGS
+    return (*findings[:MOST_FINDINGS], Finding(where, "", f"{rest} more like these"))
+
+
+def _ports(ports: Sequence[EndpointPort], where: str, findings: list[Finding]) -> list[tuple[PortKey, int]]:
+    """Ports without name or number mean nothing to a proxy (IN-6)."""
+    found: list[tuple[PortKey, int]] = []
+    for position, port in enumerate(ports):
+        protocol = port.protocol or "TCP"
+        if port.name is None or not port.port:
+            continue
+        path = f"ports[{position}]"
+        if protocol not in PROTOCOLS:
+            text = f"{shown(protocol)} is not known; right are TCP, UDP, SCTP; the port is ignored"
+            findings.append(Finding(where, f"{path}.protocol", text))
+        elif not 0 < port.port <= HIGHEST_PORT:
+            text = f"{port.port} is no port; right is 1 to {HIGHEST_PORT}; it is ignored"
+            findings.append(Finding(where, f"{path}.port", text))
+        else:
+            found.append((port_key(port.name, protocol), port.port))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def port_key(name: str, protocol: str) -> PortKey:
+    """One value for the thousands of slices that have it."""
+    return PortKey(name, cast("Protocol", protocol))
+
+
+def _endpoints(
+    endpoints: Sequence[Endpoint], family: str, where: str, findings: list[Finding]
+) -> list[tuple[Address, Endpoint]]:
+    """Those that can be sent to, by their first address (IN-7, IN-15)."""
+    found: list[tuple[Address, Endpoint]] = []
+    for position, endpoint in enumerate(endpoints):
+        if not endpoint.addresses:
+            continue
+        address = read_address(endpoint.addresses[0])
+        if address is None:
+            reason = "is no address"
+        elif address.family != family or (family == "IPv4" and ":" in endpoint.addresses[0]):
+            reason = f"is no {family} address"
+        else:
+            unfit = unfit_endpoint(address)
+            if not unfit:
+                found.append((address, endpoint))
+                continue
+            reason = f"is {unfit}, no connection can be sent there"
+        text = f"{shown(endpoint.addresses[0])} {reason}; the endpoint is left out"
+        findings.append(Finding(where, f"endpoints[{position}].addresses[0]", text))
+    return found
+
+
+def _backends(endpoints: list[tuple[Address, Endpoint]], port: int) -> list[Backend]:
+    tail = port.to_bytes(2, "big") + b"\x00\x00"
+    found = []
+    for address, endpoint in endpoints:
+        conditions, hints = endpoint.conditions, endpoint.hints
+        ready = serving = True
+        terminating = False
+        if conditions is not None:
+            ready = conditions.ready is not False
+            serving = conditions.serving is not False
+            terminating = conditions.terminating is True
+        found.append(
+            Backend(
+                endpoint_key(address.text, port),
+                address.packed + tail,
+                intern(endpoint.node_name) if endpoint.node_name else "",
+                ready,
+                serving,
+                terminating,
+                _names(hints.for_zones) if hints is not None and hints.for_zones else (),
+                _names(hints.for_nodes) if hints is not None and hints.for_nodes else (),
+            )
+        )
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _names(targets: tuple[HintTarget, ...]) -> tuple[str, ...]:
+    """Shared by the many endpoints that have the same hints."""
+    return tuple(intern(target.name) for target in targets)

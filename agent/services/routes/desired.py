@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one family should have: a plan for every Service, kept up to date by what changed.
+
+Owns: the plans, and which of them a change concerns: the Services that changed, and those that win or lose an address
+by that. Work grows with the change, never with the number of Services.
+Never: renders or writes. Its owner is the sync of that family, which calls `update` and nothing in between.
+Source of behaviour: IN-3, IN-19, TY-19, SY-4.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+
+import msgspec
+
+from agent.model.finding import Finding
+from agent.model.nft_table import Family
+from agent.model.service import Address, Backend, PortKey, Range, ServiceKey
+from agent.services.objects.fold import Fold
+from agent.services.routes.claims import Claims, claim_of
+from agent.services.routes.frontends import Frontend, HealthPort, PortPlan, ServicePlan, health_port, plan_service
+from agent.services.routes.selection import Place
+
+__all__ = ["Desired", "NodeFacts"]
+
+
+class NodeFacts(msgspec.Struct, frozen=True, gc=False):
+    """This node, as one family sees it.
+
+    `addresses` are the node's own (IN-17), `node_port_addresses` those that node ports are served on; with
+    `is_open_everywhere` that is every address and the list is empty.
+    """
+
+    place: Place
+    addresses: tuple[Address, ...] = ()
+    node_port_addresses: tuple[Address, ...] = ()
+    is_open_everywhere: bool = False
+    pod_ranges: tuple[Range, ...] = ()
+    service_ranges: tuple[Range, ...] = ()
+
+
+class Desired:
+    """The plans of one family."""
+
+    def __init__(self, family: Family, node: NodeFacts, fold: Fold | None = None) -> None:
+        self.family = family
+        self.node = node
+        self.fold = fold or Fold()
+        self.changed = self.fold.follow()
+        """Services to look at in the next update."""
+        self.looked: set[ServiceKey] = set()
+        """Services that updates looked at; whoever reports on them empties it."""
+        self.conflicts: dict[ServiceKey, tuple[Finding, ...]] = {}
+        self._plans: dict[ServiceKey, ServicePlan] = {}
+        self._wanted: dict[ServiceKey, tuple[Frontend, ...]] = {}
+        self._claims = Claims()
+        self.health_ports: dict[ServiceKey, HealthPort] = {}
+        """HL-4."""
+
+    def set_node(self, node: NodeFacts) -> None:
+        """All Services are looked at again if it matters to them."""
+        before, self.node = self.node, node
+        if _whereabouts(before) != _whereabouts(node):
+            self.changed.update(self.fold.services)
+        elif before.place.labels != node.place.labels:
+            self.changed.update(self.fold.by_labels)
+
+    def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
+        """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed."""
+        fresh: dict[ServiceKey, ServicePlan | None] = {}
+        todo = list(islice(self.changed, most or None))
+        self.changed.difference_update(todo)
+        try:
+            return self._update(todo, fresh)
+        except BaseException:
+            self.changed.update(todo)
+            raise
+
+    def _update(
+        self, todo: Iterable[ServiceKey], fresh: dict[ServiceKey, ServicePlan | None]
+    ) -> dict[ServiceKey, ServicePlan | None]:
+        self.looked.update(todo)
+        again: set[ServiceKey] = set()
+        for key in todo:
+            plan = self._plan(key)
+            again |= self._claim(key, plan)
+            fresh[key] = plan
+        for key in again - fresh.keys():
+            fresh[key] = self._plan(key)
+        different: dict[ServiceKey, ServicePlan | None] = {}
+        for key, plan in fresh.items():
+            kept = self._own_share(plan) if plan is not None else None
+            self._note_health(key, kept)
+            if kept != self._plans.get(key):
+                different[key] = kept
+                self._store(key, kept)
+        return different
+
+    def _plan(self, key: ServiceKey) -> ServicePlan | None:
+        service = self.fold.services.get(key)
+        if service is None:
+            return None
+
+        def backends(port: PortKey) -> tuple[Backend, ...]:
+            return self.fold.backends(key, self.family, port)
+
+        return plan_service(service, self.family, backends, self.node.place, self.node.addresses)
+
+    def _claim(self, key: ServiceKey, plan: ServicePlan | None) -> set[ServiceKey]:
+        before = self._wanted.get(key, ())
+        if plan is None:
+            self._wanted.pop(key, None)
+            return self._claims.drop(key, before)
+        wanted = tuple([one for port in plan.ports for one in port.frontends])
+        self._wanted[key] = wanted
+        return self._claims.put(self.fold.services[key], wanted, before)
+
+    def _own_share(self, plan: ServicePlan) -> ServicePlan:
+        """The plan without the frontends that belong to another Service."""
+        findings = tuple(self._lost(plan.key, (one for port in plan.ports for one in port.frontends)))
+        if findings:
+            self.conflicts[plan.key] = findings
+            ports = [
+                msgspec.structs.replace(
+                    port, frontends=tuple(one for one in port.frontends if self._is_ours(plan.key, one))
+                )
+                for port in plan.ports
+            ]
+            return msgspec.structs.replace(plan, ports=tuple(ports))
+        self.conflicts.pop(plan.key, None)
+        return plan
+
+    def _is_ours(self, key: ServiceKey, frontend: Frontend) -> bool:
+        return self._claims.owner(claim_of(frontend)) == key
+
+    def _lost(self, key: ServiceKey, frontends: Iterable[Frontend]) -> Iterable[Finding]:
+        for one in frontends:
+            owner = self._claims.owner(claim_of(one))
+            if owner != key:
+                what = f"{one.kind} {one.ip.text if one.ip is not None else '*'}:{one.port}/{one.protocol}"
+                text = f"belongs to {owner}, which is older or has it as its cluster IP; it is left out here"
+                yield Finding(f"Service {key}", what, text)
+
+    def _note_health(self, key: ServiceKey, plan: ServicePlan | None) -> None:
+        """The port of a health check may change where no plan does."""
+        one = health_port(self.fold.services[key], plan) if plan is not None else None
+        if one is not None:
+            self.health_ports[key] = one
+        else:
+            self.health_ports.pop(key, None)
+
+    def _store(self, key: ServiceKey, plan: ServicePlan | None) -> None:
+        if plan is None:
+            self._plans.pop(key, None)
+            self.conflicts.pop(key, None)
+        else:
+            self._plans[key] = plan
+
+    def plans(self) -> Iterable[ServicePlan]:
+        """All of them, as of the last update."""
+        return self._plans.values()
+
+    def plan_of(self, key: ServiceKey) -> ServicePlan | None:
+        """As of the last update."""
+        return self._plans.get(key)
+
+    def port_plan(self, key: ServiceKey, port: str) -> PortPlan | None:
+        """One port by its name."""
+        plan = self._plans.get(key)
+        found = [one for one in plan.ports if one.port.name == port] if plan is not None else []
+        return found[0] if found else None
+
+
+def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...]]:
+    """What every plan depends on."""
+    return node.place.node, node.place.zone, node.addresses

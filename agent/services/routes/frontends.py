@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Service offers to whom: every address and port of it with the endpoints behind, as one value.
+
+Owns: frontends by kind, the list each class of traffic uses, who is masqueraded, the verdict where nobody serves,
+source ranges, and which ports answer a load balancer's health check.
+Never: knows nftables or iptables; both renderers, the tracer and `kepctl explain route` read these values.
+Source of behaviour: section 3 of services.md (TY), SEL-8, SEL-9, HL-4.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from agent.model.nft_table import Family
+from agent.model.service import (
+    DEFAULT_OPTIONS,
+    Address,
+    Backend,
+    FamilyPart,
+    PortFacts,
+    PortKey,
+    Protocol,
+    Range,
+    ServiceFacts,
+    ServiceKey,
+    ServiceOptions,
+)
+from agent.services.objects.addresses import whole
+from agent.services.routes.selection import Place, Selection, is_local, select, use_of
+
+__all__ = [
+    "Frontend",
+    "HealthPort",
+    "Kind",
+    "PortPlan",
+    "ServicePlan",
+    "health_port",
+    "lists_of",
+    "plan_service",
+    "port_name",
+]
+
+Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
+Policy = Literal["Cluster", "Local"]
+Snat = Literal["off-cluster", "always", "local-host"]
+Verdict = Literal["", "reject", "drop", "pass"]
+
+
+class Frontend(msgspec.Struct, frozen=True, gc=False):
+    """One way in. `ip` None: a node port, on the node's addresses.
+
+    `verdict` says what happens where `is_local_policy` decides which list is used and nobody is in that list.
+    """
+
+    kind: Kind
+    ip: Address | None
+    protocol: Protocol
+    port: int
+    is_local_policy: bool
+    snat: Snat
+    verdict: Verdict
+    ranges: tuple[Range, ...] = ()
+    is_restricted: bool = False
+
+
+class PortPlan(msgspec.Struct, frozen=True, gc=False):
+    """One port of a Service in one family."""
+
+    port: PortFacts
+    selection: Selection
+    frontends: tuple[Frontend, ...]
+    affinity_s: int
+    local: tuple[Backend, ...] = ()
+    """Endpoints on this node that are in use: who may meet itself (TY-8)."""
+
+
+class ServicePlan(msgspec.Struct, frozen=True, gc=False):
+    """A Service in one family."""
+
+    key: ServiceKey
+    cluster_ip: Address
+    ports: tuple[PortPlan, ...]
+    options: ServiceOptions = DEFAULT_OPTIONS
+    """Weights are not in the lists above, but in what is written of them."""
+    health_port: int = 0
+
+
+class HealthPort(msgspec.Struct, frozen=True, gc=False):
+    """HL-4: the port, and how many local endpoints its answer names."""
+
+    port: int
+    local_endpoints: int
+
+
+def port_name(key: ServiceKey, port: str) -> str:
+    """`ns/name:port`; without the colon for a port without name."""
+    return f"{key}:{port}" if port else str(key)
+
+
+def plan_service(
+    service: ServiceFacts,
+    family: Family,
+    backends: Callable[[PortKey], Sequence[Backend]],
+    place: Place,
+    node_addresses: Sequence[Address] = (),
+) -> ServicePlan | None:
+    """None: the Service does not exist in this family. `backends` gives what `merge` made of a port's slices."""
+    part = service.part(family)
+    if part is None:
+        return None
+    ports = []
+    for port in service.ports:
+        use = use_of(service, bool(port.node_port or part.balancer_ips or part.external_ips))
+        selection = select(backends(port.key), use, place, service.options)
+        local = tuple([one for one in selection.everyone if is_local(one, place)])
+        frontends = _frontends(service, part, port, selection, node_addresses)
+        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local))
+    return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)
+
+
+def _frontends(
+    service: ServiceFacts,
+    part: FamilyPart,
+    port: PortFacts,
+    selection: Selection,
+    node_addresses: Sequence[Address],
+) -> tuple[Frontend, ...]:
+    def make(
+        kind: Kind, ip: Address | None, number: int, ranges: tuple[Range, ...] = (), *, is_closed: bool = False
+    ) -> Frontend:
+        is_local_policy = service.is_internal_local if kind == "clusterIP" else service.is_external_local
+        snat: Snat = "off-cluster" if kind == "clusterIP" else "local-host" if is_local_policy else "always"
+        verdict = _verdict(service, selection, is_local_policy=is_local_policy)
+        return Frontend(
+            kind, ip, port.protocol, number, is_local_policy, snat, verdict, ranges, bool(ranges) or is_closed
+        )
+
+    found = [make("clusterIP", part.cluster_ip, port.port)]
+    found += [make("externalIP", ip, port.port) for ip in part.external_ips]
+    if part.balancer_ips:
+        ranges = _ranges(part, node_addresses)
+        found += [make("loadBalancer", ip, port.port, ranges, is_closed=part.is_closed) for ip in part.balancer_ips]
+    if port.node_port:
+        found.append(make("nodePort", None, port.node_port))
+    return tuple(found)
+
+
+def _verdict(service: ServiceFacts, selection: Selection, *, is_local_policy: bool) -> Verdict:
+    """SEL-9 with our two options."""
+    if not selection.has_any:
+        return "pass" if service.options.passes_when_empty else "reject"
+    if selection.local if is_local_policy else selection.cluster:
+        return ""
+    return "reject" if service.options.no_local_rejects else "drop"
+
+
+def _ranges(part: FamilyPart, node_addresses: Sequence[Address]) -> tuple[Range, ...]:
+    """TY-15: whoever may come from this node may also come with the balancer's own address."""
+    ranges = part.source_ranges
+    if any(one.first <= node.packed <= one.last for one in ranges for node in node_addresses):
+        return (*ranges, *map(whole, part.balancer_ips))
+    return ranges
+
+
+def health_port(service: ServiceFacts, plan: ServicePlan) -> HealthPort | None:
+    """None: this Service has no health check of its own."""
+    if not service.health_port:
+        return None
+    ready = {backend.address for port in plan.ports for backend in port.local if backend.is_ready}
+    return HealthPort(service.health_port, len(ready))
+
+
+def lists_of(plan: PortPlan, frontend: Frontend) -> tuple[tuple[Backend, ...], tuple[Backend, ...]]:
+    """(what traffic from elsewhere gets, what local pods and the host itself get)."""
+    cluster = plan.selection.cluster or ()
+    own = (plan.selection.local or ()) if frontend.is_local_policy else cluster
+    return own, own if frontend.kind == "clusterIP" else cluster

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many service ports send their local traffic nowhere, kept as plans change.
+
+Owns: the count of one family, by traffic policy. Never: walks all Services; it is told of those that changed.
+Source of behaviour: SEL-9, services.md section 8.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from agent.model.service import ServiceKey
+from agent.services.routes.frontends import PortPlan, ServicePlan
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Services without such a port take no place here."""
+
+    def __init__(self) -> None:
+        self.ports: Counter[str] = Counter(internal=0, external=0)
+        self._of: dict[ServiceKey, Counter[str]] = {}
+
+    def follow(self, changed: Mapping[ServiceKey, ServicePlan | None]) -> None:
+        """These plans are in force now."""
+        for key, plan in changed.items():
+            self.ports.subtract(self._of.pop(key, Counter()))
+            found = Counter(policy for port in (plan.ports if plan else ()) for policy in _without_local(port))
+            if found:
+                self._of[key] = found
+                self.ports.update(found)
+
+
+def _without_local(port: PortPlan) -> set[str]:
+    """Policies by which this port would have to find an endpoint here, while there are some elsewhere."""
+    if not port.selection.has_any or port.selection.local:
+        return set()
+    return {
+        "internal" if frontend.kind == "clusterIP" else "external"
+        for frontend in port.frontends
+        if frontend.is_local_policy
+    }

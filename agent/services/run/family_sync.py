@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the kernel's rules of one family as they should be.
+
+Owns: the loop of one family: plan what changed, have the difference written, have everything read again after any
+failure, set aside the Service that the kernel refuses, repair what somebody else changed. Its unit in the task tree is
+the plane's; the two families share nothing but the objects.
+Never: decides what belongs there (desired.py does) or how it is written (a ruleset does). Leaves the rules in place at
+the end (SY-13).
+Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from agent.model.nft_error import NftFailed, Refused, RivalFound
+from agent.model.service import ServiceFacts, ServiceKey
+from agent.services.objects.node_state import FamilyFacts
+from agent.services.ports import Clock
+from agent.services.routes.desired import Desired
+from agent.services.routes.frontends import ServicePlan
+from agent.services.ruleset import Ruleset
+from agent.services.run.pace import QUARANTINE_S, Pace, Periods
+from agent.services.view.health import FamilyHealth
+
+__all__ = ["FamilySync", "SyncReport", "SyncWatcher"]
+
+log = structlog.get_logger(plane="services")
+
+# More at once would hold up the event loop; the rest follows after a breath.
+MOST_AT_ONCE = 200
+LONGEST_WATCH_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """One sync that worked. `changed` are the Services that were looked at; with `is_full`, everything was."""
+
+    changed: Mapping[ServiceKey, ServicePlan | None]
+    elements: int
+    duration_s: float
+    is_full: bool
+    looked: Collection[ServiceKey] = ()
+    """Services of which anything changed, whether their plan did or not."""
+
+
+class SyncWatcher(Protocol):
+    """Who hears how it goes."""
+
+    def synced(self, family: str, report: SyncReport) -> None: ...
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
+    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
+    def repaired(self, family: str, sentence: str, elements: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Todo:
+    """What was planned and is not in the kernel yet."""
+
+    plans: dict[ServiceKey, ServicePlan | None] = field(default_factory=dict)
+    node: bool = False
+
+
+class FamilySync:
+    """One family. `periods` is asked anew each time: a reload changes it."""
+
+    def __init__(
+        self,
+        desired: Desired,
+        facts: FamilyFacts,
+        rules: Ruleset,
+        watcher: SyncWatcher,
+        *,
+        clock: Clock,
+        periods: Callable[[], Periods] = Periods,
+        repairs: Callable[[], bool] = lambda: True,
+        may_share: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`may_share`: whether the rules of others may stand beside ours, asked before the first sync."""
+        self.desired = desired
+        self.rules = rules
+        self.quarantine: dict[ServiceKey, str] = {}
+        self.pending_since_s: float | None = None
+        """When the oldest change came that is not in the kernel yet (HL-2)."""
+        self.updated_s: float = clock.wall_s()
+        self.is_synced = False
+        self.taken = (0, 0)
+        """Changes of Services and of slices, of all that were told, that are in the kernel."""
+        self._facts = facts
+        self._watcher = watcher
+        self._clock = clock
+        self._periods = periods
+        self._repairs = repairs
+        self._todo = _Todo(node=True)
+        self._pace = Pace()
+        self._may_share = may_share
+        self._is_checked = False
+        self._is_known = False
+        self._doubts = 0
+        """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
+        self._quarantined_s = 0.0
+        self._tampered = ""
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"FamilySync({self.desired.family}, {len(self.rules)} services, {self._pace})"
+
+    def health(self) -> FamilyHealth:
+        """HL-2."""
+        return FamilyHealth(self.updated_s, self.pending_since_s)
+
+    @property
+    def facts(self) -> FamilyFacts:
+        """What this node is like, for this family."""
+        return self._facts
+
+    def set_facts(self, facts: FamilyFacts) -> None:
+        """The node changed."""
+        if facts == self._facts:
+            return
+        if facts.table != self._facts.table:
+            self._doubt()
+        self._facts = facts
+        self._todo.node = True
+        self.desired.set_node(facts.node)
+        self.wake()
+
+    def _doubt(self) -> None:
+        self._is_known = False
+        self._doubts += 1
+
+    def wake(self) -> None:
+        """Something may have changed."""
+        if self.pending_since_s is None:
+            self.pending_since_s = self._clock.wall_s()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(), name=f"services-watch-{self.desired.family}")
+            group.create_task(self._loop(), name=f"services-sync-{self.desired.family}")
+
+    async def _loop(self) -> None:
+        while True:
+            await self._until_due()
+            self._wake.clear()
+            await self.sync()
+
+    async def _until_due(self) -> None:
+        """Until there is something to do, and long enough after the last time."""
+        latest_s = self._pace.latest_s(self._periods(), self._release_s()) - self._clock.now_s()
+        if latest_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if latest_s == float("inf") else latest_s):
+                    await self._wake.wait()
+        pause_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
+        if pause_s > 0:
+            await self._clock.sleep(pause_s)
+
+    async def sync(self) -> None:
+        """One run; a failure is told and leaves everything planned as it was."""
+        began_s = self._clock.now_s()
+        is_due = self._pace.latest_s(self._periods()) <= began_s
+        is_full = is_due or not self._is_known
+        self._release(began_s)
+        told = self.desired.fold.service_changes, self.desired.fold.slice_changes
+        try:
+            await self._plan()
+            changed = dict(self._todo.plans)
+            elements = await (self._reconcile() if is_full else self._increment())
+        except Exception as caught:  # one family's trouble must not end the other, nor the source (SY-2, SY-7)
+            error = caught if isinstance(caught, NftFailed) else NftFailed(f"{caught!r}; it is tried again")
+            if error is not caught:
+                log.error("service_sync_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
+            self._is_known = False
+            self._pace = self._pace.failed(self._clock.now_s(), self._clock.now_s() - began_s)
+            retry_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
+            self._watcher.sync_failed(self.desired.family, error, retry_s=retry_s, is_full=is_full)
+            return
+        took_s = self._clock.now_s() - began_s
+        self._pace = self._pace.succeeded(self._clock.now_s(), took_s, was_full=is_full)
+        self.updated_s = self._clock.wall_s()
+        self.pending_since_s = self.updated_s if self._wake.is_set() else None
+        self.is_synced, self.taken = True, told
+        if self._tampered:
+            self._watcher.repaired(self.desired.family, self._tampered, elements)
+            self._tampered = ""
+        looked, self.desired.looked = self.desired.looked, set()
+        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full, looked))
+
+    def _release(self, now_s: float) -> None:
+        """Services that were set aside are tried again when their time has come."""
+        if self.quarantine and now_s >= self._release_s():
+            for key in self.quarantine:
+                self._todo.plans.setdefault(key, self.desired.plan_of(key))
+            self.quarantine.clear()
+
+    def _release_s(self) -> float:
+        return self._quarantined_s + QUARANTINE_S if self.quarantine else float("inf")
+
+    async def _plan(self) -> None:
+        """Look at what changed, with a breath between so many Services."""
+        while self.desired.changed:
+            fresh = self.desired.update(MOST_AT_ONCE)
+            self._todo.plans.update(fresh)
+            for key in fresh:
+                self.quarantine.pop(key, None)
+            await asyncio.sleep(0)
+
+    def _service_of(self, key: ServiceKey) -> ServiceFacts | None:
+        return self.desired.fold.services.get(key)
+
+    async def _increment(self) -> int:
+        """The usual case: what changed, on top of rules that are known."""
+        with self._node_in_hand() as has_node:
+            facts = self._facts if has_node else None
+            written = await self.rules.write(self._todo.plans, self._service_of, facts)
+        self._todo.plans = {}
+        return written
+
+    @contextmanager
+    def _node_in_hand(self) -> Iterator[bool]:
+        """Whether the node is to be written. What changes of it meanwhile is written the next time."""
+        has_node, self._todo.node = self._todo.node, False
+        try:
+            yield has_node
+        except BaseException:
+            self._todo.node = self._todo.node or has_node
+            raise
+
+    async def _reconcile(self) -> int:
+        """Read what is there and write the difference, whatever it is."""
+        await self._check()
+        doubts = self._doubts
+        if not await self.rules.stand(self._facts, is_wanted=self._is_wanted()):
+            self._todo.plans.clear()
+            return 0
+        plans = self._todo.plans
+        try:
+            return await self._bring_about(plans, doubts)
+        except Refused as error:
+            log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
+            return await self._isolate(plans)
+        finally:
+            self.rules.forget()
+
+    async def _bring_about(self, plans: Mapping[ServiceKey, ServicePlan | None], doubts: int) -> int:
+        with self._node_in_hand():
+            written = await self.rules.bring_about(plans, self._service_of, self._facts)
+        self._todo.plans = {}
+        self._is_known = self._doubts == doubts
+        return written
+
+    async def _check(self) -> None:
+        """Whether this node lets us, and nobody else does the same work (DS-14)."""
+        if self._is_checked:
+            return
+        await self.rules.check()
+        rivals = [] if self._may_share() else await self.rules.rivals()
+        if rivals:
+            raise RivalFound(
+                f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
+                "or set services.proxyName; nothing is programmed until then"
+            )
+        self._is_checked = True
+
+    def _is_wanted(self) -> bool:
+        """A node without Services gets no rules."""
+        return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self._facts.node.service_ranges)
+
+    async def _isolate(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
+        """Somebody in there is refused: take the rest in halves until it stands alone (SY-6)."""
+        doubts = self._doubts
+        if not await self.rules.stand(self._facts, is_wanted=True):
+            raise NftFailed("the rules were deleted by somebody else; they are made again")
+        self._todo.plans = dict(plans)
+        written = await self._bring_about({}, doubts)
+        self._todo.plans = dict(plans)
+        alone: list[ServiceKey] = []
+        rest: list[Sequence[ServiceKey]] = [list(plans)]
+        while rest:
+            keys = rest.pop()
+            try:
+                written += await self._write(keys)
+            except Refused:
+                if len(keys) == 1:
+                    alone += keys
+                else:
+                    rest += [keys[len(keys) // 2 :], keys[: len(keys) // 2]]
+        for key in alone:
+            # It may have been refused for an address that another one of these had to give up first.
+            try:
+                written += await self._write((key,))
+            except Refused as error:
+                self.quarantine[key] = str(error)
+                self._quarantined_s = self._clock.now_s()
+                self._todo.plans.pop(key, None)
+                self._watcher.quarantined(self.desired.family, key, error)
+        return written
+
+    async def _write(self, keys: Sequence[ServiceKey]) -> int:
+        """These alone."""
+        written = await self.rules.write({key: self._todo.plans[key] for key in keys}, self._service_of)
+        for key in keys:
+            del self._todo.plans[key]
+        return written
+
+    async def _watch(self) -> None:
+        """Notice what others do to our rules (NF-64, IP-8)."""
+        while True:
+            try:
+                async with aclosing(self.rules.changes()) as sentences:
+                    async for sentence in sentences:
+                        self.disturbed(sentence)
+            except NftFailed as error:
+                log.warning("service_table_watch_failed", family=self.desired.family, error=str(error))
+            await self._clock.sleep(LONGEST_WATCH_PAUSE_S)
+
+    def disturbed(self, sentence: str) -> None:
+        """Somebody else changed our rules."""
+        if self._repairs():
+            self._tampered = self._tampered or sentence
+            self._doubt()
+            self.wake()

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where sources hand in what they know: Services, slices, this node, the networks of Services.
+
+Owns: the fold, what the node is like, when every list has arrived, and the complaints about single objects.
+Never: asks a source anything; a source that falls silent leaves everything as it was. Lives as long as the plane.
+Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from agent.model.event import Event
+from agent.model.finding import Finding
+from agent.model.kube_objects import Node
+from agent.model.nft_table import Family
+from agent.model.service import Address, ServiceKey
+from agent.services.objects.fold import Fold
+from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
+from agent.services.objects.reading_service import ReadService
+from agent.services.objects.reading_slice import ReadSlice
+
+__all__ = ["Intake"]
+
+MANIFEST = "Manifest"
+REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
+# A Service that changes faster than it can be programmed has no use for more.
+MOST_TRIGGERS = 100
+
+
+class Intake:
+    """Sources call the methods; `changed` is called after each that may matter to the kernel."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        tell: Callable[[Event], None],
+        started_s: float,
+        waits_for: Collection[str] = ("services", "slices"),
+    ) -> None:
+        self.fold = Fold()
+        self.sight = NodeSight()
+        self.findings: dict[tuple[str, str, str], tuple[Finding, ...]] = {}
+        """Kind, namespace, name → what is wrong with it."""
+        self.families: frozenset[Family] = frozenset(("IPv4", "IPv6"))
+        """Those that are programmed."""
+        self.changed: Callable[[], None] = lambda: None
+        self.node_changed: Callable[[], None] = lambda: None
+        self.arrived = asyncio.Event()
+        """Everything that was waited for is there (SY-1)."""
+        self.wants_labels = asyncio.Event()
+        """Some Service chooses endpoints by the labels of their nodes (SEL-20)."""
+        self._node_labels: Mapping[str, Mapping[str, str]] = {}
+        self._settings = settings
+        self._tell = tell
+        self._started_s = started_s
+        self._missing = set(waits_for)
+        self.interfaces: tuple[Address, ...] = ()
+        self._service_ranges: tuple[str, ...] = ()
+        self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
+
+    def facts(self, family: Family) -> FamilyFacts:
+        """This node as the family needs it."""
+        return family_facts(
+            family, self._settings, self.sight, self.interfaces, self._service_ranges, self._node_labels
+        )
+
+    def apply(self, settings: NodeSettings) -> None:
+        """Other settings."""
+        if settings != self._settings:
+            self._settings = settings
+            self.node_changed()
+
+    def complete(self, what: str) -> None:
+        """A list has arrived as a whole."""
+        self._missing.discard(what)
+        if not self._missing:
+            self.arrived.set()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Lists that have not arrived."""
+        return tuple(sorted(self._missing))
+
+    def put_service(self, item: ReadService) -> None:
+        """A new or changed one."""
+        self.fold.put_service(item)
+        if item.facts is not None and item.facts.options.topology_keys:
+            self.wants_labels.set()
+        self._complain("Service", *item.key, item.findings)
+        self.changed()
+
+    def drop_service(self, namespace: str, name: str) -> None:
+        """It is gone."""
+        self.fold.drop_service(ServiceKey(namespace, name))
+        self.findings.pop(("Service", namespace, name), None)
+        for family in ("IPv4", "IPv6"):
+            self._triggers.pop((family, ServiceKey(namespace, name)), None)
+        self.changed()
+
+    def replace_services(self, items: Iterable[ReadService], kept: Collection[tuple[str, str]] = ()) -> None:
+        """These and no others; `kept` exist but cannot be read."""
+        present = set(kept)
+        for item in items:
+            present.add(item.key)
+            self.put_service(item)
+        for key in [key for key in (*self.fold.services, *self.fold.refused) if key not in present]:
+            self.drop_service(*key)
+        self.complete("services")
+
+    def put_slice(self, item: ReadSlice) -> None:
+        """A new or changed one."""
+        self.fold.put_slice(item)
+        self._complain("EndpointSlice", item.namespace, item.name, item.findings)
+        self._note_trigger(item)
+        self.changed()
+
+    def drop_slice(self, namespace: str, name: str) -> None:
+        """It is gone."""
+        self.fold.drop_slice(namespace, name)
+        self.findings.pop(("EndpointSlice", namespace, name), None)
+        self.changed()
+
+    def replace_slices(self, items: Iterable[ReadSlice], kept: Collection[tuple[str, str]] = ()) -> None:
+        """These and no others."""
+        present = set(kept)
+        for item in items:
+            present.add((item.namespace, item.name))
+            self.put_slice(item)
+        for key in self.fold.slice_keys:
+            if key not in present:
+                self.drop_slice(*key)
+        self.complete("slices")
+
+    def unreadable(self, kind: str, namespace: str, name: str, text: str) -> None:
+        """An object that is not even of its kind; what was known of it stays."""
+        self._complain(kind, namespace, name, (Finding(f"{kind} {namespace}/{name}", "", text),))
+
+    def complain(self, findings: Iterable[Finding]) -> None:
+        """All there is to say about files, or about objects that are not taken from them."""
+        by_place: dict[str, tuple[Finding, ...]] = {}
+        for one in findings:
+            by_place[one.where] = (*by_place.get(one.where, ()), one)
+        for key in [key for key in self.findings if key[0] == MANIFEST and key[2] not in by_place]:
+            del self.findings[key]
+        for where, found in by_place.items():
+            self._complain(MANIFEST, "", where, found)
+
+    def set_node(self, node: Node | None) -> None:
+        """This node's object; None: there is none among the manifests."""
+        sight = node_sight(node) if node is not None else NodeSight()
+        self.complete("node")
+        if sight != self.sight:
+            self.sight = sight
+            self.node_changed()
+
+    def lose_node(self) -> None:
+        """This node's object is gone; what it said stays, only load balancers look elsewhere (HL-3)."""
+        self.complete("node")
+        self.sight = msgspec.structs.replace(self.sight, is_known=False)
+
+    def gone(self, kind: str, namespace: str, name: str) -> None:
+        """An object that could not be read was deleted."""
+        if kind == "Service":
+            self.drop_service(namespace, name)
+        elif kind == "EndpointSlice":
+            self.drop_slice(namespace, name)
+        self.findings.pop((kind, namespace, name), None)
+
+    def set_node_labels(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Of all nodes, by name."""
+        if labels != self._node_labels:
+            self._node_labels = labels
+            self.node_changed()
+
+    def set_service_ranges(self, ranges: Iterable[str]) -> None:
+        """Of all ServiceCIDR objects."""
+        new = tuple(sorted(set(ranges)))
+        if new != self._service_ranges:
+            self._service_ranges = new
+            self.node_changed()
+
+    def set_interfaces(self, addresses: Iterable[Address]) -> None:
+        """All addresses this host has."""
+        new = tuple(sorted(set(addresses)))
+        self.complete("interfaces")
+        if new != self.interfaces:
+            self.interfaces = new
+            self.node_changed()
+
+    def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:
+        """When the changes began that have just come into the kernel (SY-9)."""
+        return [when for key in keys for when in self._triggers.pop((family, key), ())]
+
+    def _note_trigger(self, item: ReadSlice) -> None:
+        if item.facts is None or not item.facts.triggered or item.facts.family not in self.families:
+            return
+        try:
+            when_s = datetime.fromisoformat(item.facts.triggered).timestamp()
+        except ValueError:
+            return
+        if when_s > self._started_s:
+            times = self._triggers.setdefault((item.facts.family, item.facts.service), [])
+            if len(times) < MOST_TRIGGERS and when_s not in times:
+                times.append(when_s)
+
+    def _complain(self, kind: str, namespace: str, name: str, findings: tuple[Finding, ...]) -> None:
+        """One event for an object, again only when something else is wrong with it."""
+        key = (kind, namespace, name)
+        if not findings:
+            self.findings.pop(key, None)
+            return
+        if self.findings.get(key) == findings:
+            return
+        self.findings[key] = findings
+        self._tell(
+            Event(
+                id="",
+                is_warning=True,
+                reason=REASONS.get(kind, "InvalidService"),
+                message="; ".join(": ".join(filter(None, (one.path, one.text))) for one in findings),
+                plane="services",
+                namespace=namespace,
+                object_name=name,
+            )
+        )

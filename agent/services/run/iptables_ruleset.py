@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as iptables rules: the last step of a family's sync where iptables programs the kernel.
+
+Owns: the mirror of what was written; taking back what was written of a change that was refused half-way; looking from
+time to time whether the rules are still there.
+Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
+Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+
+import structlog
+
+from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, is_ours
+from agent.model.nft_error import NftFailed, Refused
+from agent.services.iptables.frame import rule_settings
+from agent.services.iptables.instalments import instalments
+from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts
+from agent.services.iptables.rendering import RuleSettings
+from agent.services.objects.node_state import FamilyFacts
+from agent.services.ports import ChainTables, Clock
+from agent.services.ruleset import Plans, RuleCounts, ServiceOf
+
+__all__ = ["IptablesRuleset"]
+
+log = structlog.get_logger(plane="services")
+
+MOST_ENDPOINTS_COMPARED = 1000
+"""With more it costs seconds to read everything, so between full syncs only the canaries are looked at."""
+MOST_TOLD = 3
+MOST_SERVICES = 1000
+CANARY_STEPS, CANARY_STEP_S = 50, 0.1
+
+
+class IptablesRuleset:
+    """One family. `period_s` is how often to look for what others did (`services.syncPeriod`)."""
+
+    def __init__(self, tables: ChainTables, *, clock: Clock, period_s: Callable[[], float] = lambda: 30.0) -> None:
+        self.tables = tables
+        self.mirror = IptablesMirror()
+        self._written: Mapping[Table, int] = {}
+        self._clock = clock
+        self._period_s = period_s
+        self._found: Content | None = None
+        self._is_warned = False
+        self._lock = asyncio.Lock()
+        """Around everything that writes, so that nobody compares with rules on their way."""
+
+    def __len__(self) -> int:
+        return len(self.mirror)
+
+    def rule_counts(self) -> RuleCounts:
+        """As of the last change."""
+        return RuleCounts(dict(self.mirror.rules), dict(self._written))
+
+    async def check(self) -> None:
+        """Whether this node can have them at all."""
+        await self.tables.check()
+
+    async def rivals(self) -> Sequence[str]:
+        """What else programs Services here."""
+        return await self.tables.rivals()
+
+    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:  # noqa: ARG002
+        """Read what there is. The fixed chains are written with the rest, in one go."""
+        found = await self.tables.read()
+        if not is_wanted and not any(_is_standing(found)):
+            return False
+        self._found = found
+        return True
+
+    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+        """The difference between what `stand` found and these plans on top of all others."""
+        found = self._found
+        if found is None:
+            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+        settings = rule_settings(facts)
+        is_first = not self.tables.most_chains and not len(self.mirror) and not any(_is_standing(found))
+        async with self._lock:
+            try:
+                bring = self._fill if is_first else self._repair
+                written = await bring(found, plans, service_of, settings)
+            finally:
+                self._found = None
+            self._warn_of_size()
+            if settings.has_loopback_node_ports:
+                await self.tables.allow_loopback()
+        return written
+
+    async def _repair(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+        staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+        change = await asyncio.to_thread(self.mirror.repair, found, staged)
+        for part in instalments(change, self.tables.most_chains):
+            await self.tables.apply(part)
+        self.mirror.commit(staged)
+        self._written = rule_counts(change.chains)
+        return change.size
+
+    async def _fill(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+        """Everything at once, and while the program reads the chains of one Service those of the next are made."""
+        services, shared = await asyncio.to_thread(self.mirror.fill, plans, service_of, settings)
+        change = difference(found, shared, settings)
+        counts, chain_count = rule_counts(shared), 0
+
+        def ahead() -> Iterator[Chains]:
+            nonlocal chain_count
+            for one in services.values():
+                if one is not None:
+                    chains = one.chains(settings)
+                    chain_count += len(chains)
+                    counts["nat"] = counts.get("nat", 0) + sum(map(len, chains.values()))
+                    yield chains
+
+        alone = sum(counts.values())
+        await self.tables.apply(change, ahead())
+        self.mirror.commit(StagedChange(Change(), Change(), services, settings, counts))
+        self._written = counts
+        return change.size + chain_count + sum(counts.values()) - alone
+
+    def _warn_of_size(self) -> None:
+        """IP-14, once."""
+        if len(self.mirror) > MOST_SERVICES and not self._is_warned:
+            self._is_warned = True
+            effect = "each change takes the kernel 0.1 s to 1 s and grows with the Services; nftables takes 2 ms"
+            log.warning("iptables_is_slow_here", services=len(self.mirror), effect=effect)
+
+    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+        """Only chains whose text changes."""
+        settings = rule_settings(facts) if facts is not None else self.mirror.settings
+        if settings is None:
+            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+        async with self._lock:
+            staged = self.mirror.stage(plans, service_of, settings)
+            if staged.change:
+                await self._apply(staged)
+            self.mirror.commit(staged)
+            self._written = rule_counts(staged.change.chains)
+        return staged.change.size
+
+    async def _apply(self, staged: StagedChange) -> None:
+        try:
+            for part in instalments(staged.change, self.tables.most_chains):
+                await self.tables.apply(part)
+        except Refused:
+            # The tables before the refused one have it already, and others must not wait for a full sync because of it.
+            try:
+                await self._take_back(staged)
+            except Refused as error:
+                raise NftFailed(f"what was written of a refused change cannot be taken back: {error}") from error
+            raise
+
+    async def _take_back(self, staged: StagedChange) -> None:
+        """Nothing stays of it, in whichever part it was refused."""
+        settings = self.mirror.settings
+        if settings is not None and len(list(instalments(staged.change, self.tables.most_chains))) > 1:
+            have, want = await self.tables.read(), self.mirror.content()
+            for part in instalments(difference(have, want, settings), self.tables.most_chains):
+                await self.tables.apply(part)
+            return
+        await self.tables.apply(staged.opposite)
+
+    def forget(self) -> None:
+        """What was read may go."""
+        self._found = None
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        """Looks, as iptables tells nobody (IP-8). Beyond kube-proxy's: at all three tables, and at single rules."""
+        while True:
+            await self._clock.sleep(self._period_s())
+            sentence = await self._look()
+            if sentence:
+                yield sentence
+
+    async def _look(self) -> str:
+        if self.mirror.settings is None:
+            return ""
+        missing = await self.tables.missing_canaries()
+        if missing:
+            await self._until_all_gone(len(missing))
+            return f"somebody flushed the tables {', '.join(missing)}"
+        if self.mirror.endpoints > MOST_ENDPOINTS_COMPARED:
+            return ""
+        async with self._lock:
+            have, want = await self.tables.read(), self.mirror.content()
+            change = difference(have, want, self.mirror.settings)
+        changed = [name for chains in change.chains.values() for name in chains]
+        changed += [f"a jump in {chain}" for rules in change.first.values() for chain, _ in rules]
+        changed += [name for names in change.gone.values() for name in names]
+        more = f" and {len(changed) - MOST_TOLD} more" if len(changed) > MOST_TOLD else ""
+        return f"somebody changed {', '.join(changed[:MOST_TOLD])}{more}" if changed else ""
+
+    async def _until_all_gone(self, missing: int) -> None:
+        """Whoever flushes table after table is let finish."""
+        for _ in range(CANARY_STEPS):
+            if missing == len(TABLES):
+                return
+            await self._clock.sleep(CANARY_STEP_S)
+            missing = len(await self.tables.missing_canaries())
+
+
+def _is_standing(found: Content) -> list[str]:
+    return [chain for chains in found.values() for chain in chains if is_ours(chain)]

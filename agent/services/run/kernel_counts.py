@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel counts of Services, as it was a moment ago, for a metrics page that cannot wait for the kernel.
+
+Owns: reading it from time to time, and the series with labels of a Service: they exist only on demand, and the busiest
+have their own while all others share one, so that a node with many Services cannot flood whoever stores them.
+Never: reads on behalf of a scrape; a scraper must not be able to keep the kernel busy.
+Source of behaviour: NF-37, NF-65, MET-01.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from agent.model.nft_table import Family
+from agent.model.service import ServiceKey
+from agent.services.ports import Clock
+from agent.services.routes.claims import Claim, claim_of
+from agent.services.ruleset import RulesView
+from agent.services.run.plane import ServicesPlane
+
+__all__ = ["KernelCounts"]
+
+PERIOD_S = 15.0
+MOST_SERIES = 1000
+LABELS = ("namespace", "service", "port", "frontend", "family")
+REST = ("", "", "", "", "")
+
+Series = tuple[str, str, str, str, str]
+
+
+class KernelCounts:
+    """`is_exported` is asked each time: whether connections of single Services are wanted."""
+
+    def __init__(
+        self,
+        plane: ServicesPlane,
+        rules: Mapping[Family, RulesView],
+        clock: Clock,
+        is_exported: Callable[[], bool],
+    ) -> None:
+        self._plane = plane
+        self._rules = rules
+        self._clock = clock
+        self._is_exported = is_exported
+        self.race_drops: dict[Family, int] = {}
+        self.connections: dict[Series, int] = {}
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self.look()
+            await self._clock.sleep(PERIOD_S)
+
+    async def look(self) -> None:
+        """Once."""
+        counted: dict[Family, Mapping[Claim, int]] = {}
+        for family, view in self._rules.items():
+            self.race_drops[family] = await view.race_drops()
+            if self._is_exported():
+                counted[family] = await view.connections()
+        self.connections = dict(_busiest(self._series(counted))) if counted else {}
+
+    def _series(self, counted: Mapping[Family, Mapping[Claim, int]]) -> Iterator[tuple[Series, int]]:
+        for family, claims in counted.items():
+            for key in self._plane.intake.fold.services:
+                yield from self._of_service(key, family, claims)
+
+    def _of_service(self, key: ServiceKey, family: Family, claims: Mapping[Claim, int]) -> Iterator[tuple[Series, int]]:
+        plan = self._plane.families[family].desired.plan_of(key)
+        for port in plan.ports if plan is not None else ():
+            totals: dict[str, int] = {}
+            for frontend in port.frontends:
+                totals[frontend.kind] = totals.get(frontend.kind, 0) + claims.get(claim_of(frontend), 0)
+            name = port.port.name or str(port.port.port)
+            for kind, total in totals.items():
+                yield (key.namespace, key.name, name, kind, family), total
+
+    def families(self) -> Iterator[Metric]:
+        """As of the last look."""
+        text = "Packets dropped because their endpoint went between two lookups."
+        drops = CounterMetricFamily("kepd_services_race_drops", text, labels=["family"])
+        for family, count in self.race_drops.items():
+            drops.add_metric([family], count)
+        yield drops
+        if self._is_exported():
+            text = "New connections, by Service. Without names: all but the busiest."
+            found = CounterMetricFamily("kepd_service_connections", text, labels=LABELS)
+            for labels, count in sorted(self.connections.items()):
+                found.add_metric(labels, count)
+            yield found
+
+
+def _busiest(series: Iterator[tuple[Series, int]]) -> Iterator[tuple[Series, int]]:
+    ordered = sorted(series, key=lambda one: (-one[1], one[0]))
+    yield from ordered[:MOST_SERIES]
+    if len(ordered) > MOST_SERIES:
+        yield REST, sum(count for _, count in ordered[MOST_SERIES:])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted and timed about the syncs.
+
+Owns: the numbers. Never: names or renders metrics; metrics.py of this plane does.
+Source of behaviour: services.md section 8, table of metrics; SY-9.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.model.nft_table import Family
+from agent.services.routes.tally import Tally
+from agent.services.run.family_sync import SyncReport
+
+__all__ = ["PROGRAMMING_BOUNDS", "SYNC_BOUNDS", "Histogram", "Measures"]
+
+SYNC_BOUNDS = tuple(0.001 * 2**power for power in range(15))
+PROGRAMMING_BOUNDS = (
+    0.01, 0.02, 0.05, 0.1, 0.25, 0.5, *map(float, range(1, 60)), *map(float, range(60, 120, 5)),
+    *map(float, range(120, 301, 30)),
+)  # fmt: skip
+
+
+class Histogram:
+    """Counts below bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def plus(self, other: "Histogram") -> "Histogram":
+        """Both together; they have the same bounds."""
+        found = Histogram(self.bounds)
+        found.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        found.sum = self.sum + other.sum
+        return found
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """As Prometheus wants it."""
+        found, total = [], 0
+        for bound, count in zip((*map(repr, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+@dataclass(slots=True)
+class Measures:
+    """Changed by the plane alone."""
+
+    durations: dict[tuple[Family, bool], Histogram] = field(default_factory=dict)
+    """Family, whether it was a full sync → how long they took."""
+    programming: dict[Family, Histogram] = field(default_factory=dict)
+    elements: Counter[str] = field(default_factory=Counter)
+    transactions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    repairs: Counter[str] = field(default_factory=Counter)
+    last_s: dict[str, float] = field(default_factory=dict)
+    partial_failures: Counter[str] = field(default_factory=Counter)
+    """Syncs of what changed alone that failed, and had everything read again."""
+    tallies: dict[Family, Tally] = field(default_factory=dict)
+    flow_rounds: dict[Family, Histogram] = field(default_factory=dict)
+    flows_deleted: Counter[str] = field(default_factory=Counter)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Health page, status code → how often."""
+
+    def synced(self, family: Family, report: SyncReport, now_s: float) -> None:
+        histogram = self.durations.setdefault((family, report.is_full), Histogram(SYNC_BOUNDS))
+        histogram.observe(report.duration_s)
+        self.elements[family] += report.elements
+        self.transactions[family, "ok"] += 1
+        self.last_s[family] = now_s
+        self.tallies.setdefault(family, Tally()).follow(report.changed)
+
+    def answered(self, page: str, status: int) -> None:
+        self.answers[page, str(status)] += 1
+
+    def failed(self, family: str, *, is_full: bool) -> None:
+        self.transactions[family, "failed"] += 1
+        self.partial_failures[family] += not is_full
+
+    def flows_looked_at(self, family: Family, deleted: int, took_s: float) -> None:
+        self.flow_rounds.setdefault(family, Histogram(SYNC_BOUNDS)).observe(took_s)
+        self.flows_deleted[family] += deleted
+
+    def repaired(self, family: str) -> None:
+        self.repairs[family] += 1
+
+    def programmed(self, family: Family, delays_s: Iterable[float]) -> None:
+        for delay_s in delays_s:
+            self.programming.setdefault(family, Histogram(PROGRAMMING_BOUNDS)).observe(max(0.0, delay_s))

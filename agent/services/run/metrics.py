@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane in numbers, under our names and, on demand, under kube-proxy's.
+
+Owns: names, labels and buckets. Never: counts; measures.py does.
+Source of behaviour: services.md section 8, MET-01, MET-03.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from agent.model.iptables_rules import Table
+from agent.model.nft_table import Family
+from agent.services.ruleset import RuleCounts
+from agent.services.run.measures import Histogram
+from agent.services.run.plane import ServicesPlane
+
+__all__ = ["compatible_metrics", "service_metrics"]
+
+
+COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
+
+
+def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
+    """`kepd_services_*`."""
+    measures = plane.measures
+    fold = plane.intake.fold
+    yield GaugeMetricFamily("kepd_services", "Services that are to be programmed.", len(fold.services))
+    yield GaugeMetricFamily("kepd_services_refused", "Services with faults that keep them out.", len(fold.refused))
+    yield _by_family(
+        GaugeMetricFamily("kepd_services_quarantined", "Services that the kernel refused.", labels=["family"]),
+        ((family, len(sync.quarantine)) for family, sync in plane.families.items()),
+    )
+    duration = HistogramMetricFamily(
+        "kepd_services_sync_duration_seconds", "Time of a sync.", labels=["family", "full"]
+    )
+    for (one, is_full), histogram in measures.durations.items():
+        duration.add_metric([one, str(is_full).lower()], histogram.cumulative(), histogram.sum)
+    yield duration
+    yield _histograms(
+        "kepd_services_programming_duration_seconds",
+        "Time from the change of an endpoint to the kernel.",
+        "family",
+        measures.programming.items(),
+    )
+    yield _by_family(
+        CounterMetricFamily("kepd_services_elements_written", "Elements written to the kernel.", labels=["family"]),
+        measures.elements.items(),
+    )
+    transactions = CounterMetricFamily(
+        "kepd_services_transactions", "Syncs by how they ended.", labels=["family", "outcome"]
+    )
+    for (family, outcome), count in measures.transactions.items():
+        transactions.add_metric([family, outcome], count)
+    yield transactions
+    yield _by_family(
+        CounterMetricFamily("kepd_services_tamper_repairs", "Repairs of what others changed.", labels=["family"]),
+        measures.repairs.items(),
+    )
+    yield _by_family(
+        CounterMetricFamily("kepd_services_stale_flows_deleted", "Stale flows deleted.", labels=["family"]),
+        measures.flows_deleted.items(),
+    )
+    without = GaugeMetricFamily(
+        "kepd_services_ports_without_local_endpoints",
+        "Service ports whose local traffic finds no endpoint.",
+        labels=["traffic_policy", "family"],
+    )
+    for family, tally in measures.tallies.items():
+        for policy, count in sorted(tally.ports.items()):
+            without.add_metric([policy, family], count)
+    yield without
+    yield _by_family(
+        GaugeMetricFamily("kepd_services_last_sync_timestamp_seconds", "The last sync.", labels=["family"]),
+        measures.last_s.items(),
+    )
+    yield _by_family(
+        GaugeMetricFamily("kepd_services_pending_seconds", "Age of the oldest change not written.", labels=["family"]),
+        ((family, plane.overdue_s(family)) for family in plane.families),
+    )
+
+
+def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
+    """The same under the names that dashboards of kube-proxy know."""
+    yield from _compatible_times(plane)
+    yield from _compatible_changes(plane)
+    for page in ("healthz", "livez"):
+        rows = [(code, count) for (name, code), count in plane.measures.answers.items() if name == page]
+        yield _by_family(CounterMetricFamily(f"kubeproxy_proxy_{page}", "Answers by status.", labels=["code"]), rows)
+    without = GaugeMetricFamily(
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+        "Service ports whose local traffic finds no endpoint.",
+        labels=["traffic_policy", "ip_family"],
+    )
+    for family, tally in plane.measures.tallies.items():
+        for policy, count in sorted(tally.ports.items()):
+            without.add_metric([policy, family], count)
+    yield without
+    yield _histograms(
+        "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+        "Time of a look at all flows.",
+        "ip_family",
+        plane.measures.flow_rounds.items(),
+    )
+    yield _by_family(
+        CounterMetricFamily(
+            "kubeproxy_conntrack_reconciler_deleted_entries", "Stale flows deleted.", labels=["ip_family"]
+        ),
+        plane.measures.flows_deleted.items(),
+    )
+    rules = {
+        family: counts for family, one in plane.families.items() if (counts := one.rules.rule_counts()) is not None
+    }
+    yield from _of_iptables(plane, rules) if rules else _of_nftables(plane)
+
+
+def _compatible_times(plane: ServicesPlane) -> Iterator[Metric]:
+    measures = plane.measures
+    merged: dict[str, Histogram] = {}
+    for kind, name in ((True, "full"), (False, "partial")):
+        chosen = [(family, one) for (family, is_full), one in measures.durations.items() if is_full is kind]
+        yield _histograms(
+            f"kubeproxy_sync_{name}_proxy_rules_duration_seconds", f"Time of a {name} sync.", "ip_family", chosen
+        )
+        for family, one in chosen:
+            merged[family] = one if family not in merged else merged[family].plus(one)
+    yield _histograms("kubeproxy_sync_proxy_rules_duration_seconds", "Time of a sync.", "ip_family", merged.items())
+    yield _histograms(
+        "kubeproxy_network_programming_duration_seconds",
+        "Time from the change of an endpoint to the kernel.",
+        "ip_family",
+        measures.programming.items(),
+    )
+    yield _by_family(
+        GaugeMetricFamily("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "The last sync.", labels=["ip_family"]),
+        measures.last_s.items(),
+    )
+    queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"
+    yield _by_family(
+        GaugeMetricFamily(queued, "The last change that was queued.", labels=["ip_family"]),
+        ((family, sync.pending_since_s or sync.updated_s) for family, sync in plane.families.items()),
+    )
+
+
+def _compatible_changes(plane: ServicesPlane) -> Iterator[Metric]:
+    """Pending ones of both families together, as kube-proxy has them."""
+    fold = plane.intake.fold
+    taken = [sync.taken for sync in plane.families.values()]
+    for what, told, behind in (
+        ("service", fold.service_changes, [fold.service_changes - services for services, _ in taken]),
+        ("endpoint", fold.slice_changes, [fold.slice_changes - slices for _, slices in taken]),
+    ):
+        name = f"kubeproxy_sync_proxy_rules_{what}_changes"
+        yield CounterMetricFamily(name, f"Changes of {what}s that were told.", told)
+        yield GaugeMetricFamily(f"{name}_pending", "Those that are not in the kernel yet.", sum(behind))
+
+
+def _of_nftables(plane: ServicesPlane) -> Iterator[Metric]:
+    name = "kubeproxy_sync_proxy_rules_nftables_sync_failures"
+    yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
+    name = "kubeproxy_sync_proxy_rules_nftables_cleanup_failures"
+    text = "Always 0: chains go in the same transaction as their last use."
+    yield _by_family(CounterMetricFamily(name, text, labels=["ip_family"]), ((one, 0) for one in plane.families))
+
+
+def _of_iptables(plane: ServicesPlane, rules: Mapping[Family, RuleCounts]) -> Iterator[Metric]:
+    name = "kubeproxy_sync_proxy_rules_iptables_restore_failures"
+    yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
+    name = "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures"
+    yield _by_family(
+        CounterMetricFamily(name, "Syncs of what changed alone that failed.", labels=["ip_family"]),
+        plane.measures.partial_failures.items(),
+    )
+    labels = ["table", "ip_family"]
+    owned = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_total", "Rules of ours.", labels=labels)
+    last = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_last", "Rules in the last change.", labels=labels)
+    for family, counts in rules.items():
+        for table in COMPATIBLE_TABLES:
+            owned.add_metric([table, family], counts.owned.get(table, 0))
+            last.add_metric([table, family], counts.last.get(table, 0))
+    yield owned
+    yield last
+
+
+def _failures(plane: ServicesPlane) -> Iterator[tuple[str, float]]:
+    return ((family, plane.measures.transactions[family, "failed"]) for family in plane.families)
+
+
+def _by_family(family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[tuple[str, float]]) -> Metric:
+    for label, value in rows:
+        family.add_metric([label], value)
+    return family
+
+
+def _histograms(name: str, text: str, label: str, rows: Iterable[tuple[str, Histogram]]) -> HistogramMetricFamily:
+    found = HistogramMetricFamily(name, text, labels=[label])
+    for value, histogram in rows:
+        found.add_metric([value], histogram.cumulative(), histogram.sum)
+    return found

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane: two families kept in step with what sources tell.
+
+Owns: the tasks of both families and what follows a sync, in this order: times, health ports, stale flows.
+Never: knows where Services come from or what a table is made of. One unit of the task tree.
+Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.feed import Feed
+from agent.model.finding import Finding
+from agent.model.nft_error import NftFailed, RivalFound
+from agent.model.nft_table import Family
+from agent.model.service import ServiceKey
+from agent.model.service_report import ProgrammedService
+from agent.services.ports import Clock
+from agent.services.routes.desired import Desired
+from agent.services.ruleset import Ruleset
+from agent.services.run.family_sync import FamilySync, SyncReport
+from agent.services.run.intake import Intake
+from agent.services.run.measures import Measures
+from agent.services.run.pace import Periods
+
+__all__ = ["Follower", "ServicesPlane"]
+
+log = structlog.get_logger(plane="services")
+
+Follower = Callable[[Family, SyncReport], None]
+"""Hears of each sync that worked; must not wait."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    """What is wrong now, by family."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+class ServicesPlane:
+    """`followers` are called after every sync, in their order."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        rulesets: Mapping[Family, Ruleset],
+        *,
+        clock: Clock,
+        tell: Callable[[Event], None],
+        periods: Callable[[], Periods] = Periods,
+        repairs: Callable[[], bool] = lambda: True,
+        may_share: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.intake = intake
+        self.measures = Measures()
+        self.followers: list[Follower] = []
+        self.feed: Feed[ProgrammedService] = Feed()
+        self._syncs = 0
+        self._clock = clock
+        self._tell = tell
+        self._failures = _Failures()
+        self._conflicts: dict[tuple[Family, ServiceKey], tuple[Finding, ...]] = {}
+        self._node_findings: dict[Family, tuple[Finding, ...]] = {}
+        self._report: Report | None = None
+        self.families: dict[Family, FamilySync] = {
+            family: FamilySync(
+                Desired(family, intake.facts(family).node, intake.fold),
+                intake.facts(family),
+                rules,
+                self,
+                clock=clock,
+                periods=periods,
+                repairs=repairs,
+                may_share=may_share,
+            )
+            for family, rules in rulesets.items()
+        }
+        intake.families = frozenset(rulesets)
+        intake.changed = self._wake
+        intake.node_changed = self._look_at_node
+
+    def _wake(self) -> None:
+        for one in self.families.values():
+            one.wake()
+
+    def _look_at_node(self) -> None:
+        for family, one in self.families.items():
+            facts = self.intake.facts(family)
+            one.set_facts(facts)
+            # Until the Node object has arrived, what it would say is missing at every start.
+            if "node" not in self.intake.missing and facts.findings != self._node_findings.get(family, ()):
+                self._node_findings[family] = facts.findings
+                for finding in facts.findings:
+                    log.warning("service_node_incomplete", family=family, problem=str(finding))
+
+    async def run(self, report: Report) -> None:
+        """The unit: nothing is written before everything has arrived (SY-1)."""
+        self._report = report
+        self._tell(Event(id="", is_warning=False, reason="Starting", message="services", plane="services"))
+        report.starting(f"waiting for {', '.join(self.intake.missing)}")
+        await self.intake.arrived.wait()
+        self._look_at_node()
+        log.info("service_lists_arrived", services=len(self.intake.fold.services), v=1)
+        async with asyncio.TaskGroup() as group:
+            for family, one in self.families.items():
+                group.create_task(one.run(), name=f"services-{family}")
+
+    def synced(self, family: str, report: SyncReport) -> None:
+        """SyncWatcher."""
+        key: Family = "IPv4" if family == "IPv4" else "IPv6"
+        self.measures.synced(key, report, self._clock.wall_s())
+        now_s = self._clock.wall_s()
+        self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.looked)])
+        self._tell_conflicts(key, report)
+        log.info(
+            "service_sync_finished",
+            family=family,
+            services=len(report.changed),
+            elements=report.elements,
+            full=report.is_full,
+            duration_s=round(report.duration_s, 4),
+            v=2 if report.elements or self.measures.transactions[family, "ok"] == 1 else 4,
+        )
+        if self._failures.texts.pop(family, None) is not None:
+            log.info("service_sync_recovered", family=family, v=0)
+        self._syncs += 1
+        for service in report.changed:
+            if service in self.intake.fold.services:
+                self.feed.put(str(service), ProgrammedService(service, self._syncs))
+            else:
+                self.feed.remove(str(service))
+        for follower in self.followers:
+            follower(key, report)
+        self._tell_state()
+
+    def _tell_conflicts(self, family: Family, report: SyncReport) -> None:
+        """TY-19: once for each set of addresses that a Service does not get."""
+        conflicts = self.families[family].desired.conflicts
+        for key in report.changed:
+            findings = conflicts.get(key, ())
+            if findings != self._conflicts.get((family, key), ()):
+                self._conflicts[family, key] = findings
+                for finding in findings:
+                    self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
+
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
+        """SyncWatcher."""
+        self.measures.failed(family, is_full=is_full)
+        text = str(error)
+        if self._failures.texts.get(family) != text:
+            log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))
+            if isinstance(error, RivalFound):
+                self._warn("BackendConflict", text)
+        self._failures.texts[family] = text
+        self._tell_state()
+
+    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None:
+        """SyncWatcher."""
+        text = f"the {family} rules were refused: {error}; all others are programmed; tried again in 5 min or on change"
+        log.error("service_quarantined", family=family, service=str(key), error=str(error))
+        self._warn("ServiceQuarantined", text, key)
+
+    def repaired(self, family: str, sentence: str, elements: int) -> None:
+        """SyncWatcher."""
+        self.measures.repaired(family)
+        log.warning("service_rules_repaired", family=family, cause=sentence, elements=elements)
+        self._warn("RulesRepaired", f"{family}: {sentence}; {elements} elements were written again")
+
+    def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
+        self._tell(
+            Event(
+                id="",
+                is_warning=True,
+                reason=reason,
+                message=text,
+                plane="services",
+                namespace=key.namespace if key is not None else "",
+                object_name=key.name if key is not None else "",
+            )
+        )
+
+    def _tell_state(self) -> None:
+        if self._report is None:
+            return
+        waiting = [family for family, one in self.families.items() if not one.is_synced]
+        if self._failures.texts:
+            text = "; ".join(f"{family}: {text}" for family, text in sorted(self._failures.texts.items()))
+            self._report.degraded(text)
+        elif waiting:
+            self._report.starting(f"first sync of {', '.join(waiting)}")
+        else:
+            self._report.ready(self._summary())
+
+    def _summary(self) -> str:
+        count = len(self.intake.fold.services)
+        problems = len(self.intake.findings) + sum(len(one.quarantine) for one in self.families.values())
+        return f"{count} Services" + (f", {problems} with findings" if problems else "")
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether every family was written and the kernel takes what comes."""
+        return not self._failures.texts and all(one.is_synced for one in self.families.values())
+
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        return self._clock.wall_s()
+
+    def overdue_s(self, family: Family) -> float:
+        """How long the oldest change has been waiting (HL-2)."""
+        since_s = self.families[family].pending_since_s
+        return 0.0 if since_s is None else self._clock.wall_s() - since_s
+
+    def quarantine(self) -> Sequence[tuple[Family, ServiceKey, str]]:
+        """Services that the kernel refused."""
+        return [(family, key, text) for family, one in self.families.items() for key, text in one.quarantine.items()]

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the services plane shows: Services, endpoints with reasons, elements, differences, a packet's way.
+
+Owns: the reports, made from the same plans that are programmed (STY-22). What rules look like is for a RulesView.
+Never: changes anything.
+Source of behaviour: SEL-24, NF-60, NF-65.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import cast
+
+from agent.model.feed import Feed
+from agent.model.nft_table import Family
+from agent.model.service import Backend, Protocol, ServiceKey
+from agent.model.service_report import (
+    EndpointReport,
+    PortReport,
+    ProgrammedService,
+    RouteReport,
+    RuleChange,
+    RuleReport,
+    ServiceReport,
+    TraceReport,
+    TraceStep,
+)
+from agent.services.nftables.elements import PORT
+from agent.services.nftables.trace import Outcome, Packet
+from agent.services.nftables.wording import told_endpoint
+from agent.services.objects.addresses import read_address
+from agent.services.routes.claims import Claim, claim_of
+from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
+from agent.services.ruleset import RulesView
+from agent.services.run.family_sync import FamilySync
+from agent.services.run.plane import ServicesPlane
+from agent.services.view.explain import explain_backend, explain_hints, state_of
+
+__all__ = ["ServicesView"]
+
+MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
+
+
+class ServicesView:
+    """Read by the API alone."""
+
+    def __init__(
+        self,
+        plane: ServicesPlane,
+        rules: Mapping[Family, RulesView],
+        addresses: Callable[[], Awaitable[Iterable[bytes]]],
+    ) -> None:
+        """`addresses`: those that this host has now."""
+        self._plane = plane
+        self._addresses = addresses
+        self._rules = rules
+
+    @property
+    def changes(self) -> Feed[ProgrammedService]:
+        """Services that were programmed anew."""
+        return self._plane.feed
+
+    async def services(self) -> list[ServiceReport]:
+        """All, also those that cannot be programmed, with the connections that the kernel has counted."""
+        fold = self._plane.intake.fold
+        counted = {family: await view.connections() for family, view in self._rules.items()}
+        return [
+            replace(self.service(key), connections=self._counted(key, counted))
+            for key in sorted({*fold.services, *fold.refused})
+        ]
+
+    def _counted(self, key: ServiceKey, counted: Mapping[Family, Mapping[Claim, int]]) -> int:
+        return sum(
+            counted[sync.desired.family].get(claim_of(one), 0)
+            for sync, _, port in self._ports(key)
+            for one in port.frontends
+        )
+
+    def service(self, key: ServiceKey) -> ServiceReport:
+        """One."""
+        facts = self._plane.intake.fold.services.get(key)
+        plans = [plan for sync in self._plane.families.values() if (plan := sync.desired.plan_of(key)) is not None]
+        findings = tuple(self._findings(key))
+        if facts is None:
+            return ServiceReport(
+                namespace=key.namespace, name=key.name, type="", findings=findings, is_programmed=False
+            )
+        parts = [part for part in (facts.v4, facts.v6) if part is not None]
+        policies = [
+            text
+            for is_on, text in ((facts.is_internal_local, "internal"), (facts.is_external_local, "external"))
+            if is_on
+        ]
+        return ServiceReport(
+            namespace=key.namespace,
+            name=key.name,
+            type=facts.type,
+            cluster_ips=tuple(part.cluster_ip.text for part in parts),
+            external_ips=tuple(ip.text for part in parts for ip in (*part.external_ips, *part.balancer_ips)),
+            ports=tuple(self._port(sync, plan, port) for sync, plan, port in self._ports(key)),
+            affinity_s=facts.affinity_s,
+            policies=f"{' and '.join(policies)} traffic stays local" if policies else "",
+            findings=findings,
+            is_programmed=bool(plans) and not any(key in sync.quarantine for sync in self._plane.families.values()),
+        )
+
+    def _findings(self, key: ServiceKey) -> Iterator[str]:
+        for finding in self._plane.intake.findings.get(("Service", *key), ()):
+            yield ": ".join(filter(None, (finding.path, finding.text)))
+        for family, sync in self._plane.families.items():
+            for finding in sync.desired.conflicts.get(key, ()):
+                yield f"{finding.path}: {finding.text}"
+            if key in sync.quarantine:
+                yield f"{family}: {sync.quarantine[key]}"
+
+    def _ports(self, key: ServiceKey) -> Iterator[tuple[FamilySync, ServicePlan, PortPlan]]:
+        for sync in self._plane.families.values():
+            plan = sync.desired.plan_of(key)
+            for port in plan.ports if plan is not None else ():
+                yield sync, plan, port  # type: ignore[misc]
+
+    def _backends(self, sync: FamilySync, key: ServiceKey, port: PortPlan) -> tuple[Backend, ...]:
+        return sync.desired.fold.backends(key, sync.desired.family, port.port.key)
+
+    def _port(self, sync: FamilySync, plan: ServicePlan, port: PortPlan) -> PortReport:
+        verdicts = {one.verdict for one in port.frontends if one.verdict}
+        return PortReport(
+            family=sync.desired.family,
+            name=port.port.name,
+            protocol=port.port.protocol,
+            port=port.port.port,
+            node_port=port.port.node_port,
+            total=len(self._backends(sync, plan.key, port)),
+            used=len(port.selection.everyone),
+            mode=port.selection.mode,
+            verdict="/".join(sorted(verdicts)),
+        )
+
+    def endpoints(self, key: ServiceKey | None = None, port_name: str | None = None) -> Iterator[EndpointReport]:
+        """Of one Service, or of all."""
+        keys = [key] if key is not None else sorted(self._plane.intake.fold.services)
+        for one in keys:
+            for sync, _, port in self._ports(one):
+                if port_name is None or port.port.name == port_name:
+                    yield from self._endpoints(sync, one, port)
+
+    def _endpoints(self, sync: FamilySync, key: ServiceKey, port: PortPlan) -> Iterator[EndpointReport]:
+        backends, place = self._backends(sync, key, port), sync.facts.node.place
+        for one in backends:
+            reason = explain_backend(one, backends, port.selection, place)
+            yield EndpointReport(
+                namespace=key.namespace,
+                service=key.name,
+                port=port.port.name,
+                protocol=port.port.protocol,
+                family=sync.desired.family,
+                endpoint=one.key,
+                node=one.node,
+                state=state_of(one),
+                zones=one.zones,
+                nodes=one.nodes,
+                is_used=one in (port.selection.cluster or ()),
+                is_used_locally=one in (port.selection.local or ()),
+                rule=reason.rule,
+                reason=reason.text,
+            )
+
+    def route(self, key: ServiceKey, port_name: str | None = None) -> RouteReport:
+        """SEL-24. Raises KeyError for a Service that is not there."""
+        if key not in self._plane.intake.fold.services:
+            raise KeyError(str(key))
+        lines: list[str] = []
+        for sync, _, port in self._ports(key):
+            if port_name is not None and port.port.name != port_name:
+                continue
+            name = f"{port.port.name or '(no name)'} {port.port.port}/{port.port.protocol}"
+            count = len(port.selection.everyone)
+            lines.append(f"{sync.desired.family} port {name}: {count} endpoints in use")
+            lines += [f"  {_told_frontend(one)}" for one in port.frontends]
+            backends = self._backends(sync, key, port)
+            lines += [f"  {line}" for line in explain_hints(backends, port.selection, sync.facts.node.place)]
+        lines += [f"finding: {text}" for text in self._findings(key)]
+        return RouteReport(lines=tuple(lines), endpoints=tuple(self.endpoints(key, port_name)))
+
+    def desired_rules(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
+        """As they were written last."""
+        for view in self._rules.values():
+            yield from view.desired(key)
+
+    async def rules(self, key: ServiceKey | None = None) -> list[RuleReport]:
+        """As the kernel has them."""
+        wanted = {(one.family, one.map, one.key) for one in self.desired_rules(key)} if key is not None else None
+        found = [one for view in self._rules.values() for one in await view.standing()]
+        return [one for one in found if wanted is None or (one.family, one.map, one.key) in wanted]
+
+    async def differences(self) -> list[RuleChange]:
+        """Between what was written last and what the kernel has."""
+        return [one for view in self._rules.values() for one in await view.differences()]
+
+    async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
+        """Raises ValueError where an address is none, or the family is off."""
+        start, end = read_address(source), read_address(target)
+        if start is None or end is None or start.family != end.family:
+            raise ValueError(f"{source} and {target}: right are two addresses of one family")
+        sync = self._plane.families.get(end.family)
+        if sync is None:
+            raise ValueError(f"{target}: {end.family} is off on this node")
+        own = {*await self._addresses(), *(one.packed for one in sync.facts.node.addresses)}
+        packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
+        outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
+        return _trace_report(outcome)
+
+
+def _told_frontend(one: Frontend) -> str:
+    where = f"{one.ip.text}" if one.ip is not None else "node addresses"
+    ends = {"": "", "reject": ", refused: nobody serves", "drop": ", dropped: nobody here serves", "pass": ", let pass"}
+    policy = "Local" if one.is_local_policy else "Cluster"
+    ranges = f", only from {', '.join(item.text for item in one.ranges)}" if one.ranges else ""
+    return (
+        f"{one.kind} {where}:{one.port}, policy {policy}, source address {_SNATS[one.snat]}{ranges}{ends[one.verdict]}"
+    )
+
+
+_SNATS = {
+    "off-cluster": "kept for pods, else the node's",
+    "always": "always the node's",
+    "local-host": "kept, but the node's for itself",
+}
+
+
+def _trace_report(outcome: Outcome) -> TraceReport:
+    targets = dict.fromkeys(told_endpoint(address + PORT.pack(port, 0)) for address, port in outcome.targets)
+    return TraceReport(
+        verdict=outcome.verdict,
+        targets=tuple(targets),
+        masquerade=MASQUERADES[outcome.is_masqueraded] if outcome.verdict == "dnat" else "",
+        steps=tuple(TraceStep(place=one.place, found=one.found, rule=one.rule) for one in outcome.steps),
+    )

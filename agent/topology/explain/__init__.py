@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why, with the numbers that decided."""

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints for Services that come from manifests, where no control plane writes any.
+
+Owns: A9: completing hand-written endpoints, who wins when manifests carry hints, and the same answer on every node. So
+the result depends on the manifests alone and is recomputed from scratch, unless `sticky` is on.
+Never: runs where an API server is in charge, and never writes back.
+Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from agent.model.finding import Finding, shown
+from agent.model.node import Node
+from agent.model.quantity import Quantity
+from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal
+from agent.topology.hints.by_cpu import Assignment, assign_hints
+from agent.topology.hints.capacity import (
+    EVERY_NODE,
+    CapacityFilter,
+    CapacityReading,
+    read_capacity,
+    read_zone_quantities,
+)
+from agent.topology.hints.distribution import distribute_hints
+from agent.topology.hints.mode import ModeChoice, choose_mode
+from agent.topology.hints.slices import Endpoint, Slice, SliceLists, has_same_content, strip_hints
+from agent.topology.manifest.facts import ServiceFacts
+
+__all__ = [
+    "THRESHOLD_ANNOTATION",
+    "FilledHints",
+    "HintOptions",
+    "HintStatus",
+    "complete_endpoints",
+    "fill_hints",
+    "read_zones",
+    "told_transition",
+]
+
+THRESHOLD_ANNOTATION = "kepd.dev/hints-overload-threshold"
+
+HintState = Literal["active", "refused", "distribution", "manifest", "off", "none"]
+
+
+class HintOptions(msgspec.Struct, frozen=True, gc=False):
+    """`services.hints` of the configuration. A table of zones replaces all Node manifests for capacity."""
+
+    mode: Literal["compute", "manifest", "off"] = "compute"
+    zones: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
+    overload_threshold: float = OVERLOAD_THRESHOLD
+    capacity_filter: CapacityFilter = EVERY_NODE
+    is_sticky: bool = False
+
+
+DEFAULT_OPTIONS = HintOptions()
+
+
+class HintStatus(msgspec.Struct, frozen=True, gc=False):
+    """What is logged and counted: the state, and the reason if it is a refusal."""
+
+    state: HintState
+    reason: Refusal | None = None
+
+    def __str__(self) -> str:
+        return self.state if self.reason is None else f"{self.state} ({self.reason})"
+
+
+class FilledHints(msgspec.Struct, frozen=True, gc=False):
+    """One Service and family: its slices with the hints to use, and how they came about.
+
+    `given` are the completed endpoints before hints; `assignment` is there in mode topology only.
+    """
+
+    family: str
+    choice: ModeChoice
+    status: HintStatus
+    given: tuple[Slice, ...]
+    slices: tuple[Slice, ...]
+    reading: CapacityReading
+    threshold: float
+    assignment: Assignment | None
+    notes: tuple[Finding, ...]
+
+
+def fill_hints(
+    service: ServiceFacts,
+    family: str,
+    slices: Iterable[Slice],
+    nodes: Sequence[Node],
+    options: HintOptions = DEFAULT_OPTIONS,
+    last: Sequence[Slice] = (),
+) -> FilledHints:
+    """Computes the hints of one Service and family. `last` is what came out last time; only `sticky` looks at it."""
+    given, notes = complete_endpoints(service.key, slices, nodes)
+    threshold, complaint = _threshold(service, options)
+    reading = read_zones(nodes, options)
+    choice = choose_mode(service.annotations, service.traffic_distribution)
+    status = HintStatus("none")
+    filled, assignment = strip_hints(SliceLists(to_create=given)), None
+    if options.mode == "off":
+        status = HintStatus("off")
+    elif options.mode == "manifest" or any(endpoint.hints is not None for one in given for endpoint in one.endpoints):
+        status, filled = HintStatus("manifest"), SliceLists(to_create=given)
+    elif choice.mode == "distribution":
+        status, filled = HintStatus("distribution"), distribute_hints(filled, choice.value)
+    elif choice.mode == "topology":
+        assignment = assign_hints(_sorted_out(filled, options, last), reading.capacity, threshold)
+        filled = assignment.slices
+        status = HintStatus("refused", assignment.refusal) if assignment.refusal else HintStatus("active")
+    return FilledHints(
+        family=family,
+        choice=choice,
+        status=status,
+        given=given,
+        slices=tuple(sorted(filled.all, key=lambda one: one.name)),
+        reading=reading,
+        threshold=threshold,
+        assignment=assignment,
+        notes=notes + complaint,
+    )
+
+
+def read_zones(nodes: Sequence[Node], options: HintOptions) -> CapacityReading:
+    """Capacity from the configured table if there is one, else from the nodes."""
+    if options.zones:
+        return read_zone_quantities(options.zones)
+    return read_capacity(nodes, options.capacity_filter)
+
+
+def complete_endpoints(
+    where: str, slices: Iterable[Slice], nodes: Iterable[Node]
+) -> tuple[tuple[Slice, ...], tuple[Finding, ...]]:
+    """The slices in name order with conditions and zones filled in, and a note about what was filled in (TOP-48).
+
+    A missing `ready` means ready to a proxy and unready to the computation, so it would block hints if it stayed.
+    """
+    zones = {node.name: node.zone for node in nodes}
+    notes: list[Finding] = []
+
+    def completed(endpoint: Endpoint) -> Endpoint:
+        ready = True if endpoint.ready is None else endpoint.ready
+        zone = endpoint.zone
+        if zone is None and endpoint.node is not None and zones.get(endpoint.node):
+            zone = zones[endpoint.node]
+        if (ready, zone) == (endpoint.ready, endpoint.zone):
+            return endpoint
+        filled = [] if endpoint.ready is not None else ["conditions.ready taken as true"]
+        if zone != endpoint.zone:
+            filled.append(f"zone {zone} taken from node {endpoint.node}")
+        notes.append(Finding(where, f"endpoint {endpoint.address}", ", ".join(filled)))
+        return msgspec.structs.replace(endpoint, ready=ready, zone=zone)
+
+    ordered = sorted(slices, key=lambda one: one.name)
+    done = tuple(Slice(one.name, tuple(map(completed, one.endpoints))) for one in ordered)
+    return done, tuple(notes)
+
+
+def _sorted_out(lists: SliceLists, options: HintOptions, last: Sequence[Slice]) -> SliceLists:
+    """Everything is new, so that history cannot leak in; with `sticky`, slices of the same content keep their hints."""
+    if not options.is_sticky:
+        return lists
+    before = {one.name: one for one in last}
+    create, update, unchanged = [], [], []
+    for one in lists.to_create:
+        earlier = before.get(one.name)
+        if earlier is None:
+            create.append(one)
+        elif has_same_content(one.endpoints, earlier.endpoints):
+            unchanged.append(earlier)
+        else:
+            update.append(one)
+    return SliceLists(tuple(create), tuple(update), tuple(unchanged))
+
+
+def _threshold(service: ServiceFacts, options: HintOptions) -> tuple[float, tuple[Finding, ...]]:
+    written = service.annotations.get(THRESHOLD_ANNOTATION)
+    if written is None:
+        return options.overload_threshold, ()
+    value = _share(written)
+    if value is not None:
+        return value, ()
+    text = f"{shown(written)} is not used; right is a number from 0 to 1, for example 0.3"
+    return options.overload_threshold, (Finding(service.key, f"metadata.annotations[{THRESHOLD_ANNOTATION}]", text),)
+
+
+def _share(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= 1 else None
+
+
+def told_transition(before: HintStatus | None, after: HintStatus) -> str | None:
+    """The line to log when the status is not what it was; None as long as it is, so that each change is told once."""
+    if before == after:
+        return None
+    return str(after) if before is None else f"{before} -> {after}"

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods, and templates of pods in workloads, from decoded manifests.
+
+Owns: what of a pod bears on where it may go. Structure is checked while reading; `check_pod` judges the content.
+Never: reads containers or anything else that has no say in spreading.
+Source of behaviour: core/v1 PodSpec, apps/v1; `admission.py` for constraints; TOP-61, TOP-67, TOP-72, TOP-73, TOP-82.
+"""
+
+import msgspec
+
+from agent.model.finding import shown
+from agent.model.node import NodeTerm, Toleration
+from agent.model.selector import (
+    LabelSelector,
+    Requirement,
+    label_key_faults,
+    label_value_faults,
+    node_requirement_holds,
+    selector_faults,
+)
+from agent.topology.manifest.facts import PodFacts, SpreadConstraint
+from agent.topology.manifest.reader import Complaints, Part
+from agent.topology.spread.admission import admit
+
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "WorkloadFacts",
+    "check_labels",
+    "check_pod",
+    "read_constraint",
+    "read_labels",
+    "read_name",
+    "read_pod",
+    "read_workload",
+]
+
+DEFAULT_NAMESPACE = "default"
+REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+FIELD_NAME = "metadata.name"
+
+
+class WorkloadFacts(msgspec.Struct, frozen=True, gc=False):
+    """A controller of pods: its selector, and the pod it would make, which has the workload's own name here."""
+
+    kind: str
+    template: PodFacts
+    selector: LabelSelector | None
+    replicas: int | None
+
+
+def read_name(metadata: Part) -> tuple[str, str]:
+    """Namespace and name; a missing name is told, a missing namespace is `default`."""
+    name = metadata.text("name")
+    if not name:
+        metadata.complaints.error(metadata.at("name"), "missing; right is the name of the object")
+    return metadata.text("namespace") or DEFAULT_NAMESPACE, name
+
+
+def read_labels(metadata: Part) -> dict[str, str]:
+    return metadata.text_map("labels")
+
+
+def check_labels(path: str, labels: dict[str, str], complaints: Complaints) -> None:
+    for key, value in labels.items():
+        for right in label_key_faults(key):
+            complaints.error(f"{path}[{key}]", f"{shown(key)} is not a label key; right: {right}")
+        for right in label_value_faults(value):
+            complaints.error(f"{path}[{key}]", f"{shown(value)} is not a label value; right: {right}")
+
+
+def read_pod(top: Part) -> PodFacts:
+    """A manifest of kind Pod."""
+    metadata = top.part("metadata", "metadata")
+    namespace, name = read_name(metadata)
+    pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, read_labels(metadata)))
+    return msgspec.structs.replace(
+        pod,
+        is_terminating=metadata.has("deletionTimestamp"),
+        phase=top.part("status", None).text("phase"),
+        owner=_read_owner(metadata),
+    )
+
+
+def read_workload(top: Part, kind: str) -> WorkloadFacts:
+    """A manifest with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController or Job."""
+    namespace, name = read_name(top.part("metadata", "metadata"))
+    spec = top.part("spec", "workload.spec")
+    template = spec.part("template", "template")
+    labels = read_labels(template.part("metadata", "metadata"))
+    pod = _read_spec(template.part("spec", "pod.spec"), PodFacts(namespace, name, labels, owner=(kind, name)))
+    if kind == "ReplicationController":
+        selector: LabelSelector | None = LabelSelector(spec.text_map("selector") if spec.has("selector") else labels)
+    else:
+        selector = read_selector(spec, "selector")
+    for fault in selector_faults(selector):
+        text = f"{shown(fault.value)} cannot be used; right: {fault.right}"
+        top.complaints.error(f"{spec.at('selector')}.{fault.path}", text)
+    return WorkloadFacts(kind, pod, selector, spec.optional_whole("replicas"))
+
+
+def _read_owner(metadata: Part) -> tuple[str, str] | None:
+    owners = metadata.parts("ownerReferences", "ownerReference")
+    controllers = [owner for owner in owners if owner.optional_flag("controller")]
+    for owner in controllers or owners:
+        return owner.text("kind"), owner.text("name")
+    return None
+
+
+def _read_spec(spec: Part, pod: PodFacts) -> PodFacts:
+    return msgspec.structs.replace(
+        pod,
+        node_name=spec.optional_text("nodeName") or None,
+        constraints=tuple(map(read_constraint, spec.parts("topologySpreadConstraints", "constraint"))),
+        node_selector=spec.text_map("nodeSelector"),
+        required_terms=_read_required_terms(spec.part("affinity", "affinity").part("nodeAffinity", "nodeAffinity")),
+        tolerations=tuple(map(_read_toleration, spec.parts("tolerations", "toleration"))),
+    )
+
+
+def read_constraint(part: Part) -> SpreadConstraint:
+    """One spread constraint as written, right or wrong."""
+    return SpreadConstraint(
+        max_skew=part.optional_whole("maxSkew") or 0,
+        topology_key=part.text("topologyKey"),
+        when_unsatisfiable=part.text("whenUnsatisfiable"),
+        label_selector=read_selector(part, "labelSelector"),
+        match_label_keys=part.texts("matchLabelKeys"),
+        min_domains=part.optional_whole("minDomains"),
+        node_affinity_policy=part.optional_text("nodeAffinityPolicy"),
+        node_taints_policy=part.optional_text("nodeTaintsPolicy"),
+    )
+
+
+def read_selector(holder: Part, name: str) -> LabelSelector | None:
+    if not holder.has(name):
+        return None
+    part = holder.part(name, "labelSelector")
+    return LabelSelector(part.text_map("matchLabels"), _read_requirements(part, "matchExpressions"))
+
+
+def _read_requirements(holder: Part, name: str) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(part.text("key"), part.text("operator"), part.texts("values"))
+        for part in holder.parts(name, "requirement")
+    )
+
+
+def _read_required_terms(affinity: Part) -> tuple[NodeTerm, ...] | None:
+    if not affinity.has(REQUIRED_AFFINITY):
+        return None
+    required = affinity.part(REQUIRED_AFFINITY, "nodeSelector")
+    return tuple(
+        NodeTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
+        for term in required.parts("nodeSelectorTerms", "nodeSelectorTerm")
+    )
+
+
+def _read_toleration(part: Part) -> Toleration:
+    return Toleration(part.text("key"), part.text("operator"), part.text("value"), part.text("effect"))
+
+
+def check_pod(
+    pod: PodFacts, complaints: Complaints, spec_path: str = "spec", labels_path: str = "metadata.labels"
+) -> None:
+    """Everything the API server would have refused about the pod's placement, and what it would have warned about."""
+    check_labels(labels_path, dict(pod.labels), complaints)
+    verdict = admit(pod)
+    for error in verdict.errors:
+        complaints.error(f"{spec_path}.{error.field}", error.text)
+    for warning in verdict.warnings:
+        complaints.note(f"{spec_path}.topologySpreadConstraints[{warning.position}]", warning.text)
+    _check_terms(pod, complaints, f"{spec_path}.affinity.nodeAffinity.{REQUIRED_AFFINITY}")
+    for position, toleration in enumerate(pod.tolerations):
+        _check_toleration(toleration, complaints, f"{spec_path}.tolerations[{position}]")
+
+
+def _check_terms(pod: PodFacts, complaints: Complaints, path: str) -> None:
+    if pod.required_terms == ():
+        complaints.error(f"{path}.nodeSelectorTerms", "empty; right is at least one term")
+    for position, term in enumerate(pod.required_terms or ()):
+        for place, requirement in enumerate(term.match_expressions):
+            if node_requirement_holds(requirement, {}) is None:
+                text = f"{shown(str(requirement))} cannot be used; right is a label key with In or NotIn and values, "
+                text += "Exists or DoesNotExist without, Gt or Lt with one whole number"
+                complaints.error(f"{path}.nodeSelectorTerms[{position}].matchExpressions[{place}]", text)
+        for place, requirement in enumerate(term.match_fields):
+            right = requirement.key == FIELD_NAME and requirement.operator in ("In", "NotIn")
+            if not right or len(requirement.values) != 1:
+                text = f"{shown(str(requirement))} cannot be used; right is {FIELD_NAME} with In or NotIn and one value"
+                complaints.error(f"{path}.nodeSelectorTerms[{position}].matchFields[{place}]", text)
+
+
+def _check_toleration(toleration: Toleration, complaints: Complaints, path: str) -> None:
+    operator = toleration.operator
+    if operator in ("Gt", "Lt"):
+        complaints.note(f"{path}.operator", f"{operator} tolerates nothing while its feature gate is off")
+    elif operator not in ("", "Equal", "Exists"):
+        complaints.error(f"{path}.operator", f"{shown(operator)} is not supported; right is Equal or Exists")
+    if not toleration.key and operator != "Exists":
+        complaints.error(f"{path}.operator", f"{shown(operator)} without a key; right is Exists, or a key")
+    if operator == "Exists" and toleration.value:
+        complaints.error(f"{path}.value", f"{shown(toleration.value)} with Exists; right is no value")
+    if toleration.effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        right = "NoSchedule, PreferNoSchedule, NoExecute or none"
+        complaints.error(f"{path}.effect", f"{shown(toleration.effect)} is not supported; right is {right}")

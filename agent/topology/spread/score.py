@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the scheduler ranks the nodes that are left, by the soft constraints.
+
+Owns: B4: tracked domains, their weight, raw and normalised scores. Low raw is good, high normalised is good.
+Never: adds other score plugins; the default profile counts this one twice and breaks ties at random.
+Source of behaviour: scheduler plugin podtopologyspread (scoring.go); NUM-1, TOP-76 to TOP-80.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from agent.model.node import HOSTNAME_LABEL
+from agent.model.selector import Matcher
+from agent.topology.spread.constraints import PreparedConstraint, PreparedConstraints, has_all_keys, includes
+from agent.topology.spread.placement import NodeStanding
+
+__all__ = ["PLUGIN_WEIGHT", "Score", "SoftCounts", "score_nodes"]
+
+PLUGIN_WEIGHT = 2
+BEST = 100
+
+
+class SoftCounts(msgspec.Struct, frozen=True, gc=False):
+    """A soft constraint: its weight and tracked counts, none for the hostname since nodes are asked one by one."""
+
+    constraint: PreparedConstraint
+    weight: float
+    counts: dict[str, int]
+
+
+class Score(msgspec.Struct, frozen=True, gc=False):
+    """`skipped`: there is nothing to score by. `error`: a soft selector cannot be used, which stops scheduling here."""
+
+    outcome: Literal["scored", "skipped", "error"]
+    error: str | None = None
+    ignored: tuple[str, ...] = ()
+    constraints: tuple[SoftCounts, ...] = ()
+    raw: dict[str, int] = {}
+    normalized: dict[str, int] = {}
+
+
+def score_nodes(
+    prepared: PreparedConstraints,
+    standings: Sequence[NodeStanding],
+    candidates: Sequence[NodeStanding],
+    pods_by_node: Mapping[Matcher, Mapping[str, int]],
+) -> Score | None:
+    """Scores of the candidates; None if there are none."""
+    if not candidates:
+        return None
+    if prepared.soft_error is not None:
+        return Score("error", error=prepared.soft_error)
+    if not prepared.soft:
+        return Score("skipped")
+    scored = [one for one in candidates if not _is_ignored(one, prepared)]
+    ignored = sorted(one.node.name for one in candidates if _is_ignored(one, prepared))
+    soft = tuple(_soft_counts(constraint, prepared, standings, scored, pods_by_node) for constraint in prepared.soft)
+    raw = {one.node.name: _raw(one, soft, pods_by_node) for one in scored}
+    normalized = _normalized(raw) | dict.fromkeys(ignored, 0)
+    return Score(
+        outcome="scored",
+        ignored=tuple(ignored),
+        constraints=soft,
+        raw=raw | dict.fromkeys(ignored, 0),
+        normalized=normalized,
+    )
+
+
+def _is_ignored(standing: NodeStanding, prepared: PreparedConstraints) -> bool:
+    return prepared.requires_all_keys and not has_all_keys(standing.node.labels, prepared.soft)
+
+
+def _soft_counts(
+    constraint: PreparedConstraint,
+    prepared: PreparedConstraints,
+    standings: Sequence[NodeStanding],
+    scored: Sequence[NodeStanding],
+    pods_by_node: Mapping[Matcher, Mapping[str, int]],
+) -> SoftCounts:
+    key = constraint.topology_key
+    if key == HOSTNAME_LABEL:
+        return SoftCounts(constraint, _weight(len(scored)), {})
+    # A missing label reads as an empty value, which only System defaults let get this far.
+    counts = {one.node.labels.get(key, ""): 0 for one in scored}
+    by_node = pods_by_node[constraint.matcher]
+    for standing in standings:
+        value = standing.node.labels.get(key, "")
+        if value in counts and not _is_ignored(standing, prepared) and includes(constraint, standing):
+            counts[value] += by_node.get(standing.node.name, 0)
+    return SoftCounts(constraint, _weight(len(counts)), counts)
+
+
+def _weight(size: int) -> float:
+    return math.log(size + 2)
+
+
+def _raw(standing: NodeStanding, soft: Sequence[SoftCounts], pods_by_node: Mapping[Matcher, Mapping[str, int]]) -> int:
+    total = 0.0
+    for one in soft:
+        value = standing.node.labels.get(one.constraint.topology_key)
+        if value is None:
+            continue
+        if one.constraint.topology_key == HOSTNAME_LABEL:
+            count = pods_by_node[one.constraint.matcher].get(standing.node.name, 0)
+        else:
+            count = one.counts[value]
+        total += count * one.weight + float(one.constraint.max_skew - 1)
+    return _rounded(total)
+
+
+def _rounded(value: float) -> int:
+    """Halves go away from zero; Python's own round would take them to the even neighbour."""
+    whole = math.trunc(value)
+    return whole + int(math.copysign(1, value)) if abs(value - whole) >= 0.5 else whole
+
+
+def _normalized(raw: Mapping[str, int]) -> dict[str, int]:
+    least, most = min(raw.values(), default=0), max(raw.values(), default=0)
+    if most == 0:
+        return dict.fromkeys(raw, BEST)
+    return {name: _truncated(BEST * (most + least - value), most) for name, value in raw.items()}
+
+
+def _truncated(dividend: int, divisor: int) -> int:
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services followed in a directory: what a reload of the configuration changes at once."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config.document import Configuration
+from agent.daemon.services.files import ManifestServices, NoPods
+from agent.model.service import ServiceKey
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from tests.daemon.services.test_service_manifests import NODES, SERVICE, slices
+
+WITHIN_S = 30.0
+
+
+async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
+    """TOP-47: no file has to change for it."""
+    for name, content in {"a": SERVICE, "b": slices(4), "c": NODES}.items():
+        (tmp_path / f"{name}.yaml").write_text(content)
+    plain = Configuration()
+    settled = replace(plain.manifests, directory=str(tmp_path), debounce=0.0)
+    current = replace(plain, manifests=settled, services=replace(plain.services, hints=_mode(plain, "off")))
+    intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    source = ManifestServices(lambda: current, intake, NoPods())
+
+    def zones() -> set[str]:
+        found = intake.fold.slices(ServiceKey("default", "web"), "IPv4")
+        return {zone for one in found for _, backends in one.backends for backend in backends for zone in backend.zones}
+
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+        running = group.create_task(source.run())
+        await intake.arrived.wait()
+        before = zones()
+        current = replace(current, services=replace(current.services, hints=_mode(plain, "compute")))
+        source.reloaded()
+        while not zones():
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    assert (before, zones()) == (set(), {"z1", "z2"})
+
+
+def _mode(plain: Configuration, mode: str) -> object:
+    return replace(plain.services.hints, mode=mode)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services as an API server tells them, over TLS, with everything that goes wrong on the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent.daemon.services.source import KubeServices
+from agent.drivers.kube.reflector import LONGEST_WAIT_S
+from agent.model.event import Event
+from agent.model.service import ServiceKey
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from tests.drivers.kube.api_server import ApiServer, serving
+from tests.drivers.kube.certificates import Certificates, make_certificates
+from tests.drivers.kube.following import QuickClock, client_of, service
+
+WITHIN_S = 30.0
+TEN_MINUTES_S = 600.0
+FOLLOWED = 4
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+async def server(certificates: Certificates) -> AsyncIterator[ApiServer]:
+    async with serving(certificates) as running:
+        yield running
+
+
+def slice_of(name: str, *addresses: str, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"{name}-1",
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": name, **labels},
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2035-01-01T00:00:00.5Z"},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+        "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+    }
+
+
+class Following:
+    """A source that runs, and what it handed in."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.intake = Intake(
+            NodeSettings(node="node-a"),
+            tell=self.events.append,
+            started_s=0.0,
+            waits_for=("services", "slices", "node"),
+        )
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    def addresses(self, name: str) -> list[str]:
+        key = ServiceKey("default", name)
+        slices = self.intake.fold.slices(key, "IPv4")
+        return [backend.address for one in slices for _, backends in one.backends for backend in backends]
+
+    def services(self) -> set[str]:
+        return {key.name for key in self.intake.fold.services}
+
+
+@asynccontextmanager
+async def following(
+    server: ApiServer, proxy_name: str = "", clock: QuickClock | None = None
+) -> AsyncIterator[Following]:
+    made = Following()
+    async with client_of(server, clock=clock or QuickClock()) as client:
+        running = asyncio.create_task(KubeServices(lambda: client, made.intake, "node-a", proxy_name).run())
+        try:
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+def fill(server: ApiServer) -> None:
+    server.objects.put("services", service("web"))
+    foreign = service("foreign")
+    foreign["metadata"]["labels"] = {"service.kubernetes.io/service-proxy-name": "x"}
+    server.objects.put("services", foreign)
+    server.objects.put("services", service("headless", clusterIP="None"))
+    server.objects.put("endpointslices", slice_of("web", "10.1.0.1", "10.1.0.2"))
+    server.objects.put("endpointslices", slice_of("headless", "10.1.0.9", **{"service.kubernetes.io/headless": ""}))
+    node = {"metadata": {"name": "node-a", "labels": {"topology.kubernetes.io/zone": "z1"}}}
+    status = {"addresses": [{"type": "InternalIP", "address": "192.168.0.10"}]}
+    server.objects.put("nodes", {**node, "status": status})
+    server.objects.put("servicecidrs", {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.0.0.0/16"]}})
+
+
+async def test_everything_arrives_before_anything_is_written(server: ApiServer) -> None:
+    """SY-1, IN-1: only what is ours, and this node alone."""
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        await found.until(lambda: found.intake.facts("IPv4").node.service_ranges)
+
+    assert found.services() == {"web"}
+    assert found.addresses("web") == ["10.1.0.1", "10.1.0.2"]
+    facts = found.intake.facts("IPv4").node
+    assert (facts.place.zone, facts.addresses[0].text) == ("z1", "192.168.0.10")
+    assert facts.service_ranges[0].text == "10.0.0.0/16"
+
+
+async def test_another_name_selects_exactly_those_services(server: ApiServer) -> None:
+    """KEP-3866: two proxies share a node."""
+    fill(server)
+    async with following(server, "x") as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+
+    assert found.services() == {"foreign"}
+
+
+async def test_changes_follow(server: ApiServer) -> None:
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        server.objects.put("endpointslices", slice_of("web", "10.1.0.7"))
+        await found.until(lambda: found.addresses("web") == ["10.1.0.7"])
+        server.objects.delete("services", "default", "web")
+        await found.until(lambda: found.services() == set())
+        server.objects.delete("endpointslices", "default", "web-1")
+        await found.until(lambda: found.addresses("web") == [])
+
+    assert found.intake.take_triggers("IPv4", [ServiceKey("default", "web")]) == []
+
+
+async def test_an_outage_loses_nothing_and_what_happened_meanwhile_is_made_up_for(server: ApiServer) -> None:
+    """Rules of a node stay while its API server is away: ten minutes of waiting between refused connections."""
+    fill(server)
+    clock = QuickClock()
+    async with following(server, clock=clock) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        await server.refuse()
+        began_s, asked = clock.moved_s, len(clock.slept)
+        # Several lists are followed side by side, and each one moves the clock by its own waits.
+        await found.until(lambda: clock.moved_s - began_s > FOLLOWED * TEN_MINUTES_S)
+        waits = clock.slept[asked:]
+        assert found.addresses("web") == ["10.1.0.1", "10.1.0.2"]
+        assert max(waits) <= LONGEST_WAIT_S
+        assert len(waits) < FOLLOWED * TEN_MINUTES_S / LONGEST_WAIT_S * 4
+        server.objects.put("services", service("new", clusterIP="10.0.0.77"))
+        server.objects.delete("endpointslices", "default", "web-1")
+        server.objects.put("endpointslices", slice_of("new", "10.1.0.5"))
+        await server.accept()
+        await found.until(lambda: found.addresses("new") == ["10.1.0.5"])
+        await found.until(lambda: found.addresses("web") == [])
+        await found.until(lambda: found.services() == {"web", "new"})
+
+
+async def test_an_object_that_cannot_be_read_harms_no_other(server: ApiServer) -> None:
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        server.objects.put("services", service("web", ports="none"))
+        server.objects.put("services", service("other", clusterIP="10.0.0.99"))
+        await found.until(lambda: "other" in found.services())
+        await found.until(lambda: found.events)
+
+    assert found.services() == {"web", "other"}
+    assert (found.events[0].reason, found.events[0].object_name) == ("InvalidService", "web")
+
+
+async def test_node_labels_are_followed_once_a_service_asks_for_them(server: ApiServer) -> None:
+    """SEL-20."""
+    fill(server)
+    server.objects.put("nodes", {"metadata": {"name": "node-b", "labels": {"rack": "r2"}}})
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        assert "node-b" not in found.intake.facts("IPv4").node.place.labels
+        wishing = service("wishing", clusterIP="10.0.0.50")
+        wishing["metadata"]["annotations"] = {"kepd.dev/topology-keys": "rack,*"}
+        server.objects.put("services", wishing)
+        await found.until(lambda: "node-b" in found.intake.facts("IPv4").node.place.labels)
+
+    assert found.intake.facts("IPv4").node.place.labels["node-b"] == {"rack": "r2"}
+
+
+async def test_times_of_changes_are_taken_once(server: ApiServer) -> None:
+    """SY-9."""
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+    key = ServiceKey("default", "web")
+
+    assert found.intake.take_triggers("IPv4", [key]) == [2051222400.5]
+    assert found.intake.take_triggers("IPv4", [key]) == []
+
+
+async def test_the_age_of_the_last_word_grows_by_kind(server: ApiServer) -> None:
+    """MET-04."""
+    fill(server)
+    intake = Intake(NodeSettings(node="node-a"), tell=lambda _: None, started_s=0.0)
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, intake, "node-a")
+        running = asyncio.create_task(source.run())
+        await asyncio.wait_for(intake.arrived.wait(), WITHIN_S)
+        (ages,) = source.families()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    found = {one.labels["kind"]: one.value for one in ages.samples}
+    assert {"Service", "EndpointSlice"} <= set(found)
+    assert all(0 <= age < WITHIN_S for age in found.values())

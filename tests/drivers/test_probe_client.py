@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions over real sockets of loopback."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from agent.drivers.probe_client.driver import NetworkAsker
+from agent.drivers.probe_client.fake import FakeAsker
+from agent.model.http_question import HttpAnswer, HttpQuestion
+
+Answer = Callable[[bytes], bytes]
+
+
+@asynccontextmanager
+async def serving(answer: Answer, *, keeps_open: bool = False) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """A server of raw answers; its port, and what it was asked."""
+    asked: list[bytes] = []
+    done = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked.append(head)
+            writer.write(answer(head))
+            await writer.drain()
+            if keeps_open:
+                await done.wait()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        try:
+            yield server.sockets[0].getsockname()[1], asked
+        finally:
+            done.set()
+
+
+def plain(status: int, body: str = "", *more: str) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *more, "", body)).encode()
+
+
+def question(port: int, path: str = "/", **more: object) -> HttpQuestion:
+    return HttpQuestion(host="127.0.0.1", port=port, path=path, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keeps_open", [False, True])
+async def test_an_answer_has_status_and_body(keeps_open: bool) -> None:
+    """Also of a server that does not close when it is asked to."""
+    async with serving(lambda _head: plain(503, "not now"), keeps_open=keeps_open) as (port, asked):
+        async with asyncio.timeout(5):
+            answer = await NetworkAsker().http_get(question(port, "/a?b=c", headers=[("X-A", "1"), ("Host", "h")]))
+
+    assert answer == HttpAnswer(status=503, body=b"not now")
+    (head,) = asked
+    assert head.startswith(b"GET /a?b=c HTTP/1.1\r\nX-A: 1\r\nHost: h\r\nConnection: close\r\n")
+
+
+async def test_redirects_on_the_same_host_are_followed_and_others_told() -> None:
+    """PRB-08, HOK-07."""
+
+    def answer(head: bytes) -> bytes:
+        if b"GET /away" in head:
+            return plain(302, "bye", "Location: http://192.0.2.1/")
+        return plain(200, "there") if b"GET /end" in head else plain(302, "", "Location: /end")
+
+    async with serving(answer) as (port, asked):
+        assert (await NetworkAsker().http_get(question(port))).status == 200
+        assert len(asked) == 2
+        away = await NetworkAsker().http_get(question(port, "/away"))
+    assert (away.is_redirect_elsewhere, away.body) == (True, b"bye")
+
+
+async def test_a_circle_of_redirects_ends() -> None:
+    async with serving(lambda _head: plain(302, "", "Location: /")) as (port, asked):
+        with pytest.raises(ValueError, match="stopped after 10 redirects"):
+            await NetworkAsker().http_get(question(port))
+
+    assert len(asked) == 11
+
+
+@pytest.mark.parametrize("raw", [b"hello\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 2"])
+async def test_what_is_no_http_is_told(raw: bytes) -> None:
+    async with serving(lambda _head: raw) as (port, _):
+        with pytest.raises(ValueError, match="malformed HTTP response"):
+            await NetworkAsker().http_get(question(port))
+
+
+async def test_a_plain_answer_to_a_tls_question_has_its_own_words() -> None:
+    """HOK-08 needs them."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(plain(400))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ValueError, match="server gave HTTP response to HTTPS client"):
+            await NetworkAsker().http_get(question(port, is_tls=True))
+
+
+async def test_a_header_cannot_make_another() -> None:
+    with pytest.raises((ValueError, OSError)):
+        await NetworkAsker().http_get(question(1, headers=[("X", "a\x00b")]))
+
+
+async def test_connections_and_refusals(free_port: int) -> None:
+    """PRB-09."""
+    async with serving(lambda _head: b"") as (port, _):
+        await NetworkAsker().tcp_connect("127.0.0.1", port)
+    with pytest.raises(ConnectionRefusedError):
+        await NetworkAsker().tcp_connect("127.0.0.1", free_port)
+    with pytest.raises(ConnectionRefusedError):
+        await NetworkAsker().http_get(question(free_port))
+
+
+async def test_probes_leave_no_sockets_behind() -> None:
+    """PRB-16: a hundred connects, and nothing waits for its time to pass."""
+    async with serving(lambda _head: plain(200, "ok"), keeps_open=True) as (port, _):
+        for _ in range(50):
+            await NetworkAsker().tcp_connect("127.0.0.1", port)
+            await NetworkAsker().http_get(question(port))
+
+        assert waiting_at(port) == 0
+
+
+def waiting_at(port: int) -> int:
+    """Client entries in TIME_WAIT."""
+    with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123  # a table of the kernel
+        rows = [line.split() for line in table.readlines()[1:]]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "06" for row in rows)
+
+
+@asynccontextmanager
+async def health_server(*, has_health: bool = True) -> AsyncIterator[tuple[int, health.aio.HealthServicer]]:
+    server = grpc.aio.server()
+    servicer = health.aio.HealthServicer()
+    if has_health:
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield port, servicer
+    finally:
+        await server.stop(0)
+
+
+async def test_grpc_services_that_serve_or_do_not() -> None:
+    """PRB-10."""
+    async with health_server() as (port, servicer):
+        await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+        await servicer.set("db", health_pb2.HealthCheckResponse.NOT_SERVING)
+        assert await NetworkAsker().grpc_check("127.0.0.1", port, "", 5) == ""
+        assert await NetworkAsker().grpc_check("127.0.0.1", port, "db", 5) == (
+            'service unhealthy (responded with "NOT_SERVING")'
+        )
+    async with health_server(has_health=False) as (port, _):
+        text = await NetworkAsker().grpc_check("127.0.0.1", port, "", 5)
+        assert text.startswith("error: this server does not implement the grpc health protocol")
+
+
+async def test_nobody_at_a_grpc_port_is_told_at_once_and_silence_at_the_deadline(free_port: int) -> None:
+    """PRB-10: one deadline for all of it."""
+    text = await NetworkAsker().grpc_check("127.0.0.1", free_port, "", 30)
+    assert text.startswith(f'timeout: failed to connect service "127.0.0.1:{free_port}" within 30s: ')
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = await NetworkAsker().grpc_check("127.0.0.1", port, "", 0.2)
+    assert text.startswith("timeout: ")
+
+
+async def test_the_fake_answers_as_told() -> None:
+    fake = FakeAsker()
+    fake.answers = {80: 204, 81: ConnectionResetError("gone"), 82: "down"}
+
+    assert (await fake.http_get(question(80))).status == 204
+    with pytest.raises(ConnectionResetError):
+        await fake.tcp_connect("h", 81)
+    with pytest.raises(ConnectionRefusedError):
+        await fake.tcp_connect("h", 99)
+    assert await fake.grpc_check("h", 82, "", 1) == "down"

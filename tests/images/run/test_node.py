@@ -1,0 +1,711 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collector, prefetcher and watcher on fakes, and what people are told about the images of a node."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.config.document import Images
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.containerd.fake import FakeContainerd
+from agent.drivers.cri.fake import FakeCri
+from agent.drivers.state_files.fake import FakeStateFiles
+from agent.images.collect.plan import CollectMode
+from agent.images.prefetch.plan import ListedImage, PodImage
+from agent.images.run.watcher import ProgressWatcher
+from agent.images.settings import image_settings
+from agent.model.image_pull import PodIdentity, PrefetchWish, PullPolicy, PullRequest
+from agent.model.image_reference import parse_reference
+from agent.model.image_state import LayerStage
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent, StoreEventKind
+from agent.model.ingest import Ingest
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.images.harness import build_plane
+
+A, B, C = (f"r.io/{name}:1" for name in "abc")
+GIB = 2**30
+
+
+class Host:
+    """A node with images."""
+
+    def __init__(self, **changes) -> None:
+        self.clock = FakeClock()
+        self.cri = FakeCri()
+        self.containerd = FakeContainerd()
+        self.files = FakeStateFiles()
+        self.settings = replace(image_settings(Images(drain=0.0)), **changes)
+        self.pods = None
+        self.contents = None
+        for name in (A, B, C):
+            self.cri.registry.add(name)
+            self.cri.sizes[name] = 5 * GIB
+        self.build()
+
+    def build(self) -> None:
+        self.plane = build_plane(
+            self.cri, self.containerd, self.files, self.clock, settings=self.settings, pods=self.pods,
+            contents=self.contents,
+        )  # fmt: skip
+
+    async def put(self, *names) -> None:
+        for name in names:
+            await self.cri.pull_image(name)
+            record = ImageRecord(name, f"sha256:{name}", "m", 1, self.clock.wall_s())
+            self.containerd.records.setdefault(name, record)
+
+    def names(self) -> set[str]:
+        return {name for image in self.cri._images.values() for name in image.repo_tags}
+
+    def fill(self, available_gib: int) -> None:
+        self.files.disk = Filesystem(capacity_bytes=100 * GIB, available_bytes=available_gib * GIB)
+
+    @asynccontextmanager
+    async def up(self):
+        async with asyncio.TaskGroup() as group:
+            parts = [self.plane.puller, self.plane.collector, self.plane.prefetcher]
+            reports = [self.plane.report, self.plane.report2, self.plane.report3]
+            tasks = [group.create_task(part.run(report)) for part, report in zip(parts, reports, strict=True)]
+            yield self
+            for task in tasks:
+                task.cancel()
+
+    async def until(self, is_true) -> None:
+        async with asyncio.timeout(5):
+            while not is_true():
+                await asyncio.sleep(0.001)
+
+
+# collection
+
+
+async def test_a_run_stops_when_the_disk_really_has_room() -> None:
+    """IMG-G09: sizes of the runtime are wrong both ways, so the disk is measured after each removal."""
+    host = Host()
+    await host.put(A, B, C)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.fill(10)
+    remove = host.cri.remove_image
+
+    async def removing(image: str) -> None:
+        await remove(image)
+        host.fill(25)
+
+    host.cri.remove_image = removing
+    state = await host.plane.collector.collect(is_forced=False)
+
+    assert [one.is_removed for one in state.images] == [True]
+    assert len(host.names()) == 2
+    assert state.freed_bytes == 15 * GIB
+    assert host.plane.told.events == []
+
+
+async def test_a_run_that_cannot_free_enough_says_so() -> None:
+    """IMG-G12."""
+    host = Host()
+    await host.put(A)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.fill(5)
+    for _ in range(2):
+        await host.plane.collector.collect(is_forced=False)
+
+    assert host.plane.told.reasons() == ["FreeDiskSpaceFailed", "FreeDiskSpaceFailed", "ImageGCFailed"]
+    assert "95% of" in host.plane.told.texts()[0]
+
+
+async def test_an_image_that_cannot_be_removed_does_not_hold_the_others_up() -> None:
+    """IMG-G11."""
+    host = Host()
+    await host.put(A, B)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.cri.failures["RemoveImage"] = RuntimeCallFailed("RemoveImage", "busy")
+    state = await host.plane.collector.collect()
+
+    assert [(one.is_removed, one.error) for one in state.images] == [(False, "busy"), (True, "")]
+
+
+async def test_a_dry_run_removes_nothing_and_tells_the_order() -> None:
+    """IMG-G13."""
+    host = Host()
+    await host.put(A, B)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    state = await host.plane.node.collect(dry_run=True)
+
+    assert [one.is_removed for one in state.images] == [False, False]
+    assert host.names() == {A, B}
+
+
+async def test_containers_in_any_state_sandboxes_and_the_queue_protect_their_images() -> None:
+    """IMG-G04, G05."""
+    host = Host()
+    await host.put(A, B, C)
+    host.cri.pause_image = B
+    config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
+    sandbox = await host.cri.run_sandbox(config)
+    container = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name="main"), image=pb.ImageSpec(image=A),
+        labels={"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop"},
+    )  # fmt: skip
+    container_id = await host.cri.create_container(sandbox, container, config)
+    await host.cri.start_container(container_id)
+    host.cri.exit(container_id, 1)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    await host.plane.collector.collect()
+    states = {state.names[0]: state for state in await host.plane.node.images()}
+
+    assert host.names() == {A, B}
+    assert states[A].kept_because == "used by shop/web"
+    assert states[B].kept_because == "used by sandboxes"
+
+
+async def test_an_image_volume_protects_its_image_as_long_as_its_container_is_there() -> None:
+    """IMG-P09, G04."""
+    host = Host()
+    await host.put(A, B)
+    config = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
+    sandbox = await host.cri.run_sandbox(config)
+    container = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name="main"),
+        image=pb.ImageSpec(image=A),
+        mounts=[pb.Mount(container_path="/data", image=pb.ImageSpec(image=B))],
+    )
+    container_id = await host.cri.create_container(sandbox, container, config)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    await host.plane.collector.collect()
+
+    assert host.names() == {A, B}
+    assert host.cri.calls.count("ContainerStatus") == 1
+
+    await host.cri.remove_container(container_id)
+    await host.plane.collector.collect()
+
+    assert host.names() == set()
+
+
+async def test_half_written_blobs_without_a_byte_for_a_day_are_dropped() -> None:
+    """IMG-G16."""
+    host = Host()
+    now_s = host.clock.wall_s()
+    ages = {"layer-old": 86401.0, "layer-young": 86000.0}
+    host.containerd.ingests = [Ingest(ref, 5, 10, now_s - age_s) for ref, age_s in ages.items()]
+    host.containerd.ingests.append(Ingest("layer-untold", 5, 10))
+    await host.plane.collector.collect(is_forced=False)
+
+    assert [one.ref for one in host.containerd.ingests] == ["layer-young", "layer-untold"]
+
+
+async def test_ages_count_over_a_restart() -> None:
+    """IMG-G08, K7: the kubelet would wait its maximum age anew."""
+    host = Host()
+    host.settings = replace(
+        host.settings, collect=replace(host.settings.collect, max_age_s=3600.0, mode=CollectMode.AGE)
+    )
+    host.build()
+    await host.put(A)
+    async with host.up():
+        await host.until(lambda: len(host.plane.collector.images.items) == 1)
+    host.containerd.records.clear()
+    await host.clock.advance(3500)
+    host.build()
+    async with host.up():
+        await host.clock.advance(90)
+        assert host.names() == {A}
+        await host.clock.advance(300)
+        await host.until(lambda: not host.names())
+
+
+async def test_records_and_stale_leases_are_tidied_up() -> None:
+    """IMG-V06, G16."""
+    host = Host()
+    await host.put(A)
+    await host.plane.records.load()
+    await host.plane.records.begin("r.io/gone:1")
+    await host.plane.records.succeed("r.io/gone:1", "r.io/gone", "sha256:gone", None, 0.0)
+    await host.containerd.create_lease("kepd-hold-x", {"containerd.io/gc.expire": "2001-01-01T00:00:00Z"})
+    await host.containerd.create_lease("kepd-hold-y", {"containerd.io/gc.expire": "2099-01-01T00:00:00Z"})
+    await host.containerd.create_lease("other", {"containerd.io/gc.expire": "2001-01-01T00:00:00Z"})
+    await host.clock.advance(10)
+    await host.plane.collector.collect(is_forced=False)
+
+    assert not [name for name in host.files.files if name.startswith("pulled/")]
+    assert sorted(await host.containerd.list_leases()) == ["kepd-hold-y", "other"]
+
+
+async def test_a_runtime_that_is_away_degrades_the_collector_until_it_is_back() -> None:
+    host = Host()
+    host.cri.reachable = False
+    async with host.up():
+        await host.until(lambda: host.plane.board.line("collector").state == "degraded")
+        host.cri.reachable = True
+        await host.clock.advance(6)
+        await host.until(lambda: host.plane.board.line("collector").state == "ready")
+
+
+async def test_room_is_made_when_a_pull_found_the_disk_full() -> None:
+    """IMG-B06."""
+    host = Host()
+    await host.put(A, B)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.fill(0)
+    remove = host.cri.remove_image
+
+    async def removing(image: str) -> None:
+        await remove(image)
+        host.fill(5)
+
+    host.cri.remove_image = removing
+
+    assert await host.plane.collector.make_room(4 * GIB)
+    assert len(host.names()) == 1
+    assert not await host.plane.collector.make_room(50 * GIB)
+
+
+# prefetch
+
+
+async def test_what_is_listed_is_fetched_and_pinned_and_unpinned_when_it_leaves_the_list() -> None:
+    """IMG-F02, F03."""
+    host = Host(listed=(ListedImage(image=A, is_pinned=True), ListedImage(image=B)))
+    host.containerd.records[A] = ImageRecord(A, "sha256:a", "m", 1, 0.0, {"other": "label"})
+    host.containerd.records[C] = ImageRecord(C, "sha256:c", "m", 1, 0.0, {"io.cri-containerd.pinned": "pinned"})
+    async with host.up():
+        await host.until(lambda: host.names() == {A, B})
+        await host.until(lambda: "kepd.dev/pinned-by" in host.containerd.records[A].labels)
+
+        assert host.containerd.records[A].labels == {
+            "other": "label", "io.cri-containerd.pinned": "pinned", "kepd.dev/pinned-by": "kepd",
+        }  # fmt: skip
+
+        host.plane.prefetcher.apply(replace(host.settings, listed=()))
+        await host.until(lambda: host.containerd.records[A].labels == {"other": "label"})
+
+        assert host.containerd.records[C].labels == {"io.cri-containerd.pinned": "pinned"}
+        assert {state.source for state in await host.plane.node.images()} == {"prefetched"}
+
+
+async def test_a_list_by_hand_is_fetched_too_and_replaces_the_last_one() -> None:
+    host = Host()
+    await host.put(B)
+    async with host.up():
+        assert await host.plane.node.prefetch([PrefetchWish(A), PrefetchWish(B)]) == (1, 1)
+        await host.until(lambda: A in host.names())
+        assert await host.plane.node.prefetch([]) == (0, 0)
+
+
+async def test_what_would_fill_the_disk_is_not_fetched_ahead() -> None:
+    """IMG-F06: by the size that an earlier pull told."""
+    host = Host(listed=(ListedImage(image=A),))
+    strict = replace(host.settings, prefetch=replace(host.settings.prefetch, low=78))
+    async with host.up():
+        prefetcher = host.plane.prefetcher
+        await host.until(lambda: [one.stage for one in host.plane.puller.pulls.items.values()] == ["done"])
+        await host.cri.remove_image(A)
+        host.fill(24)
+        await host.plane.collector.refresh()
+        prefetcher.apply(host.settings)
+        await host.until(lambda: str(prefetcher.plan) == f"skip {A}: 76% of the disk used, more than 75%")
+        host.fill(25)
+        await host.plane.collector.refresh()
+        prefetcher.apply(strict)
+        await host.until(lambda: str(prefetcher.plan) == f"skip {A}: it would bring the disk above 78%")
+
+        assert host.names() == set()
+
+
+class Pods:
+    """Pods of a test."""
+
+    trouble = ""
+
+    def __init__(self, *snapshots) -> None:
+        self.given = snapshots
+
+    async def snapshots(self):
+        for snapshot in self.given:
+            yield snapshot
+        await asyncio.Event().wait()
+
+
+async def test_images_of_bound_pods_are_fetched_and_held() -> None:
+    """IMG-F01, F06; the switch works without a restart."""
+    host = Host()
+    wanted = replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True))
+    host.pods = Pods([PodImage(pod=PodIdentity("u", "ns", "p"), image=A)])
+    host.containerd.records[A] = ImageRecord(A, "sha256:a", "m", 1, 0.0)
+    host.build()
+    async with host.up():
+        await host.clock.advance(100)
+
+        assert host.names() == set()
+
+        host.plane.prefetcher.apply(wanted)
+        await host.until(lambda: A in host.names())
+        await host.until(lambda: host.containerd.records[A].labels)
+        await host.clock.advance(3700)
+        await host.until(lambda: not host.containerd.records[A].labels)
+
+
+async def test_pods_that_cannot_be_followed_are_told_and_keep_nobody_from_being_ready() -> None:
+    host = Host()
+    host.pods = Pods([])
+    host.pods.trouble = "403: pods is forbidden"
+    host.build()
+    async with host.up():
+        host.plane.prefetcher.apply(replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True)))
+        told = "0 fetching; pods are not followed: 403: pods is forbidden"
+        await host.until(lambda: host.plane.board.line("prefetcher").message == told)
+
+        assert host.plane.board.line("prefetcher").state == "ready"
+
+
+async def test_what_only_pods_wanted_that_are_gone_is_fetched_no_longer() -> None:
+    """IMG-S17: neither what runs nor what waits; what a list names too is."""
+    host = Host(listed=(ListedImage(image=C),))
+    wanted = replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True))
+    news: asyncio.Queue[list[PodImage]] = asyncio.Queue()
+    stuck = asyncio.Event()
+
+    class Following:
+        trouble = ""
+
+        async def snapshots(self):
+            while True:
+                yield await news.get()
+
+    async def pulling(_image, _auth) -> None:
+        await stuck.wait()
+
+    host.pods, host.cri.while_pulling = Following(), pulling
+    host.build()
+    async with host.up():
+        host.plane.prefetcher.apply(wanted)
+        news.put_nowait([PodImage(pod=PodIdentity("u", "ns", "p"), image=one) for one in (A, B, C)])
+        await host.until(lambda: len(host.plane.puller.wanted_images()) == 3)
+        news.put_nowait([PodImage(pod=PodIdentity("v", "ns", "q"), image=B)])
+        await host.until(lambda: host.plane.puller.wanted_images() == {B, C})
+        news.put_nowait([])
+        await host.until(lambda: host.plane.puller.wanted_images() == {C})
+        stuck.set()
+        await host.until(lambda: host.names() == {C})
+
+        # and it is fetched when somebody wants it again
+        news.put_nowait([PodImage(pod=PodIdentity("w", "ns", "r"), image=A)])
+        await host.until(lambda: host.names() == {A, C})
+
+
+async def test_a_prefetch_that_fails_is_tried_again_later() -> None:
+    host = Host(listed=(ListedImage(image="r.io/late:1"),))
+    async with host.up():
+        await host.until(lambda: "PullImage" in host.cri.calls)
+        host.cri.registry.add("r.io/late:1")
+        await host.clock.advance(20)
+        assert host.names() == set()
+        await host.clock.advance(100)
+        await host.until(lambda: host.names() == {"r.io/late:1"})
+
+
+async def test_what_somebody_deletes_again_and_again_is_given_up() -> None:
+    """IMG-F06."""
+    host = Host(listed=(ListedImage(image=A),))
+    async with host.up():
+        for number in (1, 2, 3):
+            await host.until(lambda number=number: len(host.plane.prefetcher._fetched_at.get(A, ())) == number)
+            await host.cri.remove_image(A)
+            await host.clock.advance(61)
+        await host.clock.advance(300)
+
+        assert host.names() == set()
+        assert host.plane.told.reasons().count("PrefetchThrashing") == 1
+
+
+async def test_all_our_pins_can_be_taken_away() -> None:
+    """IMG-F03: on uninstall."""
+    host = Host()
+    host.containerd.records[A] = ImageRecord(
+        A, "d", "m", 1, 0.0, {"kepd.dev/pinned-by": "kepd", "io.cri-containerd.pinned": "pinned"}
+    )
+    host.containerd.records[B] = ImageRecord(B, "d", "m", 1, 0.0, {"io.cri-containerd.pinned": "pinned"})
+
+    assert await host.plane.prefetcher.unpin_all() == 1
+    assert host.containerd.records[A].labels == {}
+    assert host.containerd.records[B].labels
+
+
+# the watcher
+
+LAYERS = [f"sha256:{letter * 64}" for letter in "12"]
+CONFIG = f"sha256:{'c' * 64}"
+
+
+def manifest(*layers) -> bytes:
+    listed = [{"digest": digest, "size": 100} for digest in layers]
+    return json.dumps({"config": {"digest": CONFIG, "size": 10}, "layers": listed}).encode()
+
+
+def label(path: str) -> dict[str, str]:
+    return {"containerd.io/distribution.source.r.io": path}
+
+
+@asynccontextmanager
+async def watching():
+    clock, containerd = FakeClock(), FakeContainerd()
+    watcher = ProgressWatcher(containerd, clock=clock)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watcher.run())
+        await clock.advance(100)
+        yield watcher, containerd, clock
+        task.cancel()
+
+
+async def test_a_pull_is_followed_from_its_manifest_to_its_last_layer() -> None:
+    """IMG-T01 to T04."""
+    async with watching() as (watcher, containerd, clock):
+        containerd.put_blob(BlobInfo(LAYERS[0], 100, 0.0, label("b")))
+        watcher.follow(1, parse_reference(A))
+        await clock.advance(1)
+        content = manifest(*LAYERS)
+        containerd.put_blob(BlobInfo("sha256:m", len(content), clock.wall_s(), label("other,a")), content)
+        config = json.dumps({"rootfs": {"diff_ids": ["sha256:d1", "sha256:d2"]}}).encode()
+        containerd.put_blob(BlobInfo(CONFIG, len(config), clock.wall_s()), config)
+        containerd.ingests = [Ingest(f"layer-{LAYERS[1]}", 40, 100)]
+        await clock.advance(2)
+        progress = watcher.progress(1)
+
+        assert [layer.stage for layer in progress.layers] == [LayerStage.CACHED, LayerStage.DOWNLOADING]
+        assert progress.layers[1].done_bytes == 40
+
+        containerd.ingests = []
+        containerd.put_blob(BlobInfo(LAYERS[1], 100, clock.wall_s()))
+        await clock.advance(2)
+
+        assert watcher.progress(1).is_downloaded
+
+        containerd.emit_store(StoreEvent(StoreEventKind.UNPACKING, f"extract-1 {watcher.progress(1).chains[1]}"))
+        await clock.advance(6)
+        assert watcher.progress(1).layers[1].stage is LayerStage.UNPACKING
+        containerd.emit_store(StoreEvent(StoreEventKind.UNPACKED, watcher.progress(1).chains[1]))
+        await clock.advance(6)
+
+        assert watcher.progress(1).layers[1].stage is LayerStage.DONE
+        assert watcher.leave(1).unpacked_layers == 1
+        assert watcher.progress(1) is None
+
+
+async def test_two_manifests_that_could_be_meant_are_neither() -> None:
+    """IMG-T02: never a guess; but movement counts for the deadline."""
+    async with watching() as (watcher, containerd, clock):
+        watcher.follow(1, parse_reference(A))
+        for name in ("m1", "m2"):
+            content = manifest(LAYERS[0]) + b" " * len(name)
+            containerd.put_blob(BlobInfo(f"sha256:{name}", len(content), clock.wall_s(), label("a")), content)
+        await clock.advance(30)
+        still = watcher.progress(1)
+        containerd.ingests = [Ingest(f"layer-{LAYERS[0]}", 40, 100)]
+        await clock.advance(5)
+
+        assert still.manifest is None
+        assert watcher.progress(1).done_bytes == 0
+        assert watcher.progress(1).moved_s > still.moved_s
+
+
+async def test_a_digest_names_its_manifest() -> None:
+    """IMG-T02."""
+    digest = f"sha256:{'f' * 64}"
+    async with watching() as (watcher, containerd, clock):
+        content = manifest(LAYERS[0])
+        containerd.put_blob(BlobInfo(digest, len(content), 0.0, label("a")), content)
+        containerd.put_blob(BlobInfo("sha256:other", len(content), clock.wall_s(), label("a")), content)
+        watcher.follow(1, parse_reference(f"r.io/a@{digest}"))
+        await clock.advance(2)
+
+        assert watcher.progress(1).manifest.digest == digest
+
+
+async def test_a_store_that_cannot_be_watched_only_switches_progress_off() -> None:
+    """IMG-T08."""
+    async with watching() as (watcher, containerd, clock):
+        watcher.follow(1, parse_reference(A))
+        await clock.advance(2)
+        assert watcher.is_visible
+        containerd.reachable = False
+        with capture_logs() as logs:
+            await clock.advance(5)
+
+        assert not watcher.is_visible
+        assert [line["event"] for line in logs].count("image_progress_lost") == 1
+
+        containerd.reachable = True
+        await clock.advance(5)
+
+        assert watcher.is_visible
+
+
+async def test_nothing_is_polled_while_nothing_is_pulled() -> None:
+    """IMG-T01."""
+    clock, containerd = FakeClock(), FakeContainerd()
+    calls = 0
+    list_ingests = containerd.list_ingests
+
+    async def counting():
+        nonlocal calls
+        calls += 1
+        return await list_ingests()
+
+    containerd.list_ingests = counting
+    watcher = ProgressWatcher(containerd, clock=clock)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watcher.run())
+        await clock.advance(100)
+        assert calls == 0
+        watcher.follow(1, parse_reference(A))
+        await clock.advance(3)
+        assert calls > 0
+        watcher.leave(1)
+        await clock.advance(2)
+        rest = calls
+        await clock.advance(100)
+        assert calls == rest
+        task.cancel()
+
+
+# what people are told
+
+
+async def test_an_explanation_says_what_bears_on_an_image() -> None:
+    """API-06."""
+    host = Host()
+    await host.put(A)
+    async with host.up():
+        present = await host.plane.node.explain(A)
+        absent = await host.plane.node.explain("r.io/none")
+        bad = await host.plane.node.explain("Not:A:Name")
+
+    assert present.is_present
+    assert any("is on the node" in sentence for sentence in present.sentences)
+    assert absent.reference == "r.io/none:latest"
+    assert "r.io/none:latest is not on the node" in absent.sentences
+    assert bad.sentences[0].startswith("couldn't parse image name")
+
+
+async def test_mirrors_are_shown_for_what_is_here_and_what_is_configured(tmp_path) -> None:
+    """IMG-R01."""
+    from agent.images.run.node_images import NodeImages
+
+    host = Host()
+    await host.put(A)
+    (tmp_path / "r.io").mkdir()
+    (tmp_path / "r.io" / "hosts.toml").write_text('[host."http://mirror:5000"]\n')
+    await host.plane.collector.refresh()
+    node = NodeImages(host.plane.puller, host.plane.collector, host.plane.prefetcher, lambda: tmp_path)
+    rows = [(one.registry, one.url) for one in await node.mirrors()]
+
+    assert rows == [("r.io", "http://mirror:5000"), ("r.io", "https://r.io")]
+
+
+@pytest.mark.parametrize("is_present", [True, False])
+async def test_gauges_are_there_for_a_scrape(is_present) -> None:
+    """IMG-M03, M05."""
+    host = Host()
+    if is_present:
+        await host.put(A)
+    await host.plane.collector.refresh()
+
+    assert host.plane.collector.counts() == {"used": 0, "unused": int(is_present), "pinned": 0}
+    assert host.plane.puller.gauges().limits[0].limit == 3
+
+
+# content that is fetched and not unpacked
+
+
+class Contents:
+    """A place for content; a fetch ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.held: list[str] = []
+        self.gate = asyncio.Event()
+        self.failures: list[RuntimeCallFailed] = []
+
+    async def fetch(self, reference, credential) -> int:
+        del credential
+        self.asked.append(reference)
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop()
+        self.held.append(reference)
+        return 100
+
+    async def drop(self, reference) -> None:
+        self.held = [one for one in self.held if one != reference]
+
+
+def content_host() -> tuple[Host, Contents]:
+    contents = Contents()
+    host = Host(listed=(ListedImage(image=A, is_content_only=True),))
+    host.contents = contents
+    host.build()
+    return host, contents
+
+
+async def test_content_is_fetched_under_the_limit_without_an_image_and_dropped_with_its_line() -> None:
+    """IMG-F04, F05: nothing in the runtime's list of images; held anew before a day is over."""
+    host, contents = content_host()
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        contents.gate.set()
+        await host.until(lambda: contents.held == [A])
+        await host.until(lambda: [one.stage for one in host.plane.puller.pulls.items.values()] == ["done"])
+
+        assert host.names() == set()
+        assert host.cri.calls.count("PullImage") == 0
+
+        for _ in range(13):
+            await host.clock.advance(3600)
+        await host.until(lambda: contents.held == [A, A])
+        contents.held.pop()
+        host.plane.prefetcher.apply(replace(host.settings, listed=()))
+        await host.until(lambda: contents.held == [])
+
+
+async def test_a_pod_that_wants_the_image_meanwhile_gets_it_from_the_same_pull() -> None:
+    """IMG-F04, S16: the pull becomes the pod's; it ends when the image can be used."""
+    host, contents = content_host()
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        wish = asyncio.create_task(host.plane.puller.request(pod_request(A)))
+        await host.until(lambda: [len(one.requesters) for one in host.plane.puller.pulls.items.values()] == [2])
+        contents.gate.set()
+        outcome = await wish
+
+    assert outcome.image_id
+    assert host.names() == {A}
+    assert host.cri.calls.count("PullImage") == 1
+
+
+async def test_content_that_cannot_be_fetched_leaves_the_pods_pull_its_own_try() -> None:
+    """IMG-F04."""
+    host, contents = content_host()
+    contents.failures.append(RuntimeCallFailed("Fetch", "content of it: the registry answered with status 500"))
+    async with host.up():
+        await host.until(lambda: contents.asked == [A])
+        wish = asyncio.create_task(host.plane.puller.request(pod_request(A)))
+        await host.until(lambda: [len(one.requesters) for one in host.plane.puller.pulls.items.values()] == [2])
+        contents.gate.set()
+
+        assert (await wish).image_id
+
+
+def pod_request(image: str) -> PullRequest:
+    return PullRequest(image=image, policy=PullPolicy.IF_NOT_PRESENT, pod=PodIdentity("u", "ns", "p"))

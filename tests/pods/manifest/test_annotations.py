@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What annotations ask of a pod, in both forms, and what cannot be used."""
+
+import pytest
+
+from agent.model.pod import ContainerKind
+from agent.pods.annotations import read_wishes
+from agent.pods.plan.order import Dependency, Member
+
+MEMBERS = [Member(name=name, kind=ContainerKind.MAIN) for name in ("app", "db")]
+
+
+def wishes(**notes: str):  # the fields are what is looked at
+    return read_wishes({f"kepd.dev/{key.replace('_', '-')}": value for key, value in notes.items()}, MEMBERS)
+
+
+def test_both_forms_say_the_same() -> None:
+    """names.md section 4."""
+    single = read_wishes({"kepd.dev/grace.app": "5s", "kepd.dev/grace.db": "1m30s"}, MEMBERS)
+
+    assert single.graces_s == {"app": 5.0, "db": 90.0}
+    assert wishes(grace="app=5s,db=1m30s").graces_s == single.graces_s
+    assert single.faults == ()
+
+
+def test_needs_are_read_with_their_conditions() -> None:
+    """BEY-03, BEY-05."""
+    found = read_wishes({"kepd.dev/depends-on.app": "db=ready"}, MEMBERS)
+
+    assert found.needs == {"app": (Dependency("db", "ready"),)}
+
+
+def test_the_rest() -> None:
+    found = wishes(sidecar_reserve="10s", prestop_at_turn="true", keystone="app", max_restarts="3")
+
+    assert (found.reserve_s, found.is_hook_at_turn, found.keystone, found.most_restarts) == (10.0, True, "app", 3)
+    windowed = wishes(max_restarts="3/10m")
+    assert (windowed.most_restarts, windowed.restart_window_s, found.restart_window_s) == (3, 600.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("notes", "fault"),
+    [
+        ({"kepd.dev/grace.app": "soon"}, "is no duration"),
+        ({"kepd.dev/grace.none": "5s"}, "there is no container 'none'"),
+        ({"kepd.dev/grace.app": "5s", "kepd.dev/grace": "app=6s"}, "is given in both forms"),
+        ({"kepd.dev/depends-on.app": "db=up"}, "'up' is none of started, ready, completed"),
+        ({"kepd.dev/depends-on.app": "app"}, "there is no other container 'app'"),
+        ({"kepd.dev/depends-on.app": "db", "kepd.dev/depends-on.db": "app"}, "goes in a circle: app → db → app"),
+        ({"kepd.dev/keystone": "none"}, "'none' is none of app, db"),
+        ({"kepd.dev/max-restarts": "many"}, "is no number of restarts"),
+        ({"kepd.dev/max-restarts": "3/soon"}, "is no duration"),
+        ({"kepd.dev/max-restarts": "3/0s"}, "has a window without time"),
+        ({"kepd.dev/prestop-at-turn": "yes"}, "'yes' is none of true, false"),
+    ],
+)
+def test_a_wrong_value_is_told_and_ignored(notes: dict[str, str], fault: str) -> None:
+    found = read_wishes(notes, MEMBERS)
+
+    assert fault in "; ".join(text for _, text in found.faults)
+    assert (found.keystone, found.most_restarts, found.is_hook_at_turn) == ("", None, False)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other resources for containers that run (RSZ-01)."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod_fields import Resources
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, Room, plan_resize
+from tests.pods.plane import Plane, Slow, manifest, running
+from tests.pods.pods import World, container, make_pod
+
+GIB = 1 << 30
+ROOM = Room(cpus=4000, memory_bytes=8 * GIB)
+
+
+def amounts(cpu: str = "", memory: str = "", request: str = "") -> dict[str, Any]:
+    limits = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value}
+    return {"limits": limits, "requests": {"cpu": request} if request else {}}
+
+
+def planned(
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], room: Room = ROOM, **fields: Any
+) -> ResizePlan:
+    """What is done where containers run with `before` and their manifest says `after`."""
+    world = World(make_pod([container(name, resources=given, **fields) for name, given in before.items()]))
+    world.settle()
+    known = {name: ContainerMemory(resources=msgspec.convert(given, Resources)) for name, given in before.items()}
+    pod = make_pod([container(name, resources=given, **fields) for name, given in after.items()])
+    return plan_resize(pod, world.seen, Memory(containers=known), room)
+
+
+def test_nothing_is_done_where_nothing_differs() -> None:
+    assert planned({"a": amounts("1")}, {"a": amounts("1")}) == ResizePlan()
+    assert planned({"a": amounts("1000m")}, {"a": amounts("1")}) == ResizePlan(), "the same in other words"
+
+
+def test_what_frees_comes_before_what_takes() -> None:
+    more, less = amounts("1", request="100m"), amounts("500m", request="100m")
+    plan = planned({"a": less, "b": more}, {"a": more, "b": less})
+
+    assert [str(step) for step in plan.steps] == ["resize b", "resize a"]
+
+
+def test_only_the_policy_of_what_changes_restarts() -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    cpu = planned({"a": amounts("1", "1Gi", "1m")}, {"a": amounts("2", "1Gi", "1m")}, resizePolicy=policy)
+    memory = planned({"a": amounts("1", "1Gi", "1m")}, {"a": amounts("1", "2Gi", "1m")}, resizePolicy=policy)
+
+    assert [step.needs_restart for step in (*cpu.steps, *memory.steps)] == [False, True]
+
+
+def test_a_lower_memory_limit_is_looked_at_before_it_is_set() -> None:
+    plan = planned({"a": amounts(memory="2Gi", request="1m")}, {"a": amounts(memory="1Gi", request="1m")})
+
+    assert [step.memory_limit for step in plan.steps] == [GIB]
+
+
+def test_the_class_of_a_pod_may_not_change() -> None:
+    plan = planned({"a": amounts("1", "1Gi")}, {"a": amounts("2", "1Gi", "1")})
+
+    assert (plan.pending, plan.steps) == (INFEASIBLE, ())
+    assert plan.message.endswith("it is Guaranteed and would be Burstable")
+
+
+def test_more_than_the_node_has_will_never_do_and_more_than_is_free_not_now() -> None:
+    before, after = {"a": amounts("9", request="1")}, {"a": amounts("9", request="3")}
+    never = planned(before, {"a": amounts("9", request="5")})
+    later = planned(before, after, replace(ROOM, others_cpus=2000))
+
+    assert (never.pending, never.message) == (
+        INFEASIBLE, "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000",
+    )  # fmt: skip
+    assert (later.pending, later.message) == (
+        DEFERRED, "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000",
+    )  # fmt: skip
+    assert planned(before, after).steps
+
+
+def test_who_does_not_run_is_given_its_share_when_it_starts() -> None:
+    world = World(make_pod([container("a", resources=amounts("1"))]))
+
+    assert plan_resize(world.pod, world.seen, world.memory, ROOM) == ResizePlan()
+
+
+@pytest.fixture
+def cri() -> Slow:
+    return Slow()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.pods.run.resizing.RETRY_S", 0.05)
+
+
+def sized(limit: str, name: str = "web", request: str = "100m") -> bytes:
+    more = f"resources: {{limits: {{memory: {limit}}}, requests: {{cpu: {request}, memory: 1Mi}}}}"
+    text = manifest(name, "i", more=f", uid: {name}").replace(b"image: i}", f"image: i, {more}}}".encode())
+    assert more.encode() in text
+    return text
+
+
+def told(plane: Plane) -> list[str]:
+    return [event.reason for event in plane.events if event.reason.startswith("Resize")]
+
+
+def conditions(plane: Plane, name: str = "web-n") -> list[tuple[str, str]]:
+    return [(one.type, one.reason) for one in plane.pod(name).conditions if one.type.startswith("PodResize")]
+
+
+async def test_a_limit_below_what_is_used_is_refused_until_it_is_not(cri: Slow, tmp_path: Path) -> None:
+    given = FakeManifestDirectory({"/m/f.yaml": sized("100Mi")})
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        (container_id,) = cri._containers
+        cri.used[container_id] = 60 << 20
+        given.put("/m/f.yaml", sized("50Mi"))
+        await plane.until(lambda: conditions(plane) == [("PodResizeInProgress", "Error")], "it is refused")
+        messages = [event.message for event in plane.events if event.reason == "ResizeError"]
+        assert "UpdateContainerResources" not in cri.calls
+        cri.used[container_id] = 10 << 20
+        await plane.until(lambda: "ResizeCompleted" in told(plane), "and done as soon as it can be")
+        await plane.until(lambda: not conditions(plane), "nothing is left to do")
+
+    text = "attempting to set memory limit (52428800) of container a below current usage (62914560)"
+    assert messages == [f"cannot decrease memory limits: {text}"]
+    assert told(plane) == ["ResizeStarted", "ResizeError", "ResizeCompleted"]
+    assert cri.stops == []
+
+
+async def test_what_the_node_has_no_room_for_waits_for_others_to_end(cri: Slow, tmp_path: Path) -> None:
+    """Deferred; the fake node has one processor."""
+    files = {"/m/f.yaml": sized("100Mi"), "/m/g.yaml": sized("100Mi", "big", "800m")}
+    given = FakeManifestDirectory(files)
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running", big="Running")
+        given.put("/m/f.yaml", sized("100Mi", request="300m"))
+        await plane.until(lambda: conditions(plane) == [("PodResizePending", "Deferred")], "it waits")
+        given.put("/m/g.yaml", None)
+        await plane.until(lambda: "ResizeCompleted" in told(plane), "there is room now")
+        given.put("/m/f.yaml", sized("100Mi", request="1100m"))
+        await plane.until(lambda: conditions(plane) == [("PodResizePending", "Infeasible")], "too much for ever")
+
+    assert told(plane) == ["ResizeDeferred", "ResizeStarted", "ResizeCompleted", "ResizeInfeasible"]
+
+
+async def test_a_resize_that_kepd_did_not_live_to_see_is_done_by_the_next(cri: Slow, tmp_path: Path) -> None:
+    given = FakeManifestDirectory({"/m/f.yaml": sized("100Mi")})
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        run = plane.runner.keeper("default", "web-n").run  # type: ignore[union-attr]
+        await plane.until(lambda: run.saved_memory == run.memory, "it is written down")
+    given.put("/m/f.yaml", sized("200Mi"))
+    cri.failures["UpdateContainerResources"] = RuntimeCallFailed("UpdateContainerResources", "not today")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: told(plane) == ["ResizeStarted", "ResizeError", "ResizeCompleted"], "done")
+
+    assert cri.stops == []

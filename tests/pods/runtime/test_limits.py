@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What containers may use: memory with its swap, pages, and the group of their pod when it cannot be made."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.cgroups.fake import FakeControlGroups
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.control_group import GroupShape
+from agent.pods.runtime.cri_config import NodeShape, linux_resources
+from tests.pods.plane import KnownRuntime, Slow, manifest, running
+from tests.pods.pods import container, make_pod
+
+GIB = 1 << 30
+
+
+def resources(shape: GroupShape, given: dict[str, Any], *others: Any, **node: Any) -> Any:
+    pod = make_pod([container("app", resources=given), *others])
+    known = NodeShape(
+        instance="me", log_directory=Path("/logs"), cgroup_root="kepd", memory_bytes=8 * GIB, groups=shape, **node
+    )
+    return linux_resources(pod, pod.containers[0], pod.containers[0].fields.resources, known)
+
+
+LIMITED = {"limits": {"memory": "1Gi"}, "requests": {"memory": "512Mi"}}
+ONE = GroupShape(has_swap_limit=True, swap_bytes=4 * GIB)
+TWO = GroupShape(version=2, has_swap_limit=True, swap_bytes=4 * GIB)
+
+
+def test_version_one_counts_memory_and_swap_together() -> None:
+    """KEP-2400: no swap above the memory limit; without a limit the kernel has nothing to count."""
+    assert resources(ONE, LIMITED).memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, LIMITED, may_swap=True).memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, {}).memory_swap_limit_in_bytes == 0
+    assert resources(GroupShape(), LIMITED).memory_swap_limit_in_bytes == 0, "nobody counts swap"
+
+
+@pytest.mark.parametrize(
+    ("given", "may_swap", "swap"),
+    [
+        (LIMITED, False, "0"),
+        (LIMITED, True, str(GIB // 4)),
+        ({"requests": {"memory": "2Gi"}}, True, str(GIB)),
+        ({"requests": {"cpu": "1"}}, True, "0"),
+        ({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi", "cpu": "1"}}, True, "0"),
+        ({}, True, "0"),
+    ],
+)
+def test_version_two_gives_swap_by_the_share_of_memory(given: dict[str, Any], may_swap: bool, swap: str) -> None:
+    """KEP-2400: only containers of Burstable pods that ask for memory and may use more."""
+    assert resources(TWO, given, container("other"), may_swap=may_swap).unified["memory.swap.max"] == swap
+
+
+def test_swap_is_left_alone_where_nobody_counts_it() -> None:
+    assert dict(resources(GroupShape(version=2), LIMITED).unified) == {"memory.oom.group": "1"}
+
+
+@pytest.mark.parametrize(
+    ("version", "single", "unified"), [(1, False, {}), (2, False, {"memory.oom.group": "1"}), (2, True, {})]
+)
+def test_out_of_memory_ends_the_container_unless_said_otherwise(version: int, single: bool, unified: dict) -> None:
+    """RES-05."""
+    assert dict(resources(GroupShape(version=version), {}, kills_single_process=single).unified) == unified
+
+
+def test_pages_of_sizes_that_are_not_listed_are_none() -> None:
+    """RES-05."""
+    shape = GroupShape(controllers=frozenset({"hugetlb"}), hugepage_bytes=(2 << 20, GIB))
+    told = resources(shape, {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}).hugepage_limits
+
+    assert [(one.page_size, one.limit) for one in told] == [("2MB", 4 << 20), ("1GB", 0)]
+
+
+async def test_a_pod_gets_its_group_before_its_sandbox_and_leaves_none(tmp_path: Path) -> None:
+    """RES-04, GC-03."""
+    groups, manifests = FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": manifest(grace_s=1)})
+    async with running(Slow(), manifests, tmp_path / "logs", groups=groups, most_pids=70) as plane:
+        await plane.until_phases(web="Running")
+        (uid,) = plane.runner.keepers
+        assert groups.files[f"pids/kepd/besteffort/pod{uid}/pids.max"] == "70"
+        assert groups.files[f"cpu/kepd/besteffort/pod{uid}/cpu.shares"] == "2"
+        assert groups.files["cpu/kepd/besteffort/cpu.shares"] == "2"
+        manifests.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.runner.keepers, "gone")
+
+        assert not any("pod" in group for group in groups.groups)
+
+
+class Stubborn(FakeControlGroups):
+    """Refuses one kind of limit."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file: str = file
+
+    def write(self, path: str, value: str) -> None:
+        self.refuses = {path} if path.endswith(self.file) else set()
+        super().write(path, value)
+
+
+async def test_a_pod_with_limits_does_not_run_without_them(tmp_path: Path) -> None:
+    """It is told what is wrong, and tried again."""
+    groups, cri = Stubborn("pids.max"), Slow()
+    manifests = FakeManifestDirectory({"/m/f.yaml": manifest()})
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, most_pids=70) as plane:
+        await plane.until(lambda: plane.events, "told")
+        told = plane.events[0]
+        assert told.reason == "FailedCreatePodContainer"
+        assert told.message.startswith("the limits of the pod cannot be set: write pids/kepd/besteffort/pod")
+        assert told.message.endswith("pids.max 70: Invalid argument")
+        assert "RunPodSandbox" not in cri.calls
+        groups.file = "nothing"
+        await plane.until_phases(web="Running")
+
+
+async def test_a_share_that_cannot_be_given_holds_nobody_up(tmp_path: Path) -> None:
+    manifests = FakeManifestDirectory({"/m/f.yaml": manifest()})
+    async with running(Slow(), manifests, tmp_path / "logs", groups=Stubborn("cpu.shares")) as plane:
+        await plane.until_phases(web="Running")
+
+        assert [one.message for one in plane.events if "no share of its own" in one.message] != []
+
+
+async def test_where_systemd_manages_groups_its_slices_are_named(tmp_path: Path) -> None:
+    """RES-04: the runtime would refuse any other parent."""
+    parents: list[str] = []
+
+    class Noting(Slow):
+        async def run_sandbox(self, config: Any, runtime_handler: str = "") -> str:
+            parents.append(config.linux.cgroup_parent)
+            return await super().run_sandbox(config, runtime_handler)
+
+    groups, manifests = FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": manifest()})
+    runtime = KnownRuntime(uses_systemd=True)
+    async with running(Noting(), manifests, tmp_path / "logs", groups=groups, runtime=runtime) as plane:
+        await plane.until_phases(web="Running")
+        (uid,) = plane.runner.keepers
+
+    assert parents == [f"/kepd.slice/kepd-besteffort.slice/kepd-besteffort-pod{uid}.slice"]
+    assert groups.files[f"cpu{parents[0]}/cpu.shares"] == "2"
+
+
+async def test_a_pod_stays_in_the_group_that_it_began_in(tmp_path: Path) -> None:
+    """RES-04: a container that starts anew may have another quality of service; two groups would be two pods."""
+
+    def sized(resources: str) -> bytes:
+        text = manifest("web", "i", more=", uid: u-1", grace_s=1).decode()
+        return text.replace("image: i}", f"image: i, resources: {{{resources}}}}}").encode()
+
+    parents: list[str] = []
+
+    class Noting(Slow):
+        async def create_container(self, sandbox_id: str, config: Any, sandbox_config: Any) -> str:
+            parents.append(sandbox_config.linux.cgroup_parent)
+            return await super().create_container(sandbox_id, config, sandbox_config)
+
+    cri, groups, manifests = Noting(), FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": sized("")})
+    group = "kepd/besteffort/podu-1"
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(web="Running")
+        manifests.put("/m/f.yaml", sized("limits: {cpu: 1, memory: 1Gi}"))
+        await plane.until(lambda: "Infeasible" in [one.reason for one in plane.pod().conditions], "a refusal")
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(web="Running")
+        cri.exit(plane.pod().containers[0].id, 1)
+        plane.runner.look_again()
+        await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "again")
+        assert parents == [f"/{group}"] * 2
+        manifests.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.runner.keepers, "gone")
+
+    assert not any("podu-1" in one for one in groups.groups)
+
+
+async def test_all_burstable_pods_together_are_worth_what_they_ask_for(tmp_path: Path) -> None:
+    """RES-04: as a kubelet weighs them against Guaranteed pods, also for a kepd that found them running."""
+
+    def asking(name: str, cpu: str) -> bytes:
+        text = manifest(name, "i", grace_s=1).decode()
+        return text.replace("image: i}", f"image: i, resources: {{requests: {{cpu: {cpu}}}}}}}").encode()
+
+    def worth() -> str:
+        return groups.files["cpu/kepd/burstable/cpu.shares"]
+
+    cri, groups = Slow(), FakeControlGroups()
+    manifests = FakeManifestDirectory({"/m/a.yaml": asking("a", "500m"), "/m/b.yaml": asking("b", "1500m")})
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(a="Running", b="Running")
+        assert worth() == "2048"
+    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+        await plane.until_phases(a="Running", b="Running")
+        manifests.put("/m/c.yaml", asking("c", "1"))
+        await plane.until_phases(a="Running", b="Running", c="Running")
+        assert worth() == "3072"
+        manifests.put("/m/b.yaml", None)
+        await plane.until_phases(a="Running", c="Running")
+
+    assert worth() == "1536"

@@ -1,0 +1,681 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds from the door to the end, on a virtual clock: what the link is told, and what the ledger learns."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from agent.daemon.proxy.wiring import stop_order
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.cri.fake import FakeCri
+from agent.model.ending_pods import EndingPods
+from agent.model.image_pull import Carried, PullGivenUp, PullsAway
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
+from agent.proxy.frames.routes import ROUTES
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, ContainerState
+from agent.proxy.gates.stop import StopRules
+from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.event_follower import Minder
+from agent.proxy.run.figures import Figures
+from agent.proxy.run.judge import GateDoorman
+from agent.proxy.run.readiness import Readiness
+from agent.proxy.run.state import Gatehouse, ProxySettings
+from agent.proxy.run.waiting import Waiting
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+IMAGE = "registry.example/x:1"
+SETTINGS = ProxySettings(StopRules(stop_order))
+NOTES = {"kepd.dev/sidecars": "side", "kepd.dev/mains": "main"}
+
+
+@dataclass
+class Line:
+    """A link that writes down what it is told."""
+
+    released: bytes | None = None
+    refused: Refusal | None = None
+    at_s: float | None = None
+    clock: FakeClock | None = None
+
+    def release(self, frames: bytes) -> None:
+        self.released, self.at_s = frames, self.clock.now_s() if self.clock else None
+
+    def refuse(self, call: Call, refusal: Refusal) -> None:
+        self.refused, self.at_s = refusal, self.clock.now_s() if self.clock else None
+
+
+@dataclass
+class Files:
+    content: dict[str, bytes] = field(default_factory=dict)
+
+    async def read(self, name: str) -> bytes | None:
+        return self.content.get(name)
+
+    async def write(self, name: str, content: bytes) -> None:
+        self.content[name] = content
+
+    async def set_aside(self, name: str) -> str:
+        self.content[f"{name}.aside"] = self.content.pop(name)
+        return f"{name}.aside"
+
+
+class Pulls:
+    """A queue with one slot that a test opens."""
+
+    def __init__(self) -> None:
+        self.slot = asyncio.Event()
+        self.error: Exception | None = None
+        self.carried: list[Carried] = []
+
+    async def relay(self, request, fingerprint, carry) -> None:
+        if self.error is not None:
+            raise self.error
+        await self.slot.wait()
+        self.carried.append(await carry())
+
+    is_busy = False
+    asked: tuple[str, float] = ("", 0.0)
+
+    async def settled(self, image: str, longest_s: float) -> None:
+        self.asked = (image, longest_s)
+        await self.slot.wait()
+
+
+class Events:
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[RuntimeEvent] = asyncio.Queue()
+
+    async def listen(self) -> AsyncIterator[RuntimeEvent]:
+        while True:
+            yield await self.queue.get()
+
+
+class Asker:
+    is_open = False
+
+    async def tcp_connect(self, host: str, port: int) -> None:
+        if not self.is_open:
+            raise ConnectionRefusedError
+
+
+class House:
+    """Everything behind the links."""
+
+    def __init__(self) -> None:
+        self.clock, self.cri, self.files, self.events = FakeClock(), FakeCri(), Files(), Events()
+        self.asker, self.pulls, self.told, self.settings = Asker(), Pulls(), [], SETTINGS
+        self.endings = EndingPods()
+        self.house = Gatehouse(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
+        readiness = Readiness(self.house, self.cri, self.asker)
+        self.waiting = Waiting(self.house, self.cri, readiness, lambda: self.pulls)
+        self.minder = Minder(self.house, self.cri, readiness, self.events, self.files)
+        self.doorman = GateDoorman(self.house, self.waiting)
+        self.ids: dict[str, str] = {}
+
+    def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[str | Refusal, Call, Line]:
+        """A request at the door."""
+        path = next(path for path, route in ROUTES.items() if route.name == method)
+        line, now_s = Line(clock=self.clock), self.clock.now_s()
+        message = request.SerializeToString()
+        call = Call(line, 1, path.decode(), ROUTES[path], now_s, now_s + deadline_s if deadline_s else None)
+        call.request = bytearray(framed(message))
+        call.answer = bytearray()
+        verdict = self.doorman.judge(call, message)
+        if verdict == Verdict.HOLD:
+            call.keep_back(END_STREAM, data_frame(1, framed(message), ends=True))
+        return verdict, call, line
+
+    def end(self, call: Call, answer=None, code: int = 0) -> None:
+        """The runtime answers."""
+        call.code, call.is_over, call.held = code, True, None
+        call.answer = bytearray(framed(answer.SerializeToString())) if answer is not None else bytearray()
+        self.doorman.finish(call)
+
+    def config(self, notes=NOTES) -> pb.PodSandboxConfig:
+        return pb.PodSandboxConfig(
+            metadata=pb.PodSandboxMetadata(name="pod", namespace="default", uid="u"), annotations=notes
+        )
+
+    async def sandbox(self, notes=NOTES) -> None:
+        self.cri.registry.add(IMAGE)
+        await self.cri.pull_image(IMAGE)
+        sandbox_id = await self.cri.run_sandbox(self.config(notes))
+        _, call, _ = self.ask("RunPodSandbox", pb.RunPodSandboxRequest(config=self.config(notes)))
+        self.end(call, pb.RunPodSandboxResponse(pod_sandbox_id=sandbox_id))
+        self.ids["sandbox"] = sandbox_id
+
+    def container_config(self, name: str) -> pb.ContainerConfig:
+        image = pb.ImageSpec(image=IMAGE)
+        return pb.ContainerConfig(metadata=pb.ContainerMetadata(name=name), image=image, annotations={GRACE: "30"})
+
+    def create(self, name: str, notes=NOTES, deadline_s: float | None = 120.0):
+        request = pb.CreateContainerRequest(
+            pod_sandbox_id=self.ids["sandbox"], config=self.container_config(name), sandbox_config=self.config(notes)
+        )
+        return self.ask("CreateContainer", request, deadline_s)
+
+    async def run(self, name: str, notes=NOTES) -> str:
+        """Made and started without a hold."""
+        verdict, call, _ = self.create(name, notes)
+        assert verdict == Verdict.PASS
+        container_id = await self.cri.create_container(
+            self.ids["sandbox"], self.container_config(name), self.config(notes)
+        )
+        self.end(call, pb.CreateContainerResponse(container_id=container_id))
+        await self.cri.start_container(container_id)
+        verdict, call, _ = self.ask("StartContainer", pb.StartContainerRequest(container_id=container_id))
+        assert verdict == Verdict.PASS
+        self.end(call)
+        self.ids[name] = container_id
+        return container_id
+
+    def stop(self, name: str, timeout_s: int = 30):
+        request = pb.StopContainerRequest(container_id=self.ids[name], timeout=timeout_s)
+        return self.ask("StopContainer", request, 150)
+
+    async def exit(self, name: str, code: int = 0) -> None:
+        self.cri.exit(self.ids[name], code)
+        await self.minder._take(RuntimeEvent(EventKind.STOPPED, self.ids[name], exit_code=code))
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    made = House()
+    async with asyncio.TaskGroup() as group:
+        made.house.group = group
+        for work in (made.minder.follow(), made.waiting.watch()):
+            group.create_task(work)
+        made.events.queue.put_nowait(RuntimeEvent(EventKind.LOST))
+        await made.minder.recover()
+        yield made
+        made.house.group = None
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+
+def timeout_of(line: Line) -> int:
+    assert line.released is not None
+    message = message_in(line.released[9:])
+    assert message is not None
+    return pb.StopContainerRequest.FromString(message).timeout
+
+
+async def made_by_an_earlier_process(house: House) -> str:
+    """A main that runs, and a sidecar whose start is on its way; its id."""
+    await house.sandbox()
+    for name in ("main", "side"):
+        house.ids[name] = await house.cri.create_container(
+            house.ids["sandbox"], house.container_config(name), house.config()
+        )
+    await house.cri.start_container(house.ids["main"])
+    return house.ids["side"]
+
+
+async def test_a_start_that_takes_effect_after_the_lists_were_read_counts(house: House) -> None:
+    """REC-1: an earlier process passed it on and was killed. Its sidecar is no less one that has to wait."""
+    side = await made_by_an_earlier_process(house)
+    await house.minder._take(RuntimeEvent(EventKind.LOST))
+    await house.cri.start_container(side)
+    await house.minder._take(RuntimeEvent(EventKind.STARTED, side))
+
+    assert house.stop("main")[0] == Verdict.PASS
+    assert house.stop("side")[0] == Verdict.HOLD
+    await settle()
+
+
+async def test_what_happens_while_the_lists_are_read_is_not_missed() -> None:
+    """REC-1: events that come before the state is known mean that it is looked at once more."""
+    made = House()
+    async with asyncio.TaskGroup() as group:
+        made.house.group = group
+        side = await made_by_an_earlier_process(made)
+        ask = made.minder._ask_exit_codes
+
+        async def slowly() -> None:
+            if made.house.ledger.find(side)[1].state is ContainerState.CREATED:
+                await made.cri.start_container(side)
+                await made.minder._take(RuntimeEvent(EventKind.STARTED, side))
+            await ask()
+
+        made.minder._ask_exit_codes = slowly
+        made.minder._listening.set()
+        await made.minder.recover()
+
+        assert made.house.ledger.find(side)[1].is_running
+        assert made.stop("main")[0] == Verdict.PASS
+        assert made.stop("side")[0] == Verdict.HOLD
+        await settle()
+        made.house.group = None
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+
+async def test_a_held_create_goes_on_when_its_sidecar_is_ready(house: House) -> None:
+    """ORD-4, ORD-9."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    verdict, _, line = house.create("main", notes)
+    assert verdict == Verdict.HOLD
+    await house.clock.advance(2.0)
+    assert (line.released, line.refused) == (None, None)
+    house.asker.is_open = True
+    await house.clock.advance(0.4)
+
+    assert line.released is not None
+    assert house.house.holds == {}
+
+
+async def test_an_open_pod_starts_after_its_time_and_says_so(house: House) -> None:
+    """ORD-4."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "5s"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, _, line = house.create("main", notes)
+    await house.clock.advance(5.1)
+
+    assert line.released is not None
+    assert [one.reason for one in house.told] == ["StartGateOpened"]
+
+
+async def test_what_was_made_after_its_time_is_started_at_once(house: House) -> None:
+    """ORD-4, ORD-6: the time of a main is one, though making and starting it are two calls."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "5s"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, call, _ = house.create("main", notes)
+    await house.clock.advance(5.1)
+    house.end(call, pb.CreateContainerResponse(container_id="m1"))
+
+    assert house.ask("StartContainer", pb.StartContainerRequest(container_id="m1"))[0] == Verdict.PASS
+    assert [one.reason for one in house.told] == ["StartGateOpened"]
+
+
+async def test_the_end_of_a_pod_ends_the_wait_of_its_main(house: House) -> None:
+    """ORD-8, PRX-41: the kubelet waits for this call before it stops anything; a main that comes then is refused."""
+    house.endings.listeners.append(house.waiting.pod_ends)
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, _, line = house.create("main", notes)
+    await house.clock.advance(1.0)
+    house.endings.note("u")
+    await settle()
+    refusal = Refusal(14, "kepd: waiting for sidecar side")
+
+    assert line.refused == refusal
+    assert house.create("main", notes)[0] == refusal
+    assert house.house.holds == {}
+
+
+async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(house: House) -> None:
+    """ORD-5."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, _, line = house.create("main", notes)
+    await settle()
+    await house.exit("side", 1)
+
+    assert line.refused == Refusal(14, "kepd: waiting for sidecar side")
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["known before the stop", "known after it"])
+async def test_a_sidecar_whose_pod_is_known_to_end_waits_for_its_mains(house: House, is_late: bool) -> None:
+    """STO-3 (d): an older kubelet that stops the containers one after the other gives no other sign."""
+    house.endings.listeners.append(house.waiting.pod_ends)
+    await house.sandbox(NOTES)
+    await house.run("side", NOTES)
+    await house.run("main", NOTES)
+    if not is_late:
+        house.endings.note("u")
+    _, _, line = house.stop("side")
+    if is_late:
+        await house.clock.advance(0.5)
+        house.endings.note("u")
+    await house.clock.advance(3.0)
+    assert line.released is None
+    await house.exit("main")
+
+    assert timeout_of(line) == (26 if is_late else 27)
+
+
+async def test_a_sidecar_of_a_pod_that_nobody_ends_is_restarted_soon(house: House) -> None:
+    """STO-3: a probe's kill costs a second."""
+    house.endings.note("another")
+    await house.sandbox(NOTES)
+    await house.run("side", NOTES)
+    await house.run("main", NOTES)
+    _, _, line = house.stop("side")
+    await house.clock.advance(1.1)
+
+    assert timeout_of(line) == 29
+
+
+@pytest.mark.parametrize("method", ["StopPodSandbox", "RemovePodSandbox", "RemoveContainer"])
+async def test_the_end_of_the_sandbox_ends_every_hold(house: House, method: str) -> None:
+    """NOH-3, ORD-8, STO-7."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/prestop-sleep.side": "20s"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+    _, _, created = house.create("main", notes)
+    _, _, stopped = house.stop("side")
+    await settle()
+    assert len(house.house.holds) == 2
+    if method == "RemoveContainer":
+        request = pb.RemoveContainerRequest(container_id=house.ids["side"])
+    else:
+        request = getattr(pb, f"{method}Request")(pod_sandbox_id=house.ids["sandbox"])
+    assert house.ask(method, request)[0] == Verdict.PASS
+    await settle()
+
+    assert stopped.released is not None
+    assert created.released is not None or created.refused is not None
+
+
+async def test_a_sidecar_waits_for_its_main_and_gets_the_rest(house: House) -> None:
+    """STO-1, STO-2, STO-5."""
+    await house.sandbox()
+    await house.run("side")
+    await house.run("main")
+    verdict, _, line = house.stop("side", 8)
+    assert verdict == Verdict.HOLD
+    assert house.stop("main", 8)[0] == Verdict.PASS
+    await house.clock.advance(3.2)
+    await house.exit("main")
+
+    assert timeout_of(line) == 4
+    assert house.house.figures.holds["StopContainer", "order"].number == 1
+
+
+async def test_a_budget_that_ends_first_is_told(house: House) -> None:
+    """STO-1, StopHoldExpired."""
+    await house.sandbox()
+    await house.run("side")
+    await house.run("main")
+    _, _, line = house.stop("side", 8)
+    house.stop("main", 8)
+    await house.clock.advance(6.1)
+
+    assert timeout_of(line) == 2
+    assert [one.reason for one in house.told] == ["StopHoldExpired"]
+
+
+async def test_two_stops_of_one_container_share_the_earlier_end(house: House) -> None:
+    """STO-6: a kubelet that was restarted asks again with less."""
+    await house.sandbox()
+    await house.run("side")
+    await house.run("main")
+    _, _, first = house.stop("side", 30)
+    house.stop("main", 30)
+    await house.clock.advance(4.0)
+    _, _, second = house.stop("side", 5)
+    await house.clock.advance(3.1)
+
+    assert first.released is not None
+    assert second.released is not None
+    assert (timeout_of(first), timeout_of(second)) == (23, 2)
+
+
+async def test_a_sleep_ends_with_its_container(house: House) -> None:
+    """SLP-2."""
+    notes = {"kepd.dev/prestop-sleep.main": "20s"}
+    await house.sandbox(notes)
+    await house.run("main", notes)
+    verdict, _, line = house.stop("main")
+    assert verdict == Verdict.HOLD
+    await house.clock.advance(3.0)
+    await house.exit("main")
+
+    assert timeout_of(line) == 27
+
+
+async def test_masks_are_on_the_disk_before_the_stop_is_sent(house: House) -> None:
+    """REC-4, JOB-3: a kill between the two leaves no exit that makes the Job fail."""
+    notes = {**NOTES, "kepd.dev/job-end": "success"}
+    await house.sandbox(notes)
+    side = await house.run("side", notes)
+    await house.run("main", notes)
+    seen: list[bytes | None] = []
+    stop = house.cri.stop_container
+
+    async def noted(container_id: str, grace_s: int) -> None:
+        seen.append(house.files.content.get("masks.json"))
+        await stop(container_id, grace_s)
+
+    house.cri.stop_container = noted  # type: ignore[method-assign]
+    await house.exit("main", 0)
+
+    assert house.house.masks == {side: house.ids["sandbox"]}
+    assert [side.encode() in (content or b"") for content in seen] == [True]
+
+
+@pytest.mark.parametrize(("hook_s", "left_s"), [(4.0, 26), (100.0, 2), (None, 30)])
+async def test_a_hook_runs_before_a_sidecar_is_ended_out_of_one_grace(
+    house: House, hook_s: float | None, left_s: int
+) -> None:
+    """JOB-3: a kubelet would not run it, for the stop is not its own."""
+    notes = {**NOTES, "kepd.dev/job-end": "success"}
+    await house.sandbox(notes)
+    side = await house.run("side", notes)
+    await house.run("main", notes)
+    done: list[object] = []
+
+    async def hook(container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
+        done.append((container_id, command, timeout_s))
+        await house.clock.sleep(min(hook_s or 0.0, timeout_s))
+        return pb.ExecSyncResponse()
+
+    async def stop(container_id: str, grace_s: int) -> None:
+        done.append((container_id, grace_s))
+
+    house.cri.exec_sync, house.cri.stop_container = hook, stop  # type: ignore[method-assign]
+    (sandbox,) = house.house.ledger.sandboxes.values()
+    if hook_s is not None:
+        sandbox.containers[side].annotations = {GRACE: "30", PRE_STOP: '{"exec": {"command": ["bye"]}}'}
+    await house.exit("main", 0)
+    await house.clock.advance(200)
+
+    assert done == ([(side, ["bye"], 28)] if hook_s is not None else []) + [(side, left_s)]
+
+
+async def test_a_process_that_starts_anew_knows_what_the_last_one_knew(house: House) -> None:
+    """REC-1 to REC-4: mains started, exit codes, masks; and nothing that is gone."""
+    notes = {**NOTES, "kepd.dev/job-end": "success"}
+    await house.sandbox(notes)
+    side = await house.run("side", notes)
+    await house.run("main", notes)
+    house.cri.exit(house.ids["main"], 0)
+    later = House()
+    later.cri = house.cri
+    later.files.content["masks.json"] = b'{"version":1,"containers":{"gone":"s","%b":"s"}}' % side.encode()
+    readiness = Readiness(later.house, later.cri, later.asker)
+    minder = Minder(later.house, later.cri, readiness, later.events, later.files)
+    await minder.load_masks()
+    minder._listening.set()
+    await minder.recover()
+    (sandbox,) = later.house.ledger.sandboxes.values()
+    main = sandbox.current("main")
+
+    assert sandbox.has_started_main
+    assert main is not None
+    assert main.exit_code == 0
+    assert later.house.masks == {side: "s"}
+    async with asyncio.TaskGroup() as group:
+        later.house.group = group
+        minder.end_jobs()
+    status = await later.cri.container_status(side)
+    assert status.state == pb.CONTAINER_EXITED, "killed between mask and stop, the stop follows"
+
+
+async def test_damaged_masks_are_kept_aside(house: House) -> None:
+    house.files.content["masks.json"] = b"garbage"
+    await house.minder.load_masks()
+
+    assert house.files.content == {"masks.json.aside": b"garbage"}
+
+
+# pulls
+
+
+PULL = pb.PullImageRequest(image=pb.ImageSpec(image="registry.example/a:1"), auth=pb.AuthConfig(password="x"))
+
+
+async def test_a_pull_goes_on_with_its_slot_and_keeps_it_until_the_answer(house: House) -> None:
+    """IMG-X01, IMG-X04."""
+    verdict, call, line = house.ask("PullImage", PULL, None)
+    assert verdict == Verdict.HOLD
+    await house.clock.advance(1000.0)
+    assert line.released is None
+    house.pulls.slot.set()
+    await settle()
+    assert line.released is not None
+    assert house.pulls.carried == []
+    house.end(call, pb.PullImageResponse(image_ref="sha256:1"))
+    await settle()
+
+    assert house.pulls.carried == [Carried(image_id="sha256:1")]
+
+
+async def test_a_credential_is_shown_nowhere_while_its_pull_waits(house: House) -> None:
+    """PRT-5."""
+    secret = pb.PullImageRequest(
+        image=pb.ImageSpec(image="registry.example/a:1"), auth=pb.AuthConfig(password="s3cr3t")
+    )
+    _, call, _ = house.ask("PullImage", secret, None)
+    await settle()
+
+    assert "s3cr3t" not in repr(call) + repr(house.house.holds) + repr(call.request)
+
+
+async def test_an_image_that_is_being_pulled_is_removed_after_that(house: House) -> None:
+    """IMG-G15: within the kubelet's own deadline; without pulls a removal passes at once."""
+    request = pb.RemoveImageRequest(image=pb.ImageSpec(image="sha256:a"))
+    at_once, _, _ = house.ask("RemoveImage", request)
+    house.pulls.is_busy = True
+    verdict, _, line = house.ask("RemoveImage", request)
+    await house.clock.advance(5)
+    before = line.released
+    house.pulls.slot.set()
+    await house.clock.advance(1)
+
+    assert (at_once, verdict, before) == (Verdict.PASS, Verdict.HOLD, None)
+    assert line.released is not None
+    assert house.pulls.asked == ("sha256:a", 90.0)
+    assert not house.house.holds
+
+
+async def test_a_pull_that_its_kubelet_gives_up_leaves_the_queue(house: House) -> None:
+    """IMG-X05."""
+    _, call, line = house.ask("PullImage", PULL, None)
+    await settle()
+    call.code, call.is_over = None, True
+    house.doorman.finish(call)
+    await settle()
+
+    assert (line.released, house.house.holds) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (PullsAway(), None),
+        (PullGivenUp("its pod is gone"), Refusal(1, "kepd: its pod is gone")),
+        (RuntimeError("a defect"), None),
+    ],
+)
+async def test_pulls_pass_when_the_queue_fails(house: House, error: Exception, refusal: Refusal | None) -> None:
+    """IMG-X12, IMG-X04."""
+    house.pulls.error = error
+    _, _, line = house.ask("PullImage", PULL, None)
+    await settle()
+
+    assert line.refused == refusal
+    assert (line.released is not None) == (refusal is None)
+    assert sum(house.house.figures.policy_errors.values()) == (refusal is None)
+
+
+async def test_a_node_that_wants_no_pull_without_the_queue_gets_none(house: House) -> None:
+    """IMG-X12: proxy.failOpen false."""
+    house.settings = ProxySettings(StopRules(stop_order), fails_open=False)
+    house.pulls.error = PullsAway()
+    _, _, line = house.ask("PullImage", PULL, None)
+    await settle()
+
+    assert line.released is None
+    assert line.refused is not None
+    assert line.refused.code == 14
+
+
+# what goes wrong in here
+
+
+async def test_the_watchdog_opens_what_no_gate_opened(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake-up that never comes: opened before the kubelet gives the call up, and counted."""
+    notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "10s"}
+    await house.sandbox(notes)
+    await house.run("side", notes)
+
+    async def never(_sandbox_id: str, _until_s: float | None) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(house.house, "change", never)
+    _, call, line = house.create("main", notes)
+    await house.clock.advance(14.0)
+
+    assert line.released is not None
+    assert call.deadline_s is not None
+    assert line.at_s is not None
+    assert line.at_s < call.deadline_s - 100
+    assert house.house.figures.policy_errors["watchdog"] == 1
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_defect_of_ours_lets_the_call_pass_unless_told_otherwise(house: House, is_open: bool) -> None:
+    """PRX-53."""
+    await house.sandbox()
+    house.settings = ProxySettings(StopRules(stop_order), fails_open=is_open)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    house.waiting.create = broken  # type: ignore[method-assign, assignment]
+    house.doorman = GateDoorman(house.house, house.waiting)
+    verdict, _, _ = house.create("main")
+
+    assert (verdict == Verdict.PASS) == is_open
+    assert sum(house.house.figures.policy_errors.values()) == 1
+
+
+async def test_what_nobody_can_read_passes(house: House) -> None:
+    """PRX-53: a request that is no message, and one without what it needs."""
+    for path, route in ROUTES.items():
+        for message in (b"\xff\xff kepd.dev/", b"", b"\x0a\x00"):
+            line = Line()
+            call = Call(line, 1, path.decode(), route, 0.0)
+            call.request = bytearray(framed(message))
+
+            if route.name != "PullImage":
+                assert house.doorman.judge(call, message) == Verdict.PASS
+    assert sum(house.house.figures.policy_errors.values()) == 0
+
+
+async def test_an_ending_proxy_holds_nothing_new(house: House) -> None:
+    """PRX-51."""
+    await house.sandbox({**NOTES, "kepd.dev/prestop-sleep.side": "20s"})
+    await house.run("side")
+    house.house.is_ending = True
+    assert house.stop("side")[0] == Verdict.PASS
+    assert house.ask("PullImage", PULL, None)[0] == Verdict.PASS
+    house.house.refuses_pulls = True
+
+    assert isinstance(house.ask("PullImage", PULL, None)[0], Refusal)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the vectors of real kube-proxy do not have: our ordered fallback, and the words of an explanation."""
+
+from agent.model.service import Backend, ServiceOptions
+from agent.services.routes.selection import Place, Use, select
+from agent.services.view.explain import explain_backend, explain_hints
+
+LABELS = {
+    "here": {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"},
+    "near": {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"},
+    "far": {"topology.kubernetes.io/zone": "z2", "topology.kubernetes.io/region": "r1"},
+    "away": {"topology.kubernetes.io/zone": "z9", "topology.kubernetes.io/region": "r9"},
+}
+PLACE = Place("here", "z1", LABELS)
+KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "*")
+CLUSTER = Use(cluster=True, local=False)
+
+
+def backend(number: int, node: str, **fields: object) -> Backend:
+    return Backend(f"10.1.0.{number}:80", bytes([10, 1, 0, number, 0, 80, 0, 0]), node, **fields)  # type: ignore[arg-type]
+
+
+HERE, NEAR, FAR, AWAY = (backend(number, node) for number, node in enumerate(LABELS, 1))
+
+
+def chosen(*backends: Backend, **options: object) -> tuple[list[str], str]:
+    found = select(backends, CLUSTER, PLACE, ServiceOptions(topology_keys=KEYS, **options))  # type: ignore[arg-type]
+    return [one.node for one in found.cluster or ()], found.level
+
+
+def test_the_nearest_level_that_has_anybody_wins() -> None:
+    """SEL-20: node, zone, region, any."""
+    assert chosen(HERE, NEAR, FAR, AWAY) == (["here"], "kubernetes.io/hostname")
+    assert chosen(NEAR, FAR, AWAY) == (["near"], "topology.kubernetes.io/zone")
+    assert chosen(FAR, AWAY) == (["far"], "topology.kubernetes.io/region")
+    assert chosen(AWAY) == (["away"], "*")
+
+
+def test_a_level_with_too_few_does_not_count() -> None:
+    """SEL-22."""
+    assert chosen(HERE, NEAR, FAR, min_endpoints=2) == (["here", "near"], "topology.kubernetes.io/zone")
+
+
+def test_a_list_without_any_is_empty_where_nobody_is_near() -> None:
+    """SEL-20: then traffic is dropped, as with a Local policy."""
+    found = select((AWAY,), CLUSTER, PLACE, ServiceOptions(topology_keys=KEYS[:-1]))
+
+    assert (found.cluster, found.has_any) == ((), True)
+
+
+def test_one_endpoint_without_a_hint_is_named_as_the_reason() -> None:
+    """SEL-24: this is what people search for hours."""
+    hinted, bare = backend(1, "here", zones=("z1",)), backend(2, "far")
+    selection = select((hinted, bare), CLUSTER, PLACE)
+
+    assert list(explain_hints((hinted, bare), selection, PLACE)) == [
+        "zone hints are ignored: 1 ready endpoints have none, for instance 10.1.0.2:80"
+    ]
+
+
+def test_each_endpoint_has_a_rule_and_a_reason() -> None:
+    mine, other = backend(1, "here", zones=("z1",)), backend(2, "far", zones=("z2",))
+    sick = backend(3, "near", is_ready=False)
+    everyone = (mine, other, sick)
+    selection = select(everyone, CLUSTER, PLACE)
+    told = [explain_backend(one, everyone, selection, PLACE) for one in everyone]
+
+    assert [one.rule for one in told] == ["SEL-2", "SEL-2", "SEL-3"]
+    assert told[1].text == "its hint names other zones (z2), this is z1"
+    assert told[2].text == "it is not ready, and others are ready"

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One family's sync on a kernel that refuses what the real one refuses."""
+
+from typing import Any
+
+import pytest
+
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.nft.fake import FakeKernel, FakeNft
+from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, Refused
+from agent.model.service import ServiceKey
+from agent.services.objects.fold import Fold
+from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
+from agent.services.routes.desired import Desired
+from agent.services.run.family_sync import FamilySync, SyncReport
+from agent.services.run.nft_ruleset import NftRuleset
+from tests.services.making import make_service, make_slice
+
+
+class Killed(BaseException):
+    """The daemon dies between two of its actions."""
+
+
+class Watcher:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.reports: list[SyncReport] = []
+        self.failures: list[str] = []
+        self.set_aside: list[ServiceKey] = []
+        self.repairs: list[str] = []
+
+    def synced(self, _family: str, report: SyncReport) -> None:
+        self.reports.append(report)
+
+    def sync_failed(self, _family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
+        self.failures.append(f"{error} {retry_s:.1f}")
+
+    def quarantined(self, _family: str, key: ServiceKey, _error: NftFailed) -> None:
+        self.set_aside.append(key)
+
+    def repaired(self, _family: str, sentence: str, _elements: int) -> None:
+        self.repairs.append(sentence)
+
+
+class Bench:
+    """A family with its kernel."""
+
+    def __init__(self, kernel: FakeKernel | None = None, fold: Fold | None = None) -> None:
+        self.kernel = kernel or FakeKernel()
+        self.fold = fold or Fold()
+        self.clock = FakeClock()
+        self.watcher = Watcher()
+        self.table = FakeNft("IPv4", self.kernel)
+        self.facts = family_facts("IPv4", NodeSettings(node="node-a", addresses=("192.168.0.10",)), NodeSight(), ())
+        desired = Desired("IPv4", self.facts.node, self.fold)
+        self.rules = NftRuleset(self.table)
+        self.sync = FamilySync(desired, self.facts, self.rules, self.watcher, clock=self.clock)
+
+    def put(self, count: int = 3) -> None:
+        for number in range(1, count + 1):
+            self.fold.put_service(make_service(f"s{number}", ip=f"10.96.0.{number}"))
+            self.fold.put_slice(make_slice([f"10.1.{number}.1", f"10.1.{number}.2"], service=f"s{number}"))
+
+    def services(self) -> dict[bytes, Any]:
+        return self.kernel.tables["IPv4"].content["services"]
+
+
+async def test_the_first_sync_makes_the_table_and_the_second_writes_nothing() -> None:
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert [report.elements for report in bench.watcher.reports] == [3 + 6 + 3 + 1, 0]
+    assert bench.sync.is_synced
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_a_fill_that_breaks_off_goes_on_from_what_the_kernel_has(
+    failing: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NF-9, SY-5: the portion after it was already being made; what the kernel has is not believed but read."""
+    monkeypatch.setattr("agent.services.run.nft_ruleset.FILL_AT_ONCE", 1)
+    bench = Bench()
+    applied = 0
+
+    class Failing(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            nonlocal applied
+            applied += 1
+            if applied != failing:
+                await super().apply(batch)
+                return
+            if is_taken:
+                await super().apply(batch)
+            raise OutcomeUnknown("no answer in time")
+
+    bench.rules.table = Failing("IPv4", bench.kernel)
+    bench.put(5)
+    await bench.sync.sync()
+    known = len(bench.rules.mirror)
+    await bench.clock.advance(1.0)
+    await bench.sync.sync()
+
+    assert known == failing - 1
+    assert len(bench.services()) == 5
+    had = failing - 1 + is_taken
+    assert [report.elements for report in bench.watcher.reports] == [5 * 4 + 1 - had * 4 - (had > 0)]
+
+
+async def test_a_node_without_services_gets_no_table() -> None:
+    bench = Bench()
+    await bench.sync.sync()
+
+    assert bench.kernel.tables == {}
+    assert bench.sync.is_synced
+
+
+async def test_a_restart_writes_nothing() -> None:
+    """SY-13, NF-9."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    assert [report.elements for report in again.watcher.reports] == [0]
+    assert again.table.batches == []
+
+
+async def test_services_that_went_while_we_were_away_go_at_the_start() -> None:
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.drop_service(ServiceKey("shop", "s2"))
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    assert len(again.services()) == 2
+
+
+async def test_a_failure_is_told_and_made_good_later() -> None:
+    """SY-5: 0.2, 1, 5, 30 s."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.put_slice(make_slice(["10.1.1.9"], service="s1"))
+    for _ in range(5):
+        bench.kernel.failures.append(NotPermitted("no right"))
+        await bench.sync.sync()
+    assert bench.watcher.failures == [f"no right {delay}" for delay in ("0.2", "1.0", "5.0", "30.0", "30.0")]
+
+    await bench.sync.sync()
+
+    assert bench.watcher.reports[-1].is_full
+    assert bench.rules.mirror.content() == {
+        name: items
+        for name, items in bench.kernel.tables["IPv4"].content.items()
+        if name in bench.rules.mirror.content()
+    }
+
+
+async def test_what_others_flushed_is_written_again() -> None:
+    """NF-64."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    before = bench.kernel.tables["IPv4"].copy().content
+    bench.kernel.flush_by_others()
+    bench.sync.disturbed("nft changed our table")
+    await bench.sync.sync()
+
+    assert bench.kernel.tables["IPv4"].content == before
+    assert bench.watcher.repairs == ["nft changed our table"]
+
+
+async def test_a_table_of_other_settings_is_replaced_as_a_whole() -> None:
+    """NF-10."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), masquerades_all=True)
+    bench.sync.set_facts(family_facts("IPv4", settings, NodeSight(), ()))
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert "" not in bench.services().values()
+
+
+class Picky(FakeNft):
+    """Refuses everything that has to do with one address."""
+
+    poison = b"\x0a\x60\x00\x02"
+
+    async def apply(self, batch: Any) -> None:
+        for name, items in batch.adds.items():
+            for key, _ in items:
+                if key.startswith(self.poison):
+                    raise Refused.by_kernel(22, map=name, key=key)
+        await super().apply(batch)
+
+
+async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
+    """SY-6: all others are programmed, at the start and later."""
+    bench = Bench()
+    bench.rules.table = Picky("IPv4", bench.kernel)
+    bench.put(20)
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 19
+    assert bench.watcher.set_aside == [ServiceKey("shop", "s2")]
+    assert list(bench.sync.quarantine) == [ServiceKey("shop", "s2")]
+
+    bench.fold.put_slice(make_slice(["10.1.9.9"], service="s9"))
+    await bench.sync.sync()
+    assert not bench.watcher.failures
+    assert bench.watcher.set_aside == [ServiceKey("shop", "s2")]
+
+
+async def test_a_change_releases_a_service_that_was_set_aside() -> None:
+    bench = Bench()
+    bench.rules.table = Picky("IPv4", bench.kernel)
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.put_service(make_service("s2", ip="10.96.0.22"))
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+    assert bench.sync.quarantine == {}
+
+
+async def test_time_releases_a_service_that_was_set_aside() -> None:
+    bench = Bench()
+    picky = Picky("IPv4", bench.kernel)
+    bench.rules.table = picky
+    bench.put()
+    await bench.sync.sync()
+    picky.poison = b"never"
+    await bench.clock.advance(301.0)
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+async def test_a_crash_after_any_write_ends_in_the_same_state(failing: int) -> None:
+    """The daemon dies after the n-th change of the kernel and begins again."""
+    bench = Bench()
+    done = 0
+
+    class Dying(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            nonlocal done
+            await super().apply(batch)
+            done += 1
+            if done == failing:
+                raise Killed
+
+        async def load(self, text: str) -> None:
+            nonlocal done
+            await super().load(text)
+            done += 1
+            if done == failing:
+                raise Killed
+
+    bench.rules.table = Dying("IPv4", bench.kernel)
+    bench.put()
+    try:
+        await bench.sync.sync()
+        for number in range(4):
+            bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))
+            await bench.sync.sync()
+    except Killed:
+        pass
+    for number in range(4):
+        bench.fold.put_slice(make_slice([f"10.1.1.{number + 5}", "10.1.1.2"], service="s1"))
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    whole = again.rules.mirror.content()
+    assert {name: items for name, items in bench.kernel.tables["IPv4"].content.items() if items} == {
+        name: items for name, items in whole.items() if items
+    }
+    assert not again.watcher.failures
+
+
+async def test_beside_kube_proxy_nothing_is_written_until_it_is_gone() -> None:
+    """DS-14."""
+    bench = Bench()
+    bench.kernel.rivals.append("table kube-proxy of kube-proxy")
+    bench.put()
+    await bench.sync.sync()
+    assert bench.kernel.tables == {}
+    assert "stop it and remove its rules, or set services.proxyName" in bench.watcher.failures[0]
+
+    bench.kernel.rivals.clear()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+class Interrupted(FakeNft):
+    """Lets something happen while the kernel works."""
+
+    meanwhile: Any = None
+
+    async def apply(self, batch: Any) -> None:
+        await super().apply(batch)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+
+
+def picky_bench(bench: Bench) -> Picky:
+    table = Picky("IPv4", bench.kernel)
+    bench.sync.rules.table = table  # type: ignore[attr-defined]
+    return table
+
+
+def interrupted() -> tuple[Bench, Interrupted]:
+    bench = Bench()
+    table = Interrupted("IPv4", bench.kernel)
+    bench.sync.rules.table = table  # type: ignore[attr-defined]
+    bench.put()
+    return bench, table
+
+
+def facts_of(**settings: Any) -> Any:
+    given = {"node": "node-a", "addresses": ("192.168.0.10",), **settings}
+    return family_facts("IPv4", NodeSettings(**given), NodeSight(), ())
+
+
+async def test_a_node_that_changes_during_a_write_is_written_next() -> None:
+    bench, table = interrupted()
+    await bench.sync.sync()
+    bench.fold.put_slice(make_slice(["10.1.1.9"], service="s1"))
+    table.meanwhile = lambda: bench.sync.set_facts(facts_of(addresses=("192.168.0.77",)))
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert list(bench.kernel.tables["IPv4"].content["np_addrs"]) == [bytes([192, 168, 0, 77])]
+
+
+async def test_settings_that_change_during_a_full_sync_make_another_table() -> None:
+    bench, table = interrupted()
+    table.meanwhile = lambda: bench.sync.set_facts(facts_of(masquerades_all=True))
+    await bench.sync.sync()
+    before = bench.kernel.tables["IPv4"].comment
+    await bench.sync.sync()
+
+    assert bench.kernel.tables["IPv4"].comment != before
+    assert len(bench.services()) == 3
+
+
+async def test_a_flush_during_a_full_sync_is_repaired() -> None:
+    bench, table = interrupted()
+
+    def flush() -> None:
+        bench.kernel.flush_by_others()
+        bench.sync.disturbed("nft changed our table")
+
+    table.meanwhile = flush
+    await bench.sync.sync()
+    await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+async def test_any_failure_is_this_familys_alone_and_no_change_is_lost() -> None:
+    """SY-2, SY-7."""
+    bench = Bench()
+    bench.put()
+
+    def broken(_key: ServiceKey) -> None:
+        raise RuntimeError("a bug")
+
+    bench.sync.desired._plan = broken  # type: ignore[method-assign, assignment]
+    await bench.sync.sync()
+    assert "a bug" in bench.watcher.failures[0]
+
+    del bench.sync.desired._plan
+    await bench.sync.sync()
+    assert len(bench.services()) == 3
+
+
+async def test_who_was_set_aside_is_tried_again_however_busy_the_node_is() -> None:
+    bench = Bench()
+    picky = picky_bench(bench)
+    bench.put()
+    await bench.sync.sync()
+    picky.poison = b"never"
+    for minute in range(6):
+        await bench.clock.advance(60.0)
+        bench.fold.put_slice(make_slice([f"10.1.1.{minute + 5}"], service="s1"))
+        await bench.sync.sync()
+
+    assert len(bench.services()) == 3
+
+
+async def test_reports_name_what_was_looked_at_though_no_plan_changed() -> None:
+    """CT-3, SY-9: an endpoint that served no more leaves its slice."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    gone = {"ip": "10.1.1.7", "conditions": {"ready": False, "serving": False}}
+    bench.fold.put_slice(make_slice(["10.1.1.1", "10.1.1.2", gone], service="s1"))
+    await bench.sync.sync()
+    report = bench.watcher.reports[-1]
+
+    assert (list(report.changed), list(report.looked)) == ([], [ServiceKey("shop", "s1")])
+
+
+async def test_other_weights_are_written_though_the_same_endpoints_serve() -> None:
+    """SEL-23: the annotation alone changes."""
+    bench = Bench()
+    bench.put(1)
+    await bench.sync.sync()
+    before = len(bench.kernel.tables["IPv4"].content["eps"])
+    weights = {"kepd.dev/endpoint-weights": "10.1.1.1=3"}
+    bench.fold.put_service(make_service("s1", ip="10.96.0.1", meta={"annotations": weights}))
+    await bench.sync.sync()
+
+    assert (before, len(bench.kernel.tables["IPv4"].content["eps"])) == (2, 4)

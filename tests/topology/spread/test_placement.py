@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taints, cordons and required node affinity."""
+
+import pytest
+
+from agent.model.node import NodeTerm, Taint, Toleration
+from agent.model.selector import Requirement
+from agent.topology.spread.placement import stand, tolerates
+from tests.topology.builders import node, pod
+
+TAINT = Taint("dedicated", "NoSchedule", "web")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "matches"),
+    [
+        (Toleration(operator="Exists"), True),
+        (Toleration("dedicated", "Exists"), True),
+        (Toleration("dedicated", "Exists", effect="NoSchedule"), True),
+        (Toleration("dedicated", "Exists", effect="NoExecute"), False),
+        (Toleration("dedicated", "Equal", "web"), True),
+        (Toleration("dedicated", "", "web"), True),
+        (Toleration("dedicated", "Equal", "db"), False),
+        (Toleration("other", "Equal", "web"), False),
+        (Toleration("", "Equal", "web"), True),
+        (Toleration("dedicated", "Gt", "1"), False),
+        (Toleration("dedicated", "Lt", "web"), False),
+    ],
+)
+def test_a_toleration_matches_by_effect_key_and_value(toleration, matches):
+    """TOP-73: empty effect and key stand for any; Gt and Lt never tolerate."""
+    assert tolerates(toleration, TAINT) is matches
+
+
+@pytest.mark.parametrize(("effect", "repels"), [("NoSchedule", True), ("NoExecute", True), ("PreferNoSchedule", False)])
+def test_only_two_effects_keep_pods_away(effect, repels):
+    """TOP-73."""
+    assert (stand(pod(), node("n", taints=(Taint("k", effect),))).taint is not None) is repels
+
+
+def test_all_taints_must_be_tolerated_and_the_first_that_is_not_is_named():
+    """TOP-73."""
+    taints = (TAINT, Taint("gpu", "NoExecute"))
+    one = pod(tolerations=(Toleration("dedicated", "Exists"),))
+
+    assert stand(one, node("n", taints=taints)).taint == taints[1]
+    assert str(taints[0]) == "dedicated=web:NoSchedule"
+    assert str(taints[1]) == "gpu:NoExecute"
+
+
+def term(*requirements, fields=()):
+    return NodeTerm(tuple(requirements), tuple(fields))
+
+
+HAS_ZONE_A = Requirement("topology.kubernetes.io/zone", "In", ("a",))
+BROKEN = Requirement("pool", "In", ())
+
+
+@pytest.mark.parametrize(
+    ("terms", "matches"),
+    [
+        (None, True),
+        ((), False),
+        ((term(),), False),
+        ((term(HAS_ZONE_A),), True),
+        ((term(HAS_ZONE_A, Requirement("pool", "Exists")),), False),
+        ((term(Requirement("pool", "Exists")), term(HAS_ZONE_A)), True),
+        ((term(BROKEN),), False),
+        ((term(HAS_ZONE_A, BROKEN),), False),
+        ((term(BROKEN), term(HAS_ZONE_A)), True),
+        ((term(Requirement("pool", "NotIn", ("x y",))),), False),
+        ((term(fields=[Requirement("metadata.name", "In", ("n",))]),), True),
+        ((term(fields=[Requirement("metadata.name", "NotIn", ("n",))]),), False),
+        ((term(fields=[Requirement("metadata.name", "In", ("n", "m"))]),), False),
+        ((term(fields=[Requirement("metadata.name", "Exists")]),), False),
+        ((term(HAS_ZONE_A, fields=[Requirement("metadata.name", "In", ("m",))]),), False),
+    ],
+)
+def test_terms_are_alternatives_and_everything_in_one_must_hold(terms, matches):
+    """TOP-72: an empty term selects nothing, a malformed one never matches, others still count."""
+    assert stand(pod(required_terms=terms), node("n", "a")).matches_affinity is matches
+
+
+def test_the_node_selector_must_hold_as_well():
+    """TOP-72."""
+    one = pod(node_selector={"pool": "web"}, required_terms=(term(HAS_ZONE_A),))
+
+    assert stand(one, node("n", "a", labels={"pool": "web"})).matches_affinity
+    assert not stand(one, node("n", "b", labels={"pool": "web"})).matches_affinity
+    assert not stand(one, node("n", "a")).matches_affinity
