@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services plane needs of the outside.
+"""What the services plane needs from outside.
 
 Owns: the protocols and the failures that a port may raise.
 Never: implements them; the drivers do, by shape.
@@ -15,7 +15,7 @@ from agent.model.iptables_rules import Table as ChainTable
 from agent.model.nft_table import Batch, Family, TableState
 from agent.model.service import Protocol as ServiceProtocol
 
-__all__ = ["ChainTables", "Clock", "Flows", "RuleTable"]
+__all__ = ["ChainTables", "Flows", "RuleTable"]
 
 
 class RuleTable(Protocol):
@@ -82,11 +82,3 @@ class Flows(Protocol):
 
     async def delete(self, flows: Iterable[Flow]) -> int:
         """Exactly these; how many were still there."""
-
-
-class Clock(Protocol):
-    """Time."""
-
-    def now_s(self) -> float: ...
-    def wall_s(self) -> float: ...
-    async def sleep(self, duration_s: float) -> None: ...

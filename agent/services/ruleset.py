@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a family's sync needs of a backend, the last step from plans to the kernel; and what those who look need.
+"""What a family's sync and the views need from a backend, the last step from plans to the kernel.
 
 Owns: the protocols that the rulesets of nftables and iptables and their views fulfil by shape.
 Never: says when a step is taken; family_sync.py does. Failures are those of agent/model/nft_error.py, for both.
@@ -8,6 +8,7 @@ Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from agent.model.iptables_rules import Table
@@ -18,10 +19,12 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["Plans", "RuleCounts", "RulesView", "Ruleset", "ServiceOf"]
+__all__ = ["NO_PLANS", "Plans", "RuleCounts", "RulesView", "Ruleset", "ServiceOf"]
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
+
+NO_PLANS: Plans = MappingProxyType({})
 
 ServiceOf = Callable[[ServiceKey], ServiceFacts | None]
 """The Service behind a plan."""
@@ -50,19 +53,28 @@ class Ruleset(Protocol):
     async def rivals(self) -> Sequence[str]:
         """What else programs Services here."""
 
+    async def has_rules(self) -> bool:
+        """Whether the kernel has Services that kepd wrote, this process or an earlier one."""
+
     def changes(self) -> AsyncGenerator[str, None]:
         """What others did to our rules: a sentence for the log. Never ends."""
 
-    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
+    async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
         """Read what there is and make what all Services need. False: nothing is there, and nobody wants anything."""
 
-    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
-        """After `stand`: write the difference to these plans and all that are known. How much was written."""
+    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+        """After `stand`: write the difference to these plans and all that are known. How much was written.
+
+        `spared` are Services of which nothing is known: what an earlier process wrote for them stays.
+        """
+
+    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+        """After `stand`: these plans in place of what their Services have; all else stays. All of it or nothing."""
 
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
         """These plans on top of what is known to be there, and the node if it changed. All of it or nothing."""
 
-    def forget(self) -> None:
+    def release_dump(self) -> None:
         """The full sync is over; what was read for it may go."""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `services.` that are wrong only together.
+"""Checks values of `services.` that are wrong only in combination.
 
 Owns: the findings. Never: repeats what single keys are checked for.
 Source of behaviour: TY-2, TY-3, TY-9, SY-2.
@@ -19,24 +19,24 @@ def services_faults(services: Services) -> Iterator[Finding]:
     """One finding per contradiction."""
     yield from _node_ports(services)
     yield from _detection(services)
-    if services.boot_guard:
-        yield Finding("", "services.bootGuard", "this version does not know it; leave it out")
     if services.min_sync_period > services.sync_period:
-        text = f"{services.min_sync_period:g} s is longer than syncPeriod, {services.sync_period:g} s; right is less"
+        text = f"{services.min_sync_period:g} s is longer than syncPeriod, {services.sync_period:g} s; expected less"
         yield Finding("", "services.minSyncPeriod", text)
 
 
 def _node_ports(services: Services) -> Iterator[Finding]:
     words = services.node_port_addresses
     if PRIMARY in words and len(words) > 1:
-        text = f"{', '.join(words)}: right is either {PRIMARY} alone, or networks"
+        text = f"{', '.join(words)} is not valid; expected either {PRIMARY} alone, or networks"
         yield Finding("", "services.nodePortAddresses", text)
         return
     for position, text in enumerate(words):
         one = read_range(text) if text != PRIMARY else None
         path = f"services.nodePortAddresses[{position}]"
         if one is None and text != PRIMARY:
-            yield Finding("", path, f"{shown(text)} is no network; right is {PRIMARY}, or for example 192.0.2.0/24")
+            yield Finding(
+                "", path, f"{shown(text)} is not a network; expected {PRIMARY}, or a network such as 192.0.2.0/24"
+            )
         elif one is not None and unfit_endpoint(address_of(one.first)) == "loopback":
             yield Finding("", path, f"{text} is loopback, where nftables serves no node ports; leave it out")
 
@@ -46,7 +46,7 @@ def _detection(services: Services) -> Iterator[Finding]:
     if detect.mode == "BridgeInterface" and not detect.interface:
         yield Finding("", "services.detectLocal.interface", "is empty; mode BridgeInterface needs the bridge's name")
     if detect.mode == "InterfaceNamePrefix" and not detect.interface_prefix:
-        text = "is empty; mode InterfaceNamePrefix needs what the names begin with"
+        text = "is empty; mode InterfaceNamePrefix needs the prefix of the names"
         yield Finding("", "services.detectLocal.interfacePrefix", text)
     ranges = [one for one in map(read_range, detect.cluster_cidrs) if one is not None]
     for family in ("IPv4", "IPv6"):

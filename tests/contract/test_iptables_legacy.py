@@ -53,7 +53,9 @@ async def test_another_program_for_services_is_found_by_its_chain(family: Family
     """DS-14, IP-12: ours has the same name, and a mark beside it."""
     with Namespace() as node:
         tables, programs = tables_in(node, family, tmp_path), real(family, "legacy", node).tables
-        await programs.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
+        await programs.apply(Change({"nat": {"KUBE-SERVICES": (), "CILIUM_PRE_nat": ("-j RETURN",)}}))
+        assert await tables.rivals() == []
+        await programs.apply(Change({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
         assert await tables.rivals() == [
             f"chain KUBE-SERVICES of kube-proxy in table nat of the legacy tables of {family}"
         ]

@@ -174,6 +174,7 @@ def everything(subject: Subject) -> Batch:
             "np_eps": [(node_port + slot(0), subject.endpoint(0))],
             "np_eps_local": [(node_port + slot(70_000), subject.endpoint(0, 65_535))],
             "cluster_ips": [(subject.address(1), None)],
+            "passed": [(frontend, None)],
             "np_addrs": [(subject.address(1, 2), None)],
             "hairpin": [(subject.address(1, 1) * 2 + TCP + struct.pack(">HH", 8080, 0), None)],
             "aff_port": [(frontend, number)],

@@ -91,4 +91,4 @@ async def test_a_missing_capability_is_told(node: Namespace) -> None:
             failures.append(str(error))
     await table.close()
 
-    assert failures == ["table kepd of IPv4 may not be changed: right is CAP_NET_ADMIN"] * 3
+    assert failures == ["kepd may not change table kepd of IPv4: it needs CAP_NET_ADMIN"] * 3

@@ -15,7 +15,7 @@ import pytest
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeNft
-from agent.drivers.nft.watch import Listening
+from agent.drivers.nft.watch import OwnSockets
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings
 from agent.services.nftables.structure import replacement_text
@@ -170,10 +170,10 @@ async def test_nft_can_list_affinity_in_text_and_json(family: Family) -> None:
 
 async def test_others_are_noticed_while_we_do_not_listen(family: Family) -> None:
     """NF-64: by the number of the generation, though not by name."""
-    listening = Listening()
+    own_sockets = OwnSockets()
     with Namespace() as node:
         driver = NftTable(
-            family, command=node.command("nft"), opens=lambda: node.call(open_socket), listening=listening
+            family, command=node.command("nft"), opens=lambda: node.call(open_socket), own_sockets=own_sockets
         )
         text = replacement_text(TableSettings(family=family))
         await driver.load(text)
@@ -182,21 +182,21 @@ async def test_others_are_noticed_while_we_do_not_listen(family: Family) -> None
             told = asyncio.ensure_future(anext(changes))
             await driver.apply(Batch(adds={"cluster_ips": [(bytes(4 if family == "IPv4" else 16), None)]}))
             await asyncio.sleep(0.05)
-            with listening.transaction(100_000, lambda: next(generation)):
+            with own_sockets.transaction(100_000, lambda: next(generation)):
                 node.run("nft", "flush", "ruleset")
             sentence = await told
         await driver.close()
 
-    assert "messages were lost" in sentence
+    assert "messages of the kernel were lost" in sentence
 
 
 async def test_a_large_transaction_of_one_family_is_not_heard_by_the_other() -> None:
     """Its notifications would fill the kernel's memory."""
-    listening = Listening()
+    own_sockets = OwnSockets()
     with Namespace() as node:
         tables = {
             family: NftTable(
-                family, command=node.command("nft"), opens=lambda: node.call(open_socket), listening=listening
+                family, command=node.command("nft"), opens=lambda: node.call(open_socket), own_sockets=own_sockets
             )
             for family in FAMILIES
         }

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
+from agent.model.service import Backend, SliceFacts
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import ReadSlice, read_slice
+from agent.services.objects.slice_ports import SlicePorts
 
 
 def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> ReadService:
@@ -28,6 +30,12 @@ def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96
         Service,
     )
     return read_service(item)
+
+
+def backends_in(facts: SliceFacts) -> list[Backend]:
+    """Of all its ports."""
+    ports = SlicePorts(facts)
+    return [one for key in dict(facts.ports) for found in ports.backends(key) for one in found]
 
 
 def make_slice(

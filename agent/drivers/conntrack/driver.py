@@ -73,7 +73,7 @@ class Conntrack:
             async with asyncio.timeout(2 * self._deadline_s):
                 return await loop.run_in_executor(self._executor, self._work, work)
         except TimeoutError as error:
-            raise FlowsUnavailable("connection tracking gives no answer; it is tried again") from error
+            raise FlowsUnavailable("connection tracking gives no answer; kepd tries again") from error
 
     def _work(self, work: Callable[[Connection], _Result]) -> _Result:
         try:
@@ -81,7 +81,7 @@ class Conntrack:
                 self._connection = Connection(self._opens())
             return work(self._connection)
         except Unanswered as error:
-            raise FlowsUnavailable(f"connection tracking: {error}; it is tried again") from error
+            raise FlowsUnavailable(f"connection tracking: {error}; kepd tries again") from error
         except OSError as error:
             raise _failure(error.errno or 0) from error
 
@@ -103,7 +103,7 @@ class Conntrack:
 
 def _failure(code: int) -> FlowsUnavailable:
     if code in (errno.EPERM, errno.EACCES):
-        return FlowsUnavailable("flows may not be listed or deleted: right is CAP_NET_ADMIN")
+        return FlowsUnavailable("kepd may not list or delete flows: it needs CAP_NET_ADMIN")
     if code in _NO_TRACKING:
-        return FlowsUnavailable("the kernel does not tell of its flows: load the module nf_conntrack_netlink")
-    return FlowsUnavailable(f"connection tracking: {os.strerror(code)}; it is tried again")
+        return FlowsUnavailable("the kernel does not report its flows: load the module nf_conntrack_netlink")
+    return FlowsUnavailable(f"connection tracking: {os.strerror(code)}; kepd tries again")

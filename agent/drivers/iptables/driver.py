@@ -19,7 +19,7 @@ from agent.drivers.iptables.in_use import legacy_names
 from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, look
-from agent.model.iptables_rules import CANARY, OWNER, RIVALS, TABLES, Chains, Change, Content, Table, Variant
+from agent.model.iptables_rules import CANARY, RIVALS, TABLES, Chains, Change, Content, Table, Variant, rival_chains
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
@@ -69,7 +69,7 @@ class IptablesTables:
             both = seen.has_rules("legacy") and seen.has_rules("nft")
             log.info("iptables_variant_chosen", family=self.family, variant=self.variant, both_have_rules=both, v=0)
             if both:
-                effect = "rules of both apply to every packet; remove those of the one that is not used"
+                effect = "the rules of both apply to every packet; remove those of the program you do not use"
                 log.warning("iptables_variants_mixed", family=self.family, effect=effect)
         await self._program.run(self._name("-restore"), "--version")
 
@@ -81,7 +81,7 @@ class IptablesTables:
         return self.variant != "legacy" or bool(self._readable())
 
     async def rivals(self) -> Sequence[str]:
-        """Chains of other programs for Services (DS-14). Ours have the same names, and a mark beside them."""
+        """Chains with rules of other programs for Services (DS-14). Ours have such names, and a mark beside them."""
         found = await self.rivals_here()
         if self.variant == "legacy":
             # Rules of both variants apply to every packet. Seen from the other side, legacy.py looks.
@@ -96,8 +96,7 @@ class IptablesTables:
         return [
             f"chain {chain} of {RIVALS[chain]} in table {table} of {self._name()}"
             for table, chains in (await self.read()).items()
-            for chain in chains
-            if chain in RIVALS and OWNER not in chains
+            for chain in rival_chains(chains)
         ]
 
     async def read(self) -> Content:

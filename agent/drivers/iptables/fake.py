@@ -6,12 +6,13 @@ Never: judges rules beyond what the contract suite shows of the real programs: j
 chains removed while in use, names that are too long, extensions that the test takes away.
 """
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from agent.model.iptables_error import ExtensionMissing
-from agent.model.iptables_rules import CANARY, OWNER, TABLES, Chains, Change, Content, Table, as_saved
+from agent.model.iptables_rules import CANARY, TABLES, Chains, Change, Content, Table, as_saved, rival_chains
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import Family
 
@@ -62,7 +63,7 @@ class FakeIptables:
         return [
             f"chain KUBE-SERVICES of kube-proxy in table {table} of fake"
             for table, chains in found.items()
-            if "KUBE-SERVICES" in chains and OWNER not in chains
+            if rival_chains(chains)
         ]
 
     async def read(self) -> Content:
@@ -110,7 +111,7 @@ class _Applied:
             self._chains[name] = (self._checked(rule), *self._chains.get(name, ()))
         for name in gone:
             if any(rule.endswith(f"-j {name}") for rules in self._chains.values() for rule in rules):
-                raise Refused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}")
+                raise Refused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}", errno=errno.EBUSY)
             del self._chains[name]
         return self._chains
 

@@ -26,7 +26,7 @@ import structlog
 
 from agent.drivers.iptables.in_use import legacy_names
 from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import OWNER, RIVALS, TABLES, Table, is_ours
+from agent.model.iptables_rules import RIVALS, TABLES, Table, is_ours, rival_chains
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 
@@ -114,8 +114,7 @@ class LegacyTables:
         return [
             f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {self.family}"
             for table, chains in (await self.read()).items()
-            for chain in chains
-            if chain in RIVALS and OWNER not in chains
+            for chain in rival_chains(chains)
         ]
 
     async def read(self) -> Jumps:
@@ -139,7 +138,7 @@ class LegacyTables:
         if library is None:
             raise NftMissing(
                 f"legacy tables are in use ({', '.join(tables)} of {self.family}) and python-iptables, which reads "
-                "them, is not there: install kepd[legacy] or Debian's python3-iptables"
+                "them, is missing: install kepd[legacy] or Debian's python3-iptables"
             )
         return library
 
@@ -163,11 +162,11 @@ class LegacyTables:
         try:
             opened = kind(table, autocommit=False)
         except library.IPTCError as error:
-            raise NftFailed(f"legacy table {table} of {self.family}: {error}; right is CAP_NET_RAW") from error
+            raise NftFailed(f"legacy table {table} of {self.family}: {error}; kepd needs CAP_NET_RAW") from error
         try:
             yield opened
         except library.IPTCError as error:
-            raise NftFailed(f"legacy table {table} of {self.family}: {error}; it is tried again") from error
+            raise NftFailed(f"legacy table {table} of {self.family}: {error}; kepd tries again") from error
         finally:
             opened.close()
             kind._cache.pop(table, None)  # noqa: SLF001
@@ -225,4 +224,4 @@ def _drop_jumps(opened: OpenTable, chain: str) -> None:
 def _delete_rule(opened: OpenTable, chain: str, number: int) -> None:
     """The library deletes rules by comparing them only, and finds none that leads to a chain."""
     if not opened._iptc.iptc_delete_num_entry(chain.encode(), ctypes.c_uint(number), opened._handle):  # noqa: SLF001
-        raise NftFailed(f"rule {number + 1} of chain {chain} could not be taken out; it is tried again")
+        raise NftFailed(f"rule {number + 1} of chain {chain} could not be removed; kepd tries again")

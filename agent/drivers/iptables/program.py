@@ -7,6 +7,8 @@ Source of behaviour: IP-10.
 """
 
 import asyncio
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -21,6 +23,7 @@ _RESOURCE_PROBLEM = 4
 # Pieces, of about 3 KiB each where a Service has ten endpoints.
 _AT_ONCE = 20
 _LINE = re.compile(r"line:? (\d+)")
+_PASSING = {os.strerror(code): code for code in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.ENOBUFS, errno.EINTR)}
 _MISSING = ("Couldn't load", "missing kernel module", "unknown option", "No such file or directory): rule in chain")
 
 
@@ -68,7 +71,7 @@ class Program:
                     await _write(child, text)
                     output, errors = await child.communicate()
         except TimeoutError as error:
-            what = f"{argv[0]} gave no answer in {deadline_s:g} s and was ended; the rules are read again"
+            what = f"{argv[0]} gave no answer within {deadline_s:g} s and was killed; kepd reads the rules again"
             raise OutcomeUnknown(what) from error
         finally:
             if child.returncode is None:
@@ -101,17 +104,18 @@ def failure(program: str, code: int, errors: str, text: str) -> NftFailed:
     if "No such file or directory" in errors and (code == 127 or "failed to execute" in errors):
         return _missing(program)
     if "xtables lock" in errors:
-        return LockHeld(f"{program}: another program holds the lock of iptables: {told}; it is tried again")
+        return LockHeld(f"{program}: another program holds the lock of iptables: {told}; kepd tries again")
     if "Permission denied" in errors or "Operation not permitted" in errors or "you must be root" in errors:
         right = "CAP_NET_ADMIN" + (", and CAP_NET_RAW for the legacy variant" if "legacy" in program else "")
-        return NotPermitted(f"{program} may not change rules: {told}; right is {right}")
+        return NotPermitted(f"{program} may not change rules: {told}; kepd needs {right}")
     if code == _RESOURCE_PROBLEM and not _LINE.search(errors):
-        return NftFailed(f"{program}: the kernel was busy: {told}; it is tried again")
+        return NftFailed(f"{program}: the kernel was busy: {told}; kepd tries again")
     line = _line_of(errors, text)
     at = f" at {line!r}" if line else ""
     if any(one in errors for one in _MISSING):
         return ExtensionMissing(f"{program}: a match or target is missing{at}: {told}", line=line)
-    return Refused(f"{program} refused the rules{at}: {told}")
+    code = next((number for words, number in _PASSING.items() if words in errors), 0)
+    return Refused(f"{program} refused the rules{at}: {told}", errno=code)
 
 
 def _line_of(errors: str, text: str) -> str:

@@ -3,7 +3,7 @@
 
 Owns: the child process with its deadline, what its messages mean, and the versions that the table needs.
 Never: makes the text (agent/services/nftables/structure.py does).
-Source of behaviour: services.md, constants (nft 1.0.1, kernel 5.13).
+Source of behaviour: docs/support.md (nft 1.0.1, kernel 5.13).
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def _run(
     except PermissionError as error:
         raise NotPermitted(f"{command[0]} cannot be run: {error.strerror}") from error
     except OSError as error:
-        raise NftFailed(f"{command[0]} cannot be started: {error.strerror}; it is tried again") from error
+        raise NftFailed(f"{command[0]} cannot be started: {error.strerror}; kepd tries again") from error
     # nft reads its input to the end before it acts, so whoever watches knows the process by then.
     on_start(child.pid)
     try:
@@ -66,7 +66,7 @@ async def _run(
             output, errors = await child.communicate(text.encode())
     except TimeoutError as error:
         raise OutcomeUnknown(
-            f"nft gave no answer in {deadline_s:g} s and was ended; the table is read again"
+            f"nft gave no answer within {deadline_s:g} s and was killed; kepd reads the table again"
         ) from error
     finally:
         if child.returncode is None:
@@ -77,7 +77,7 @@ async def _run(
 
 def _failure(command: Sequence[str], errors: str) -> NftFailed:
     if "Operation not permitted" in errors:
-        return NotPermitted(f"{command[0]} may not change tables: {_short(errors)}; right is CAP_NET_ADMIN")
+        return NotPermitted(f"{command[0]} may not change tables: {_short(errors)}; kepd needs CAP_NET_ADMIN")
     if "Protocol not supported" in errors or "cache initialization failed: Invalid argument" in errors:
         return NftMissing(f"the kernel has no nf_tables: {_short(errors)}")
     return Refused(f"nft refused the table's text: {_short(errors)}; nothing was changed")

@@ -14,7 +14,7 @@ from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
 from agent.model.nft_table import TABLE, Family
 
-__all__ = ["Commit", "Hearing"]
+__all__ = ["Commit", "CommitDecoder"]
 
 _FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
 
@@ -41,12 +41,12 @@ class Commit:
     process: str = ""
 
     def __str__(self) -> str:
-        who = f"{self.process or 'a process'} (pid {self.pid})" if self.pid else "somebody"
+        who = f"{self.process or 'a process'} (pid {self.pid})" if self.pid else "another process"
         what = ", ".join(f"{deed}, {count} times" if count > 1 else deed for deed, count in self.deeds.items())
-        return f"{who} changed our table: {what}"
+        return f"{who} changed kepd's table: {what}"
 
 
-class Hearing:
+class CommitDecoder:
     """Collects notifications until the generation tells that a commit is complete. Mutated by `hear` alone."""
 
     def __init__(self, family: Family, is_own: Callable[[int], bool]) -> None:
@@ -72,7 +72,7 @@ class Hearing:
     def lost(self) -> Commit:
         """Some of them did not reach us."""
         self._open.clear()
-        return Commit(Counter(["so much at once that the kernel's messages were lost"]))
+        return Commit(Counter(["so much at once that messages of the kernel were lost"]))
 
     def _note(self, port: int, kind: int, datagram: bytes, begin: int, end: int) -> None:
         table = next((datagram[a:b] for number, a, b in attributes(datagram, begin, end) if number == 1), b"")

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from agent.drivers.netlink.connection import Connection, OpenSocket, Unanswered, open_socket
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
-from agent.drivers.nft.commit_decoder import Hearing
+from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
-from agent.drivers.nft.watch import Ear, Listening
+from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.nft_error import NotPermitted, OutcomeUnknown
 from agent.model.nft_table import Batch, Family, TableState
 
@@ -37,7 +37,7 @@ class NftTable:
         *,
         command: Sequence[str] = ("nft",),
         opens: OpenSocket = open_socket,
-        listening: Listening | None = None,
+        own_sockets: OwnSockets | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.family: Family = family
@@ -45,7 +45,7 @@ class NftTable:
         self._opens = opens
         self._deadline_s = deadline_s
         self._connection: Connection | None = None
-        self._listening = listening or Listening()
+        self._own_sockets = own_sockets or OwnSockets()
         self._unclaimed: list[socket.socket] = []
         self._executor = ThreadPoolExecutor(1, f"nft-{family}")
 
@@ -62,8 +62,8 @@ class NftTable:
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
         try:
-            with self._listening.program():
-                await run_text(self._command, text, self._deadline_s, self._listening.add_load)
+            with self._own_sockets.program():
+                await run_text(self._command, text, self._deadline_s, self._own_sockets.add_load)
         except NotPermitted:
             # Perhaps because of an owner, which nft does not name.
             await self._call(KernelTable.check_access)
@@ -76,7 +76,7 @@ class NftTable:
     async def apply(self, batch: Batch) -> None:
         """All of it or nothing."""
         if batch:
-            await self._call(lambda table: table.apply(batch, self._listening))
+            await self._call(lambda table: table.apply(batch, self._own_sockets))
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
         """Packets and bytes per element of a map with counters (NF-37)."""
@@ -90,15 +90,17 @@ class NftTable:
         """A sentence for each transaction of others on our table (NF-64)."""
         opened = await self._call(lambda _: self._open_unclaimed())
         self._unclaimed.remove(opened)
-        ear = Ear(opened, Hearing(self.family, self._listening.is_own), self._listening.own_ports)
-        self._listening.add_ear(ear)
+        monitor = MonitorSocket(
+            opened, CommitDecoder(self.family, self._own_sockets.is_own), self._own_sockets.own_ports
+        )
+        self._own_sockets.add_monitor(monitor)
         try:
-            async with aclosing(ear.sentences()) as sentences:
+            async with aclosing(monitor.sentences()) as sentences:
                 async for sentence in sentences:
                     yield sentence
         finally:
-            self._listening.remove_ear(ear)
-            ear.close()
+            self._own_sockets.remove_monitor(monitor)
+            monitor.close()
 
     async def close(self) -> None:
         """Let go of the socket and the thread; the table stays (SY-13)."""
@@ -126,15 +128,17 @@ class NftTable:
             async with asyncio.timeout(2 * self._deadline_s):
                 return await loop.run_in_executor(self._executor, self._work, work)
         except TimeoutError as error:
-            raise OutcomeUnknown("nf_tables is blocked by somebody else; the table is read again") from error
+            raise OutcomeUnknown(
+                "nf_tables timed out, probably locked by another process; kepd reads the table again"
+            ) from error
 
     def _work(self, work: Callable[[KernelTable], _Result]) -> _Result:
         try:
             if self._connection is None:
                 self._connection = Connection(self._opens())
-                self._listening.add_port(self._connection.port_id)
+                self._own_sockets.add_port(self._connection.port_id)
             return work(KernelTable(self.family, self._connection, self._deadline_s))
         except Unanswered as error:
-            raise OutcomeUnknown(f"table of {self.family}: {error}; it is read again") from error
+            raise OutcomeUnknown(f"table of {self.family}: {error}; kepd reads it again") from error
         except OSError as error:
             raise failure(self.family, error.errno or 0) from error

@@ -19,15 +19,14 @@ from agent.drivers.nft.dump import chain_facts, counted_elements, elements, obje
 from agent.drivers.nft.elements import Counts, deletions
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import transaction
-from agent.drivers.nft.watch import Listening
-from agent.model.iptables_rules import OWNER
+from agent.drivers.nft.watch import OwnSockets
+from agent.model.iptables_rules import OWNER, RIVALS
 from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
 from agent.model.nft_table import LAYOUT, MAPS, RACE_DROPS, TABLE, Batch, Content, Family, TableState
 
 __all__ = ["KernelTable", "failure"]
 
 _KUBE_PROXY_TABLE = "kube-proxy"
-_RIVAL_CHAINS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
 _MOST_TRIES = 5
 _MOST_READINGS = 40
 _SETTLE_S = 0.02
@@ -40,10 +39,10 @@ _Data = TypeVar("_Data")
 def failure(family: Family, code: int) -> NftFailed:
     """What an errno means that belongs to no element or chain."""
     if code in _NO_RIGHT:
-        return NotPermitted(f"table {TABLE} of {family} may not be changed: right is CAP_NET_ADMIN")
+        return NotPermitted(f"kepd may not change table {TABLE} of {family}: it needs CAP_NET_ADMIN")
     if code in _NO_NF_TABLES:
         return NftMissing("the kernel has no nf_tables: load the module, or set services.backend to iptables")
-    return NftFailed(f"table {TABLE} of {family}: {os.strerror(code)}; it is tried again")
+    return NftFailed(f"table {TABLE} of {family}: {os.strerror(code)}; kepd tries again")
 
 
 class KernelTable:
@@ -60,28 +59,36 @@ class KernelTable:
             facts = table_facts(answer)
             if facts.name == TABLE and facts.owner not in (0, self._connection.port_id):
                 whose = f"table {TABLE} of {self._family} belongs to the process with netlink port {facts.owner}"
-                raise NotPermitted(f"{whose}: end it, or delete the table; it is tried again")
+                raise NotPermitted(f"{whose}: stop it, or delete the table; kepd tries again")
 
     def rivals(self) -> Sequence[str]:
-        """Tables and chains of other programs for Services (DS-14)."""
+        """Tables and chains with the rules of other programs for Services (DS-14)."""
         tables = map(table_facts, self._dump(Message.GET_TABLE))
-        found = [f"table {one.name} of kube-proxy" for one in tables if one.name == _KUBE_PROXY_TABLE]
+        found = [
+            f"table {one.name} of kube-proxy"
+            for one in tables
+            if one.name == _KUBE_PROXY_TABLE and self._dump(Message.GET_RULE, text(1, one.name))
+        ]
         chains = list(map(chain_facts, self._dump(Message.GET_CHAIN)))
         # Our own iptables backend has kube-proxy's names, and this chain beside them; its rules go after ours are in.
         ours = {TABLE, *(one.table for one in chains if one.name == OWNER)}
         found += [
-            f"chain {one.name} of {_RIVAL_CHAINS[one.name]} in table {one.table}"
+            f"chain {one.name} of {RIVALS[one.name]} in table {one.table}"
             for one in chains
-            if one.table not in ours and one.name in _RIVAL_CHAINS
+            if one.table not in ours and one.name in RIVALS and self._has_rules(one.table, one.name)
         ]
         return found
 
-    def apply(self, batch: Batch, listening: Listening) -> None:
+    def _has_rules(self, table: str, chain: str) -> bool:
+        answers = self._dump(Message.GET_RULE, text(1, table) + text(2, chain))
+        return any(rule_chain(answer) == chain for answer in answers)
+
+    def apply(self, batch: Batch, own_sockets: OwnSockets) -> None:
         """All of it or nothing."""
         counts = {name: self._counts_of(name, keys) for name, keys in batch.replaced.items() if MAPS[name].has_counter}
         planned = transaction(batch, self._family, self._connection.take_sequence(0), counts)
         self._connection.take_sequence(len(planned.parts) + 2)
-        with listening.transaction(batch.size, self._generation):
+        with own_sockets.transaction(batch.size, self._generation):
             refused = self._connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
         if refused is None:
             return
@@ -144,14 +151,18 @@ class KernelTable:
             if found is not None:
                 return found
             time.sleep(_SETTLE_S)
-        raise Interrupted(f"map {name} of table {TABLE} did not settle in {_MOST_READINGS} readings; it is read again")
+        raise Interrupted(
+            f"map {name} of table {TABLE} did not settle in {_MOST_READINGS} readings; kepd reads it again"
+        )
 
     def _dump(self, kind: Message, payload: bytes = b"") -> Sequence[Answer]:
         for _ in range(_MOST_TRIES):
             dump = self._connection.dump(kind, self._family, payload, self._deadline_s)
             if dump.is_whole:
                 return dump.answers
-        raise Interrupted(f"{_MOST_TRIES} readings of the table were cut short by changes of others; it is read again")
+        raise Interrupted(
+            f"{_MOST_TRIES} readings of the table were cut short by other programs' changes; kepd reads it again"
+        )
 
     def _generation(self) -> int:
         """The number of the rule set, which each commit to any table raises by one."""

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from agent.drivers.nft.commit_decoder import Commit, Hearing
+from agent.drivers.nft.commit_decoder import Commit, CommitDecoder
 
-__all__ = ["Ear", "Listening"]
+__all__ = ["MonitorSocket", "OwnSockets"]
 
 _GROUP = 7
 _SOL_NETLINK, _JOIN, _LEAVE = 270, 1, 2
@@ -34,12 +34,12 @@ _MOST_COMMITS = 64
 _GENERATIONS = 1 << 32
 
 
-class Listening:
+class OwnSockets:
     """What the tables of one process share: one's large transaction would weigh on the ear of the other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ears: list[Ear] = []
+        self._monitors: list[MonitorSocket] = []
         self._own_ports: set[int] = set()
         self._loads: deque[int] = deque(maxlen=16)
         self._begun = self._running = 0
@@ -72,43 +72,43 @@ class Listening:
         """The sockets of ours."""
         return frozenset(self._own_ports)
 
-    def add_ear(self, ear: "Ear") -> None:
+    def add_monitor(self, monitor: "MonitorSocket") -> None:
         """It is silenced with the others from now on."""
-        self._ears.append(ear)
+        self._monitors.append(monitor)
 
-    def remove_ear(self, ear: "Ear") -> None:
+    def remove_monitor(self, monitor: "MonitorSocket") -> None:
         """It is closed."""
         with suppress(ValueError):
-            self._ears.remove(ear)
+            self._monitors.remove(monitor)
 
     @contextmanager
     def transaction(self, elements: int, generation: Callable[[], int]) -> Iterator[None]:
         """Around each transaction of ours: one at a time, as the kernel would have it anyway."""
         with self._lock:
-            ears = tuple(self._ears) if elements >= _BULK else ()
-            if not ears:
+            monitors = tuple(self._monitors) if elements >= _BULK else ()
+            if not monitors:
                 yield
                 return
-            for ear in ears:
-                ear.is_listening(False)
+            for monitor in monitors:
+                monitor.is_listening(False)
             own, begun = 1 + self._running, self._begun
             before = generation()
             try:
                 yield
             finally:
-                for ear in ears:
-                    ear.is_listening(True)
+                for monitor in monitors:
+                    monitor.is_listening(True)
                 if (generation() - before) % _GENERATIONS > own + self._begun - begun:
-                    for ear in ears:
-                        ear.tell_lost()
+                    for monitor in monitors:
+                        monitor.tell_lost()
 
 
-class Ear:
+class MonitorSocket:
     """One socket in the group. Owns it."""
 
-    def __init__(self, opened: socket.socket, hearing: Hearing, own_ports: frozenset[int]) -> None:
+    def __init__(self, opened: socket.socket, decoder: CommitDecoder, own_ports: frozenset[int]) -> None:
         self._socket = opened
-        self._hearing = hearing
+        self._decoder = decoder
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: deque[Commit] = deque(maxlen=_MOST_COMMITS)
         self._something = asyncio.Event()
@@ -159,12 +159,12 @@ class Ear:
                     raise
                 self._lose()
                 continue
-            for commit in self._hearing.hear(datagram):
+            for commit in self._decoder.hear(datagram):
                 self._heard.append(commit)
                 self._something.set()
 
     def _lose(self) -> None:
-        self._heard.append(self._hearing.lost())
+        self._heard.append(self._decoder.lost())
         self._something.set()
 
 

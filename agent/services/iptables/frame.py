@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables rules that are there whatever Services there are.
+"""The iptables rules that do not depend on Services.
 
 Owns: the fixed chains with their own rules, the jumps into them from the kernel's chains, the canaries, and the guard
 of the loopback addresses.
 Never: knows a Service.
-Source of behaviour: section 5 of services.md, IP-7 to IP-9, IP-12; TY-20; CT-9.
+Source of behaviour: IP-7 to IP-9, IP-12; TY-20; CT-9.
 """
 
 import re

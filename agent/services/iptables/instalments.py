@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large change in several restores, none of which shows anything half done.
+"""Splits a large change into several restores, none of which leaves a Service half programmed.
 
-Owns: the order in which it is safe: whole service ports first, to which nobody leads yet, then the shared chains and
+Owns: the safe order: whole service ports first, which no rule reaches yet, then the shared chains and
 jumps, and what goes away last, from where traffic enters to where it ends.
 Never: divides a small change.
 Why at all: the nft variant takes time with the square of the chains in one input, though not of those that are there:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is programmed in iptables in one family, and the change that brings it from there to the plans.
+"""Keeps what is programmed in iptables in one family, and computes the change from there to the plans.
 
-Owns: the Services as they were last written, and what each adds to the chains that all share. The rules follow from
+Owns: the Services as last written, and what each adds to the shared chains. The rules follow from
 these by rendering, so texts of a hundred thousand endpoints are not kept.
 Never: writes. `stage` changes nothing; `commit` is for after the kernel took the change.
 Source of behaviour: IP-5 to IP-7; SY-5, SY-10. A fixed chain is written only if its text changed.
@@ -14,9 +14,11 @@ from typing import TypeVar
 from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
+from agent.services.iptables.names import names_of
 from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
+from agent.services.iptables.standing import beside, kept_of, reached_from
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import Plans, ServiceOf
+from agent.services.ruleset import NO_PLANS, Plans, ServiceOf
 
 __all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts"]
 
@@ -60,6 +62,8 @@ class IptablesMirror:
         """How many of ours there are in each table."""
         self._services: dict[ServiceKey, Written] = {}
         self._endpoints = 0
+        self._kept: Content = {}
+        """What an earlier process wrote for Services that the kernel refuses as they are now."""
 
     def __len__(self) -> int:
         return len(self._services)
@@ -140,7 +144,7 @@ class IptablesMirror:
         content: Content = {}
         for (table, chain), lines in sorted(rules.items()):
             content.setdefault(table, {})[chain] = tuple(lines)
-        return content
+        return beside(content, self._kept, settings, only_rules=True)
 
     def _all(self, services: Mapping[ServiceKey, Written | None]) -> Iterator[Written]:
         """In an order that a restart does not change."""
@@ -171,11 +175,13 @@ class IptablesMirror:
             return self._content_of(only, settings)
         if staged is not None and self.settings is None:
             # Nothing was written before, so the change is everything, and rendered already.
-            return {table: dict(chains) for table, chains in staged.change.chains.items()}  # type: ignore[arg-type]
+            change: Content = {table: dict(chains) for table, chains in staged.change.chains.items()}  # type: ignore[arg-type]
+            return beside(change, self._kept, settings)
         names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
         content = self._fixed(names, services, settings)
         for one in self._all(services):
             content["nat"].update(one.chains(settings))
+        content["nat"] = {**self._kept.get("nat", {}), **content["nat"]}
         return content
 
     def _content_of(self, key: ServiceKey, settings: RuleSettings) -> Content:
@@ -188,9 +194,19 @@ class IptablesMirror:
         content["nat"].update(one.chains(settings))
         return content
 
-    def repair(self, have: Content, staged: StagedChange) -> Change:
-        """From what is in the kernel to what should be (IP-7)."""
+    def repair(self, have: Content, staged: StagedChange, spared: Plans = NO_PLANS) -> Change:
+        """From what is in the kernel to what should be (IP-7). `spared`: Services that keep what they have there."""
+        self._kept = {}
+        if spared:
+            names = [names_of(key, port) for key, plan in spared.items() if plan is not None for port in plan.ports]
+            chains = [name for one in names for name in (one.cluster, one.local, one.external, one.firewall)]
+            self._kept = kept_of(self.content(staged), have, reached_from(chains, have))
         return difference(have, self.content(staged), staged.settings)
+
+    def repair_over(self, have: Content, staged: StagedChange) -> Change:
+        """The same where all that others have stays (SY-6)."""
+        want = self.content(staged)
+        return difference(have, beside(want, kept_of(want, have), staged.settings), staged.settings)
 
 
 def rule_counts(

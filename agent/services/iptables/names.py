@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of chains and comments of rules, as kube-proxy gives them.
 
-Owns: the hashes, so that tools and habits of operators find the chains they know; and what a comment may hold: nothing
+Owns: the hashes, so that operators and their tools find the chains they know; and what a comment may hold: nothing
 from a name can end a comment, begin an option or begin a line.
 Never: knows what is in a chain.
 Source of behaviour: IP-1; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.

@@ -2,7 +2,7 @@
 """A Service's plan as iptables rules.
 
 Owns: what one Service has in chains of its own (SVC, SVL, EXT, FW, SEP) and what it adds to the chains that all share.
-Never: compares with what is programmed (iptables_mirror.py does), or knows the chains' fixed parts (iptables_frame.py).
+Never: compares with what is programmed (mirror.py does), or knows the chains' fixed parts (frame.py).
 Same plan, same rules, in the form in which iptables-save prints them.
 Source of behaviour: IP-1 to IP-6; TY-8 to TY-15; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows one new connection through iptables rules, rule by rule.
 
-Owns: what each match and target of our own rules does with a packet; rules of others are passed by. The rules are
+Owns: what each match and target of our own rules does with a packet; rules of other programs are skipped. The rules are
 those that should be there, or those that a reading of the kernel brought.
-Never: reads the kernel. Chance is not thrown: every endpoint that may be chosen is followed.
-Source of behaviour: section 5 of services.md; NF-60, TY-7 to TY-15.
+Never: reads the kernel. It rolls no dice: it follows every endpoint that may be chosen.
+Source of behaviour: IP-2, IP-4, NF-60, TY-7 to TY-15.
 """
 
 import shlex
@@ -97,7 +97,7 @@ class _Walk:
             )
         verdict = self._filter()
         if verdict == "pass":
-            self._note("the rest of the rules", "no rule of ours decides", "TY-1")
+            self._note("the rest of the rules", "no rule of kepd decides", "TY-1")
         return Outcome(verdict, tuple(self._steps), is_masqueraded=self._is_marked and verdict == "pass")
 
     def _note(self, place: str, found: str, rule: str) -> None:
@@ -136,12 +136,12 @@ class _Walk:
             return False
         if not rule.target:
             return False
-        self._note(f"nat {name}", f"goes on in {rule.target}", _rule_of(rule.target))
+        self._note(f"nat {name}", f"continues in {rule.target}", _rule_of(rule.target))
         return self._enter(rule.target)
 
     def _branch(self, target: str) -> None:
         """One of those that chance may choose; the packet of the next one has not been there."""
-        self._note("nat", f"may go on in {target}", "IP-2")
+        self._note("nat", f"may continue in {target}", "IP-2")
         before = self._is_marked
         self._enter(target)
         self._is_marked = before

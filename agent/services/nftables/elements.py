@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Service's plan as elements of the nftables maps.
 
-Owns: the bytes of keys and data, what each kind of frontend contributes, and the slots: which endpoint stands at which
-number, so that a change touches few of them. Elements that several Services may share are told apart.
+Owns: the bytes of keys and data, what each kind of frontend contributes, and the slots: which endpoint has which
+number, so that a change touches few of them. Elements that several Services may share are distinguished.
 Never: compares with what is programmed; mirror.py does. Same plan, same slots, same elements.
-Source of behaviour: services.md 4.3; NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
+Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
 """
 
 from collections import Counter
@@ -151,10 +151,12 @@ def rows_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Rows]:
 
 
 def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Rows]:
-    if one.verdict == "pass":
-        return
     key = frontend_key(one)
     is_node_port = one.kind == "nodePort"
+    if one.verdict == "pass":
+        if not is_node_port:
+            yield "passed", ((key, None),)
+        return
     first, prefix = ("nodeports", "n") if is_node_port else ("services", "x")
     if one.kind == "clusterIP":
         yield from _cluster_ip(one, key, slots, affinity_s)

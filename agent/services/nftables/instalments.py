@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first programming in several transactions, none of which shows anything half done.
+"""Splits the first programming into several transactions, none of which leaves a Service half programmed.
 
-Owns: the order in which it is safe to write a table that holds nothing yet: what nobody leads to, then the frontends,
+Owns: the safe order for writing an empty table: what no element refers to yet, then the frontends,
 then what catches the traffic that no frontend took.
 Never: divides a change of what is in use; that stays one transaction (NF-6, NF-23).
-Why at all: while anybody listens for changes of rules, in whatever network namespace of the machine, the kernel keeps
-8 KiB for every element until the commit: 100 000 at once take 800 MB.
+Why at all: while any program listens for changes of rules, in whatever network namespace of the machine, the kernel
+keeps 8 KiB for every element until the commit: 100 000 at once take 800 MB.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

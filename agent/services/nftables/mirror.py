@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is programmed in one family, and the batch that brings it from there to the plans.
+"""Keeps what is programmed in one family, and computes the batch that leads from there to the plans.
 
-Owns: the Services as they were last written, with their slots, and how many Services share an element. What is in the
-kernel follows from these by rendering, so nothing of it is kept twice: 100 000 endpoints cost their plans and no more.
-Never: writes. `stage` changes nothing; `commit` is for after the kernel took the batch.
+Invariant: rendering the Services of the mirror with their slots gives exactly the elements that kepd has in the kernel.
+A batch is the difference between two renderings, so it writes what changed and nothing else.
+
+Why it holds:
+
+- The mirror changes by `commit` alone, and that follows a transaction that the kernel took whole. A batch that was
+  refused, or a process that died on the way, leaves mirror and kernel as they were; `stage` changes nothing.
+- Rendering depends on plan and slots alone. An endpoint keeps its slot while it serves, so one that is replaced
+  differs in a single element, and 100 000 endpoints cost their plans and no second copy of what the kernel has.
+- An element that several Services share (a chain, an address) is counted: the first adds it, the last takes it away.
+- After a restart the mirror is empty and the kernel is not. `adopt` gives Services the slots that they have there, so
+  that the first difference is mostly empty. What a process left that no plan explains goes in a full sync.
+- What somebody else changes breaks the invariant until the watch or a full sync compares with a dump.
+
+Owns: the Services as they were last written, and those counts. Never: writes.
 Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 """
 
@@ -25,6 +37,7 @@ from agent.services.nftables.elements import (
     shared_elements_of,
     slots_of,
 )
+from agent.services.nftables.standing import Standing, frontends_of, without_spared
 from agent.services.routes.frontends import PortPlan, ServicePlan
 
 __all__ = ["Mirror", "Staged", "difference", "slots_in"]
@@ -128,6 +141,21 @@ class Mirror:
         for name in {*self._node, *prepared.node} if prepared.node is not self._node else ():
             changes.gone[name] = self._node.get(name, {})
             changes.come[name] = prepared.node.get(name, {})
+        return replace(prepared, batch=changes.batch(self.chains))
+
+    def stage_over(self, standing: Standing, plans: Plans, options: ServiceOptionsOf) -> Staged:
+        """To these plans from what the kernel has at their ways in; what else it has stays (SY-6)."""
+        prepared = self.prepare(plans, options)
+        changes = Changes()
+        for after in prepared.services.values():
+            if after is not None:
+                _collect(changes.come, rows_of(after.plan, after.slots))
+                changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
+        for name, key, data in standing.of(frontends_of(plans.values())):
+            changes.gone.setdefault(name, {})[key] = data
+        for (name, item), delta in prepared.shared.items():
+            if delta > 0 and item not in standing.content.get(name, {}):
+                changes.come.setdefault(name, {})[item] = None
         return replace(prepared, batch=changes.batch(self.chains))
 
     def prepare(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
@@ -240,9 +268,10 @@ class Mirror:
             if after is not None:
                 yield after
 
-    def repair(self, state: TableState, staged: Staged | None = None) -> Batch:
-        """From what is in the kernel to what should be (NF-8, NF-64, SY-10)."""
+    def repair(self, state: TableState, staged: Staged | None = None, spared: frozenset[bytes] = frozenset()) -> Batch:
+        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are."""
         changes = difference(state.content, self.content(staged))
+        changes.gone = without_spared(changes.gone, changes.come, spared)
         for one in self._all(staged or Staged(Batch(), {}, {}, self._node)):
             changes.chains.update((chain.name, chain) for chain in chains_of(one.plan, one.slots))
         return changes.batch(state.chains)

@@ -3,8 +3,8 @@
 
 Owns: chains, rules, declarations of maps and sets, all their variations, and the marker by which a later process
 recognises the table. Elements are no part of it, except the `drop` verdicts that bridge a replacement (NF-10).
-Never: speaks to the kernel, nor holds anything of a Service.
-Source of behaviour: services.md 4.2; affinity is ours (see `ChoiceChain`), in place of NF-30.
+Never: talks to the kernel or holds anything of a Service.
+Source of behaviour: NF-1, NF-4, NF-10, NF-20; affinity is ours (see `ChoiceChain`), in place of NF-30.
 """
 
 import hashlib
@@ -113,9 +113,11 @@ def structure_damage(settings: TableSettings, state: TableState) -> str:
 def _check(settings: TableSettings) -> None:
     detection = settings.detection
     if detection.mode == "interface" and not _INTERFACE.fullmatch(detection.interface):
-        raise ValueError(f'{detection.interface!r}: no interface name; right is one like "cni0", or a prefix "veth*"')
+        raise ValueError(
+            f'{detection.interface!r}: not an interface name; expected a name like "cni0", or a prefix "veth*"'
+        )
     if not 0 < settings.mark <= 0xFFFFFFFF or settings.mark & (settings.mark - 1):
-        raise ValueError(f"{settings.mark:#x}: no mark; right is one single bit such as 0x4000")
+        raise ValueError(f"{settings.mark:#x}: not a mark; expected a single bit such as 0x4000")
 
 
 def _ip(settings: TableSettings) -> str:
@@ -169,6 +171,7 @@ def _chains(settings: TableSettings) -> Iterator[_Chain]:
     yield from _answers(settings)
     yield from _levels(settings)
     yield _dispatch(settings)
+    yield _unserved(settings)
     yield from _hooks(settings)
 
 
@@ -216,14 +219,23 @@ def _dispatch(settings: TableSettings) -> _Chain:
     rules += [
         f"{ip} daddr . meta l4proto . th dport vmap @services",
         f"{on_node} meta l4proto . th dport vmap @nodeports",
-        f"{ip} daddr @cluster_ips goto rj",
-        f"{ip} daddr @svc_cidrs drop",
     ]
     return _Chain("dispatch", tuple(rules))
 
 
+def _unserved(settings: TableSettings) -> _Chain:
+    """TY-16: an address or port of Services that led nowhere."""
+    ip = _ip(settings)
+    passed = f"{ip} daddr . meta l4proto . th dport @passed return"
+    return _Chain("unserved", (passed, f"{ip} daddr @cluster_ips goto rj", f"{ip} daddr @svc_cidrs drop"))
+
+
 def _hooks(settings: TableSettings) -> Iterator[_Chain]:
-    """Chains of type nat see the first packet of a connection alone, so established ones cost nothing."""
+    """Chains of type nat see the first packet of a connection alone, so established ones cost nothing.
+
+    Who serves an address is known only after all of them: another proxy may have Services in the same network, and its
+    chains may come after ours. So what led nowhere is refused in chains of type filter, which come after translation.
+    """
     ip = _ip(settings)
     bit = f"{settings.mark:#x}"
     marked = f"meta mark and {bit} != 0 meta mark set meta mark xor {bit} masquerade fully-random"
@@ -232,6 +244,9 @@ def _hooks(settings: TableSettings) -> Iterator[_Chain]:
     yield _Chain("prerouting", ("jump dispatch",), "type nat hook prerouting priority -100")
     yield _Chain("output", ("jump dispatch",), "type nat hook output priority -100")
     yield _Chain("postrouting", (marked, itself), "type nat hook postrouting priority 100")
+    untranslated = ("ct state new ct status and dnat == 0 jump unserved",)
+    yield _Chain("forwarded", untranslated, "type filter hook forward priority 0")
+    yield _Chain("sent", untranslated, "type filter hook output priority 0")
     if settings.drops_invalid:
         yield _Chain("invalid", ("ct state invalid drop",), "type filter hook forward priority 0")
 

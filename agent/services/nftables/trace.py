@@ -4,7 +4,7 @@
 Owns: what the constant rules of structure.py do with a packet, given the elements: those that should be there or those
 that a dump of the kernel brought. Each step names the map, what was looked up and the rule behind it.
 Never: reads the kernel. That these steps are the kernel's own is what the packet tests prove.
-Source of behaviour: services.md 4.2; NF-60, TY-7 to TY-16.
+Source of behaviour: NF-4, NF-20, NF-60, TY-7 to TY-16.
 """
 
 from collections.abc import Mapping
@@ -112,11 +112,22 @@ class _Walk:
         self._vmap("services", "", "TY-1")
         if self._is_node_port_address(target):
             self._vmap("nodeports", "np", "TY-2")
+        self._unserved(is_cluster_ip=is_cluster_ip)
+
+    def _unserved(self, *, is_cluster_ip: bool) -> None:
+        """After translation, which another proxy may have done: its rules are not followed here."""
+        if self._packet.is_to_host and not self._packet.is_from_host:
+            return
+        if self._keys[""] in self._elements("passed"):
+            self._note("unserved passed", "without endpoints it passes unchanged", "SEL-9")
+            return
         if is_cluster_ip:
-            self._note("cluster_ips", "a cluster IP without such a port", "TY-16")
+            self._note("unserved cluster_ips", "a cluster IP without such a port", "TY-16")
             raise Ended("reject")
-        if self._within("svc_cidrs", target):
-            self._note("svc_cidrs", "no Service has this address", "TY-16")
+        if self._within("svc_cidrs", self._packet.target.packed):
+            self._note(
+                "unserved svc_cidrs", "no Service of kepd has it: dropped unless another proxy translates it", "TY-16"
+            )
             raise Ended("drop")
 
     def _comes_from_elsewhere(self) -> bool:

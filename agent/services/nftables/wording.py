@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of the maps in words that people know from nft.
+"""Prints elements of the maps in nft's own words.
 
-Owns: keys and data as text. Never: reads text back; what is shown is for eyes.
+Owns: keys and data as text. Never: reads text back; the output is for people only.
 """
 
 from agent.model.nft_table import MAPS, Data, Family, MapKind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses and address ranges as the API means them, which is not as Python means them.
+"""Reads addresses and address ranges as the API does, which differs from Python.
 
 Owns: the lenient reading (leading zeros are decimal, never octal; an IPv4-mapped IPv6 address is an IPv4 one), the one
 canonical spelling, ranges, and which of them lie inside others.
@@ -24,7 +24,7 @@ LONGEST_TEXT = 64
 
 
 def read_address(text: str) -> Address | None:
-    """None: that is no address."""
+    """None: that is not an address."""
     found = V4.fullmatch(text)
     if found is not None:
         packed = _octets(found.groups())
@@ -68,7 +68,7 @@ def address_of(packed: bytes) -> Address:
 
 
 def read_range(text: str) -> Range | None:
-    """None: that is no CIDR. A mapped prefix below 96 has no IPv4 meaning and is none."""
+    """None: that is not a CIDR. A mapped prefix below 96 has no IPv4 meaning and is none."""
     body, slash, length = text.partition("/")
     address = read_address(body)
     if address is None or not slash or not length.isascii() or not length.isdecimal() or len(length) > len("128"):

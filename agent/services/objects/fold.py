@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sources told, folded to one state: Services and the slices of each, and which Services changed.
+"""Folds what the sources report into one state: Services, the slices of each, and which Services changed.
 
 Owns: the objects the plane keeps. Slices come in any order, before or after their Service, and move between Services;
 a change that ends where it began is none. Each follower (one per family) has a set of keys of its own to empty.
@@ -14,6 +14,7 @@ from agent.model.nft_table import Family
 from agent.model.service import Backend, PortKey, ServiceFacts, ServiceKey, SliceFacts
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
+from agent.services.objects.slice_ports import SlicePorts
 from agent.services.routes.selection import merge
 
 __all__ = ["Fold"]
@@ -36,6 +37,8 @@ class Fold:
         """How often anything was told, whether it differed or not."""
         self._slices: dict[SliceKey, SliceFacts] = {}
         self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
+        self._ports: dict[SliceKey, SlicePorts] = {}
+        """Of slices with several ports that a Service asked for."""
         self._followers: list[set[ServiceKey]] = []
 
     def __repr__(self) -> str:
@@ -90,6 +93,7 @@ class Fold:
             self._drop_slice(key)
         self._slices[key] = facts
         self._of_service.setdefault(facts.service, {})[facts.name] = facts
+        self._ports.pop(key, None)
         self._touch(facts.service)
 
     def drop_slice(self, namespace: str, name: str) -> None:
@@ -101,16 +105,12 @@ class Fold:
         facts = self._slices.pop(key, None)
         if facts is None:
             return
+        self._ports.pop(key, None)
         slices = self._of_service[facts.service]
         del slices[facts.name]
         if not slices:
             del self._of_service[facts.service]
         self._touch(facts.service)
-
-    def touch_all(self) -> None:
-        """Something changed that bears on every Service: this node's zone, or its addresses."""
-        for follower in self._followers:
-            follower.update(self.services)
 
     def _touch(self, key: ServiceKey) -> None:
         for follower in self._followers:
@@ -126,7 +126,30 @@ class Fold:
         slices: Mapping[str, SliceFacts] = self._of_service.get(key, {})
         return [slices[name] for name in sorted(slices) if slices[name].family == family]
 
+    def _ports_of(self, facts: SliceFacts) -> SlicePorts:
+        key = (facts.service.namespace, facts.name)
+        if key not in self._ports:
+            self._ports[key] = SlicePorts(facts)
+        return self._ports[key]
+
     def backends(self, key: ServiceKey, family: Family, port: PortKey) -> tuple[Backend, ...]:
         """All endpoints of one service port, whatever their condition."""
-        found = [backends for one in self.slices(key, family) for name, backends in one.backends if name == port]
+        found: list[tuple[Backend, ...]] = []
+        for one in self.slices(key, family):
+            if len(one.ports) > 1:
+                found += self._ports_of(one).backends(port)
+            elif one.ports and one.ports[0][0] == port:
+                found.append(one.endpoints)
         return merge(found)
+
+    def pairs(self, key: ServiceKey, family: Family, port: PortKey) -> int:
+        """How many these are at most, without making any."""
+        count = 0
+        for one in self._of_service.get(key, {}).values():
+            if one.family != family:
+                continue
+            if len(one.ports) > 1:
+                count += len(one.endpoints) * len(self._ports_of(one).numbers(port))
+            elif one.ports and one.ports[0][0] == port:
+                count += len(one.endpoints)
+        return count

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This node as each family needs it: addresses for node ports, who counts as a pod, which networks are Services'.
+"""Describes this node for each family: addresses for node ports, which sources are pods, which networks are Services'.
 
 Owns: what the settings, the Node object and the interfaces make together, and what is missing or contradictory.
-Never: asks anybody; whoever knows hands it in.
+Never: fetches anything; the callers hand it in.
 Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11.
 """
 
@@ -140,9 +140,11 @@ def _node_ports(
     for text in settings.node_port_addresses:
         one = read_range(text)
         if one is None:
-            findings.append(Finding("services.nodePortAddresses", "", f"{shown(text)} is not served; right are CIDRs"))
+            findings.append(Finding("services.nodePortAddresses", "", f"{shown(text)} is ignored; expected CIDRs"))
         elif unfit_endpoint(Address(one.family, "", one.first)) == "loopback":
-            findings.append(Finding("services.nodePortAddresses", "", f"{text} is loopback; node ports are not there"))
+            findings.append(
+                Finding("services.nodePortAddresses", "", f"{text} is loopback; node ports do not answer there")
+            )
         elif one.family == family:
             ranges.append(one)
     if not ranges:

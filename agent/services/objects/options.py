@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotations `kepd.dev/…` of a Service, checked.
+"""Checks the annotations `kepd.dev/…` of a Service.
 
-Owns: what each may say. A wrong value costs that annotation alone: it is told and ignored.
+Owns: the valid values. An invalid value disables only that annotation and is reported.
 Never: acts on any; selection, frontends and stale flows do.
-Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10; names.md section 4.
+Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10; docs/reference.md has all annotations.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MOST_KEYS = 16
 MOST_ENDPOINTS = 10_000
 T = TypeVar("T")
 
-# Annotations that names.md knows and this version does not act on.
+# Annotations that have a name and on which this version does not act.
 NOT_YET = ("balance", "affinity_scope", "terminate_established", "source_ranges_everywhere")
 
 
@@ -68,7 +68,7 @@ def _unsupported(_text: str) -> None:
 def _words(*allowed: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in allowed:
-            raise ValueError(f"right is {' or '.join(allowed)}")
+            raise ValueError(f"expected {' or '.join(allowed)}")
         return text
 
     return read
@@ -77,7 +77,7 @@ def _words(*allowed: str) -> Callable[[str], str]:
 def _keys(text: str) -> tuple[str, ...]:
     keys = tuple(part.strip() for part in text.split(","))
     if not all(keys) or len(keys) > MOST_KEYS or len(set(keys)) < len(keys):
-        raise ValueError(f"right is a comma list of at most {MOST_KEYS} different label keys")
+        raise ValueError(f"expected a comma list of at most {MOST_KEYS} different label keys")
     if "*" in keys[:-1]:
         raise ValueError("* may only be the last key")
     return keys
@@ -85,7 +85,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_ENDPOINTS:
-        raise ValueError(f"right is a whole number from 1 to {MOST_ENDPOINTS}")
+        raise ValueError(f"expected a whole number from 1 to {MOST_ENDPOINTS}")
     return int(text)
 
 
@@ -94,13 +94,13 @@ def _weights(text: str) -> tuple[tuple[str, int], ...]:
     for part in text.split(","):
         name, sign, weight = part.strip().rpartition("=")
         if not sign or not weight.isascii() or not weight.isdecimal() or int(weight) > HEAVIEST:
-            raise ValueError(f"right is a comma list of IP=W or node:NAME=W with W from 0 to {HEAVIEST}")
+            raise ValueError(f"expected a comma list of IP=W or node:NAME=W with W from 0 to {HEAVIEST}")
         if not name.startswith("node:"):
             address = read_address(name)
             if address is None:
-                raise ValueError(f"{shown(name)} is no address; nodes are written node:NAME")
+                raise ValueError(f"{shown(name)} is not an address; nodes are written node:NAME")
             name = address.text
         if name in found:
-            raise ValueError(f"{shown(name)} is there twice")
+            raise ValueError(f"{shown(name)} is given twice")
         found[name] = int(weight)
     return tuple(found.items())

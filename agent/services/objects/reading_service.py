@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Service of the API into what the plane keeps of it.
+"""Turns a Service of the API into what the plane keeps of it.
 
 Owns: which Services are ours, their halves per family, the defaults that an API server would have filled in, and the
-complaints. What an API server would have refused makes the Service unusable as a whole; a stray address costs itself.
+complaints. What an API server would have refused makes the whole Service unusable; a stray address is dropped alone.
 Never: looks at endpoints or at other Services.
 Source of behaviour: IN-1 to IN-3, IN-13, IN-14, IN-16, TY-6.
 """
@@ -124,7 +124,7 @@ class _Reader:
         spec = self._spec
         for path, name in (("metadata.name", item.metadata.name), ("metadata.namespace", item.metadata.namespace)):
             if DNS_NAME.fullmatch(name) is None:
-                self._refuse(path, f"{shown(name)} is no name; right are lower case letters, digits and -")
+                self._refuse(path, f"{shown(name)} is not a name; expected lower case letters, digits and -")
         self._word("spec.type", spec.type, TYPES)
         self._word("spec.externalTrafficPolicy", spec.external_traffic_policy or "Cluster", POLICIES)
         self._word("spec.internalTrafficPolicy", spec.internal_traffic_policy or "Cluster", POLICIES)
@@ -133,15 +133,15 @@ class _Reader:
             self._word(f"spec.ipFamilies[{position}]", family, FAMILIES)
         health = spec.health_check_node_port
         if not 0 <= health <= HIGHEST_PORT:
-            self._refuse("spec.healthCheckNodePort", f"{health} is no port; right is 1 to {HIGHEST_PORT}")
+            self._refuse("spec.healthCheckNodePort", f"{health} is not a port; expected 1 to {HIGHEST_PORT}")
         timeout_s = self._affinity_s()
         if not 0 <= timeout_s <= LONGEST_AFFINITY_S:
             path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-            self._refuse(path, f"{timeout_s} is out of range; right is 1 to {LONGEST_AFFINITY_S}")
+            self._refuse(path, f"{timeout_s} is out of range; expected 1 to {LONGEST_AFFINITY_S}")
 
     def _word(self, path: str, value: str, allowed: Collection[str]) -> None:
         if value not in allowed:
-            text = f"{shown(value)} is not known; right are {', '.join(allowed)}{suggestion(value, allowed)}"
+            text = f"{shown(value)} is not known; expected {', '.join(allowed)}{suggestion(value, allowed)}"
             self._refuse(path, text)
 
     def _affinity_s(self) -> int:
@@ -154,7 +154,7 @@ class _Reader:
 
     def _ports(self, ports: tuple[ServicePort, ...]) -> tuple[PortFacts, ...]:
         if not ports:
-            self._refuse("spec.ports", "there is none; right is at least one")
+            self._refuse("spec.ports", "there is none; expected at least one")
         names: dict[str, int] = {}
         numbers: dict[tuple[int, str], int] = {}
         node_ports: dict[tuple[int, str], int] = {}
@@ -175,28 +175,28 @@ class _Reader:
 
     def _port(self, path: str, port: ServicePort, *, is_alone: bool) -> None:
         if not 0 < port.port <= HIGHEST_PORT:
-            self._refuse(f"{path}.port", f"{port.port} is no port; right is 1 to {HIGHEST_PORT}")
+            self._refuse(f"{path}.port", f"{port.port} is not a port; expected 1 to {HIGHEST_PORT}")
         if not 0 <= port.node_port <= HIGHEST_PORT:
-            self._refuse(f"{path}.nodePort", f"{port.node_port} is no port; right is 1 to {HIGHEST_PORT}")
+            self._refuse(f"{path}.nodePort", f"{port.node_port} is not a port; expected 1 to {HIGHEST_PORT}")
         self._word(f"{path}.protocol", port.protocol or "TCP", PROTOCOLS)
         if not port.name and is_alone:
             return
         if PORT_NAME.fullmatch(port.name) is None:
-            text = f"{shown(port.name)} is no port name; right are lower case letters, digits and -"
+            text = f"{shown(port.name)} is not a port name; expected lower case letters, digits and -"
             self._refuse(f"{path}.name", text)
 
     def _once(self, seen: dict[T, int], value: T, position: int, path: str) -> None:
         first = seen.setdefault(value, position)
         if first != position:
             given = "/".join(map(str, value)) if isinstance(value, tuple) else shown(value)
-            self._refuse(path, f"{given} is that of spec.ports[{first}] too")
+            self._refuse(path, f"{given} is also that of spec.ports[{first}]")
 
     def _cluster_ips(self) -> dict[Family, Address]:
         """IN-3."""
         spec = self._spec
         texts = spec.cluster_ips or (spec.cluster_ip,)
         if spec.cluster_ips and spec.cluster_ips[0] != spec.cluster_ip:
-            text = f"{shown(spec.cluster_ips[0])} differs from clusterIP {shown(spec.cluster_ip)}; right is the same"
+            text = f"{shown(spec.cluster_ips[0])} differs from clusterIP {shown(spec.cluster_ip)}; expected the same"
             self._refuse("spec.clusterIPs[0]", text)
         found: dict[Family, Address] = {}
         for position, text in enumerate(texts):
@@ -205,7 +205,7 @@ class _Reader:
             if address is None:
                 continue
             if address.family in found:
-                self._refuse(path, f"{shown(text)} is a second {address.family} address; right is one of each family")
+                self._refuse(path, f"{shown(text)} is a second {address.family} address; expected one of each family")
             self._check_family(path, position, address)
             found.setdefault(address.family, address)
         return found
@@ -213,11 +213,11 @@ class _Reader:
     def _cluster_ip(self, path: str, text: str) -> Address | None:
         address = read_address(text)
         if address is None:
-            self._refuse(path, f"{shown(text)} is no address; right is for example 10.96.0.10")
+            self._refuse(path, f"{shown(text)} is not an address; expected an address such as 10.96.0.10")
             return None
         unfit = unfit_endpoint(address)
         if unfit:
-            self._refuse(path, f"{shown(text)} is {unfit}; right is an address that can be routed")
+            self._refuse(path, f"{shown(text)} is {unfit}; expected an address that can be routed")
         return address
 
     def _check_family(self, path: str, position: int, address: Address) -> None:
@@ -246,7 +246,7 @@ class _Reader:
         for position, entry in enumerate(item.status.load_balancer.ingress or ()):
             if entry.ip_mode not in (None, *IP_MODES):
                 path = f"status.loadBalancer.ingress[{position}].ipMode"
-                self._tell_once(path, f"{shown(entry.ip_mode)} is not known; right are VIP, Proxy; it is left out")
+                self._tell_once(path, f"{shown(entry.ip_mode)} is not known; expected VIP, Proxy; it is left out")
             found.append(entry.ip if entry.ip_mode in (None, "VIP") else "")
         return found
 
@@ -256,7 +256,7 @@ class _Reader:
         for position, text in enumerate(texts):
             address = read_address(text) if text else None
             if address is None and text:
-                self._tell_once(f"{path}[{position}]", f"{shown(text)} is no address; it is left out")
+                self._tell_once(f"{path}[{position}]", f"{shown(text)} is not an address; it is left out")
             elif address is not None and address.family == family:
                 unfit = unfit_endpoint(address)
                 if unfit:
@@ -279,7 +279,9 @@ class _Reader:
             one = read_range(text.strip())
             path = f"spec.loadBalancerSourceRanges[{position}]"
             if one is None:
-                self._tell_once(path, f"{shown(text)} is no CIDR; right is for example 192.0.2.0/24; it is left out")
+                self._tell_once(
+                    path, f"{shown(text)} is not a CIDR; expected a network such as 192.0.2.0/24; it is left out"
+                )
             elif one.family == family:
                 found.append(one)
         if given and not found:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An EndpointSlice of the API into what the plane keeps of it.
+"""Turns an EndpointSlice of the API into what the plane keeps of it.
 
 Owns: which slices count, which of their ports and endpoints do, what the conditions mean, and the complaints.
-Never: joins slices; changes.py does. A bad endpoint is left out alone, the others of its slice stay.
+Never: joins slices; fold.py does. A bad endpoint is left out alone, the others of its slice stay.
 Source of behaviour: IN-5 to IN-8, IN-10, IN-11, IN-13, IN-15.
 """
 
@@ -57,15 +57,15 @@ def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
         return None, tuple(findings)
     if item.address_type not in ("IPv4", "IPv6"):
         if item.address_type != "FQDN":
-            text = f"{shown(item.address_type)} is not known; right are IPv4, IPv6, FQDN; the slice is ignored"
+            text = f"{shown(item.address_type)} is not known; expected IPv4, IPv6, FQDN; the slice is ignored"
             findings.append(Finding(where, "addressType", text))
         return None, tuple(findings)
     family = item.address_type
     ports = _ports(item.ports or (), where, findings)
     endpoints = _endpoints(item.endpoints or (), family, where, findings) if ports else []
-    backends = tuple((key_, tuple(_backends(endpoints, number))) for key_, number in ports)
+    backends = tuple(_backends(endpoints, ports[0][1])) if ports else ()
     triggered = item.metadata.annotations.trigger_time if item.metadata.annotations is not None else None
-    facts = SliceFacts(key, name, "IPv4" if family == "IPv4" else "IPv6", backends, triggered or "")
+    facts = SliceFacts(key, name, "IPv4" if family == "IPv4" else "IPv6", tuple(ports), backends, triggered or "")
     return facts, _bounded(findings, where)
 
 
@@ -91,10 +91,10 @@ def _ports(ports: Sequence[EndpointPort], where: str, findings: list[Finding]) -
             continue
         path = f"ports[{position}]"
         if protocol not in PROTOCOLS:
-            text = f"{shown(protocol)} is not known; right are TCP, UDP, SCTP; the port is ignored"
+            text = f"{shown(protocol)} is not known; expected TCP, UDP, SCTP; the port is ignored"
             findings.append(Finding(where, f"{path}.protocol", text))
         elif not 0 < port.port <= HIGHEST_PORT:
-            text = f"{port.port} is no port; right is 1 to {HIGHEST_PORT}; it is ignored"
+            text = f"{port.port} is not a port; expected 1 to {HIGHEST_PORT}; it is ignored"
             findings.append(Finding(where, f"{path}.port", text))
         else:
             found.append((port_key(port.name, protocol), port.port))
@@ -117,7 +117,7 @@ def _endpoints(
             continue
         address = read_address(endpoint.addresses[0])
         if address is None:
-            reason = "is no address"
+            reason = "is not an address"
         elif address.family != family or (family == "IPv4" and ":" in endpoint.addresses[0]):
             reason = f"is no {family} address"
         else:

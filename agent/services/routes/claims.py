@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns an address and port that several Services want.
+"""Decides which Service owns an address and port that several claim.
 
 Owns: the claims of all Services of a family, and the one rule that decides: cluster IPs first, then the older Service,
 then namespace and name. The loser keeps its other frontends.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one family should have: a plan for every Service, kept up to date by what changed.
+"""Keeps what one family should have: a plan for every Service, updated by what changed.
 
 Owns: the plans, and which of them a change concerns: the Services that changed, and those that win or lose an address
 by that. Work grows with the change, never with the number of Services.
@@ -7,7 +7,7 @@ Never: renders or writes. Its owner is the sync of that family, which calls `upd
 Source of behaviour: IN-3, IN-19, TY-19, SY-4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import msgspec
@@ -15,12 +15,17 @@ import msgspec
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
 from agent.model.service import Address, Backend, PortKey, Range, ServiceKey
+from agent.services.objects.bounds import Room, Size
 from agent.services.objects.fold import Fold
 from agent.services.routes.claims import Claims, claim_of
-from agent.services.routes.frontends import Frontend, HealthPort, PortPlan, ServicePlan, health_port, plan_service
+from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
 from agent.services.routes.selection import Place
 
 __all__ = ["Desired", "NodeFacts"]
+
+
+# Planning so many takes some milliseconds.
+MOST_PAIRS_AT_ONCE = 10_000
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +60,9 @@ class Desired:
         self._claims = Claims()
         self.health_ports: dict[ServiceKey, HealthPort] = {}
         """HL-4."""
+        self.refused: dict[ServiceKey, tuple[Finding, ...]] = {}
+        """Services that are too large to be programmed."""
+        self._room = Room()
 
     def set_node(self, node: NodeFacts) -> None:
         """All Services are looked at again if it matters to them."""
@@ -67,13 +75,45 @@ class Desired:
     def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
         """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed."""
         fresh: dict[ServiceKey, ServicePlan | None] = {}
-        todo = list(islice(self.changed, most or None))
+        todo = self._next(most)
         self.changed.difference_update(todo)
+        todo += self._make_room(todo)
         try:
             return self._update(todo, fresh)
         except BaseException:
             self.changed.update(todo)
             raise
+
+    def _next(self, most: int) -> list[ServiceKey]:
+        """So many, or fewer where they have many endpoints."""
+        todo: list[ServiceKey] = []
+        pairs = 0
+        for key in islice(self.changed, most or None):
+            todo.append(key)
+            size = self._size(key)
+            self._room.put(key, size)
+            pairs += size.pairs
+            if most and pairs >= MOST_PAIRS_AT_ONCE:
+                break
+        return todo
+
+    def _size(self, key: ServiceKey) -> Size:
+        service = self.fold.services.get(key)
+        part = service.part(self.family) if service is not None else None
+        if service is None or part is None:
+            return Size(0, 0)
+        ways = 1 + len(part.external_ips) + len(part.balancer_ips)
+        pairs = elements = 0
+        for port in service.ports:
+            count = self.fold.pairs(key, self.family, PortKey(port.name, port.protocol))
+            pairs += count
+            elements += count * (ways + bool(port.node_port))
+        return Size(pairs, elements)
+
+    def _make_room(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
+        """Others that have to go, or may come, because of these."""
+        moved = self._room.settle()
+        return [key for key in moved if key not in todo]
 
     def _update(
         self, todo: Iterable[ServiceKey], fresh: dict[ServiceKey, ServicePlan | None]
@@ -97,7 +137,12 @@ class Desired:
 
     def _plan(self, key: ServiceKey) -> ServicePlan | None:
         service = self.fold.services.get(key)
-        if service is None:
+        refusal = self._room.refusal(key) if service is not None else None
+        if refusal is not None:
+            self.refused[key] = (refusal,)
+        else:
+            self.refused.pop(key, None)
+        if service is None or refusal is not None:
             return None
 
         def backends(port: PortKey) -> tuple[Backend, ...]:
@@ -162,12 +207,6 @@ class Desired:
     def plan_of(self, key: ServiceKey) -> ServicePlan | None:
         """As of the last update."""
         return self._plans.get(key)
-
-    def port_plan(self, key: ServiceKey, port: str) -> PortPlan | None:
-        """One port by its name."""
-        plan = self._plans.get(key)
-        found = [one for one in plan.ports if one.port.name == port] if plan is not None else []
-        return found[0] if found else None
 
 
 def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...]]:

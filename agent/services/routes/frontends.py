@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Service offers to whom: every address and port of it with the endpoints behind, as one value.
+"""Describes what a Service offers to which clients: each address and port with its endpoints, as one value.
 
-Owns: frontends by kind, the list each class of traffic uses, who is masqueraded, the verdict where nobody serves,
-source ranges, and which ports answer a load balancer's health check.
+Owns: frontends by kind, the list each class of traffic uses, which traffic is masqueraded, the verdict without
+endpoints, source ranges, and which ports answer a load balancer's health check.
 Never: knows nftables or iptables; both renderers, the tracer and `kepctl explain route` read these values.
-Source of behaviour: section 3 of services.md (TY), SEL-8, SEL-9, HL-4.
+Source of behaviour: TY-1 to TY-21, SEL-8, SEL-9, HL-4.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which endpoints of a service port get its traffic, and why.
+"""Selects the endpoints of a service port that get its traffic, and says why.
 
 Owns: the choice between cluster and local lists, hints of nodes and zones, terminating endpoints as the last resort,
-the ordered fallback of our own; and the rule that decided about each endpoint, for those who ask.
+kepd's ordered fallback; and the rule that decided about each endpoint.
 Never: knows frontends or the kernel. The same function serves the sync, the vectors and `kepctl explain route`.
 Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
 """

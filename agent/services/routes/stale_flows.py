@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows without connections that still go where nobody serves any more.
+"""Finds flows without connections that still go to an endpoint that no longer serves.
 
 Owns: which addresses and ports of Services are looked at, kept up to date by what changed; and whether a flow is stale:
-whoever answers it is no serving endpoint of the port it was sent to. Policies and hints do not matter here, so that a
-flow survives their change.
+the address that answers it is not a serving endpoint of the port it was sent to. Policies and hints do not matter here,
+so that a flow survives their change.
 Never: lists or deletes flows.
 Source of behaviour: CT-1 to CT-6, CT-11.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many service ports send their local traffic nowhere, kept as plans change.
+"""Counts the service ports whose local traffic finds no endpoint, as plans change.
 
-Owns: the count of one family, by traffic policy. Never: walks all Services; it is told of those that changed.
-Source of behaviour: SEL-9, services.md section 8.
+Owns: the count of one family, by traffic policy. Never: walks all Services; the caller names those that changed.
+Source of behaviour: SEL-9, HL-7.
 """
 
 from collections import Counter

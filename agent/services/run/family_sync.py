@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the kernel's rules of one family as they should be.
 
-Owns: the loop of one family: plan what changed, have the difference written, have everything read again after any
-failure, set aside the Service that the kernel refuses, repair what somebody else changed. Its unit in the task tree is
-the plane's; the two families share nothing but the objects.
+Owns: the loop of one family: plan what changed, write the difference, read everything again after any failure, set
+aside the Service that the kernel refuses, repair what another program changed. Its unit in the task tree is the
+plane's; the two families share nothing but the objects.
 Never: decides what belongs there (desired.py does) or how it is written (a ruleset does). Leaves the rules in place at
 the end (SY-13).
 Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
+from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed, Refused, RivalFound
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.ports import Clock
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import Ruleset
+from agent.services.ruleset import Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
 from agent.services.view.health import FamilyHealth
 
@@ -34,6 +34,10 @@ log = structlog.get_logger(plane="services")
 # More at once would hold up the event loop; the rest follows after a breath.
 MOST_AT_ONCE = 200
 LONGEST_WATCH_PAUSE_S = 30.0
+# A transaction of more takes much memory.
+MOST_TOGETHER = 1000
+# A shortage of the kernel that comes more often in a row is taken for a refusal, and whoever causes it is isolated.
+MOST_SHORTAGES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,13 @@ class FamilySync:
         self._may_share = may_share
         self._is_checked = False
         self._is_known = False
+        self._is_empty = False
+        """There are no rules, and none were wanted when we looked."""
         self._doubts = 0
         """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
         self._quarantined_s = 0.0
+        self._shortages = 0
+        """Of the kernel, in a row."""
         self._tampered = ""
         self._wake = asyncio.Event()
 
@@ -130,7 +138,7 @@ class FamilySync:
         self.wake()
 
     def _doubt(self) -> None:
-        self._is_known = False
+        self._is_known = self._is_empty = False
         self._doubts += 1
 
     def wake(self) -> None:
@@ -172,9 +180,11 @@ class FamilySync:
         try:
             await self._plan()
             changed = dict(self._todo.plans)
-            elements = await (self._reconcile() if is_full else self._increment())
+            is_idle = not is_due and self._is_empty and not self._is_wanted()
+            is_full = (is_due or not self._is_known) and not is_idle
+            elements = self._idle() if is_idle else await (self._reconcile() if is_full else self._increment())
         except Exception as caught:  # one family's trouble must not end the other, nor the source (SY-2, SY-7)
-            error = caught if isinstance(caught, NftFailed) else NftFailed(f"{caught!r}; it is tried again")
+            error = caught if isinstance(caught, NftFailed) else NftFailed(f"{caught!r}; kepd tries again")
             if error is not caught:
                 log.error("service_sync_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
             self._is_known = False
@@ -182,6 +192,7 @@ class FamilySync:
             retry_s = self._pace.earliest_s(self._periods()) - self._clock.now_s()
             self._watcher.sync_failed(self.desired.family, error, retry_s=retry_s, is_full=is_full)
             return
+        self._shortages = 0
         took_s = self._clock.now_s() - began_s
         self._pace = self._pace.succeeded(self._clock.now_s(), took_s, was_full=is_full)
         self.updated_s = self._clock.wall_s()
@@ -199,6 +210,7 @@ class FamilySync:
             for key in self.quarantine:
                 self._todo.plans.setdefault(key, self.desired.plan_of(key))
             self.quarantine.clear()
+            self._is_known = False
 
     def _release_s(self) -> float:
         return self._quarantined_s + QUARANTINE_S if self.quarantine else float("inf")
@@ -209,11 +221,18 @@ class FamilySync:
             fresh = self.desired.update(MOST_AT_ONCE)
             self._todo.plans.update(fresh)
             for key in fresh:
-                self.quarantine.pop(key, None)
+                if self.quarantine.pop(key, None) is not None:
+                    # What an earlier process wrote for it is not known here, and has to be read.
+                    self._is_known = False
             await asyncio.sleep(0)
 
     def _service_of(self, key: ServiceKey) -> ServiceFacts | None:
         return self.desired.fold.services.get(key)
+
+    def _idle(self) -> int:
+        """Still nothing there and nothing wanted: most often a family that the cluster does not have."""
+        self._todo.plans.clear()
+        return 0
 
     async def _increment(self) -> int:
         """The usual case: what changed, on top of rules that are known."""
@@ -237,24 +256,41 @@ class FamilySync:
         """Read what is there and write the difference, whatever it is."""
         await self._check()
         doubts = self._doubts
-        if not await self.rules.stand(self._facts, is_wanted=self._is_wanted()):
-            self._todo.plans.clear()
-            return 0
+        if not await self.rules.prepare(self._facts, is_wanted=self._is_wanted()):
+            self._is_empty = self._doubts == doubts
+            return self._idle()
+        self._is_empty = False
         plans = self._todo.plans
         try:
-            return await self._bring_about(plans, doubts)
+            return await self._reconcile_all(plans, doubts)
         except Refused as error:
+            if self._may_pass(error):
+                raise
             log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
             return await self._isolate(plans)
         finally:
-            self.rules.forget()
+            self.rules.release_dump()
 
-    async def _bring_about(self, plans: Mapping[ServiceKey, ServicePlan | None], doubts: int) -> int:
-        with self._node_in_hand():
-            written = await self.rules.bring_about(plans, self._service_of, self._facts)
+    def _may_pass(self, error: Refused) -> bool:
+        """A shortage of the kernel is waited out, but one that comes each time is a Service's, and stops the others."""
+        if not error.is_passing or self._shortages >= MOST_SHORTAGES:
+            return False
+        self._shortages += 1
+        return True
+
+    async def _reconcile_all(self, plans: Mapping[ServiceKey, ServicePlan | None], doubts: int) -> int:
+        written = await self._difference(plans, self._spared(key for key in self.quarantine if key not in plans))
         self._todo.plans = {}
         self._is_known = self._doubts == doubts
         return written
+
+    async def _difference(self, plans: Plans, spared: Plans) -> int:
+        with self._node_in_hand():
+            return await self.rules.reconcile(plans, self._service_of, self._facts, spared)
+
+    def _spared(self, keys: Iterable[ServiceKey]) -> Plans:
+        """What an earlier process wrote for these may still work, and they have nothing better."""
+        return {key: self.desired.plan_of(key) for key in keys}
 
     async def _check(self) -> None:
         """Whether this node lets us, and nobody else does the same work (DS-14)."""
@@ -262,10 +298,13 @@ class FamilySync:
             return
         await self.rules.check()
         rivals = [] if self._may_share() else await self.rules.rivals()
-        if rivals:
+        if rivals and await self.rules.has_rules():
+            # These Services were taken over once, and are ours until our rules are taken away.
+            log.warning("service_rival_beside", family=self.desired.family, rivals=rivals, effect="kepd goes on", v=0)
+        elif rivals:
             raise RivalFound(
                 f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
-                "or set services.proxyName; nothing is programmed until then"
+                "or set services.proxyName and the backend nftables; nothing is programmed until then"
             )
         self._is_checked = True
 
@@ -273,42 +312,65 @@ class FamilySync:
         """A node without Services gets no rules."""
         return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self._facts.node.service_ranges)
 
-    async def _isolate(self, plans: Mapping[ServiceKey, ServicePlan | None]) -> int:
-        """Somebody in there is refused: take the rest in halves until it stands alone (SY-6)."""
+    async def _isolate(self, plans: Plans) -> int:
+        """Somebody in there is refused: take the rest in halves until it stands alone (SY-6).
+
+        What the kernel has for a Service stays until the Service's own plan is taken in its place.
+        """
         doubts = self._doubts
-        if not await self.rules.stand(self._facts, is_wanted=True):
-            raise NftFailed("the rules were deleted by somebody else; they are made again")
-        self._todo.plans = dict(plans)
-        written = await self._bring_about({}, doubts)
+        written = await self._leave(plans)
         self._todo.plans = dict(plans)
         alone: list[ServiceKey] = []
-        rest: list[Sequence[ServiceKey]] = [list(plans)]
+        keys = list(plans)
+        rest: list[Sequence[ServiceKey]] = [keys[at : at + MOST_TOGETHER] for at in range(0, len(keys), MOST_TOGETHER)]
         while rest:
-            keys = rest.pop()
-            try:
-                written += await self._write(keys)
-            except Refused:
-                if len(keys) == 1:
-                    alone += keys
-                else:
-                    rest += [keys[len(keys) // 2 :], keys[: len(keys) // 2]]
+            some = rest.pop()
+            count, error = await self._try(some)
+            written += count
+            if error is None:
+                continue
+            if len(some) == 1:
+                alone += some
+            else:
+                rest += [some[len(some) // 2 :], some[: len(some) // 2]]
+        written += await self._leave({key: plans[key] for key in alone})
         for key in alone:
             # It may have been refused for an address that another one of these had to give up first.
-            try:
-                written += await self._write((key,))
-            except Refused as error:
-                self.quarantine[key] = str(error)
-                self._quarantined_s = self._clock.now_s()
-                self._todo.plans.pop(key, None)
-                self._watcher.quarantined(self.desired.family, key, error)
+            count, error = await self._try((key,))
+            written += count
+            if error is not None:
+                self._set_aside(key, error)
+        self._is_known = self._doubts == doubts
         return written
 
-    async def _write(self, keys: Sequence[ServiceKey]) -> int:
-        """These alone."""
-        written = await self.rules.write({key: self._todo.plans[key] for key in keys}, self._service_of)
+    async def _leave(self, spared: Plans) -> int:
+        """What is known, what these have, and nothing else. Read before, and again for what follows."""
+        await self._stand_again()
+        written = await self._difference({}, spared)
+        await self._stand_again()
+        return written
+
+    async def _stand_again(self) -> None:
+        if not await self.rules.prepare(self._facts, is_wanted=True):
+            raise NftFailed("another program deleted the rules; kepd creates them again")
+
+    async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, Refused | None]:
+        """These alone: what was written, or why they are refused."""
+        try:
+            written = await self.rules.write_over({key: self._todo.plans[key] for key in keys}, self._service_of)
+        except Refused as error:
+            if self._may_pass(error):
+                raise
+            return 0, error
         for key in keys:
             del self._todo.plans[key]
-        return written
+        return written, None
+
+    def _set_aside(self, key: ServiceKey, error: Refused) -> None:
+        self.quarantine[key] = str(error)
+        self._quarantined_s = self._clock.now_s()
+        self._todo.plans.pop(key, None)
+        self._watcher.quarantined(self.desired.family, key, error)
 
     async def _watch(self) -> None:
         """Notice what others do to our rules (NF-64, IP-8)."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes stale flows after the rules are in, one round at a time, always for the latest state.
 
-Owns: one index per family and the task that lists and deletes. A list that cannot be had is tried after the next sync.
+Owns: one index per family and the task that lists and deletes. A list that fails is tried again after the next sync.
 Never: holds up a sync (CT-7), and never deletes before the kernel has the rules (CT-2).
 Source of behaviour: CT-2, CT-6, CT-7; SY-8.
 """

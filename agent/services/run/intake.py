@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where sources hand in what they know: Services, slices, this node, the networks of Services.
+"""Takes in what sources report: Services, slices, this node, the networks of Services.
 
-Owns: the fold, what the node is like, when every list has arrived, and the complaints about single objects.
+Owns: the fold, the state of the node, when every list has arrived, and the complaints about single objects.
 Never: asks a source anything; a source that falls silent leaves everything as it was. Lives as long as the plane.
 Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
 """
@@ -9,6 +9,7 @@ Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -22,7 +23,7 @@ from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSig
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "IntakeFollower"]
 
 MANIFEST = "Manifest"
 REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
@@ -30,8 +31,16 @@ REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
 MOST_TRIGGERS = 100
 
 
+class IntakeFollower(Protocol):
+    """Who has to act on what sources hand in. Called after each change that may matter to the kernel."""
+
+    def objects_changed(self) -> None: ...
+
+    def node_changed(self) -> None: ...
+
+
 class Intake:
-    """Sources call the methods; `changed` is called after each that may matter to the kernel."""
+    """Sources call the methods; followers hear of it."""
 
     def __init__(
         self,
@@ -45,10 +54,9 @@ class Intake:
         self.sight = NodeSight()
         self.findings: dict[tuple[str, str, str], tuple[Finding, ...]] = {}
         """Kind, namespace, name → what is wrong with it."""
-        self.families: frozenset[Family] = frozenset(("IPv4", "IPv6"))
-        """Those that are programmed."""
-        self.changed: Callable[[], None] = lambda: None
-        self.node_changed: Callable[[], None] = lambda: None
+        self._followers: list[IntakeFollower] = []
+        self._families: frozenset[Family] = frozenset()
+        """Those that followers program."""
         self.arrived = asyncio.Event()
         """Everything that was waited for is there (SY-1)."""
         self.wants_labels = asyncio.Event()
@@ -62,6 +70,19 @@ class Intake:
         self._service_ranges: tuple[str, ...] = ()
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
 
+    def follow(self, follower: IntakeFollower, families: Iterable[Family]) -> None:
+        """Hear of changes from now on. `families`: those that the follower programs."""
+        self._followers.append(follower)
+        self._families |= frozenset(families)
+
+    def _changed(self) -> None:
+        for one in self._followers:
+            one.objects_changed()
+
+    def _node_changed(self) -> None:
+        for one in self._followers:
+            one.node_changed()
+
     def facts(self, family: Family) -> FamilyFacts:
         """This node as the family needs it."""
         return family_facts(
@@ -72,7 +93,7 @@ class Intake:
         """Other settings."""
         if settings != self._settings:
             self._settings = settings
-            self.node_changed()
+            self._node_changed()
 
     def complete(self, what: str) -> None:
         """A list has arrived as a whole."""
@@ -91,7 +112,7 @@ class Intake:
         if item.facts is not None and item.facts.options.topology_keys:
             self.wants_labels.set()
         self._complain("Service", *item.key, item.findings)
-        self.changed()
+        self._changed()
 
     def drop_service(self, namespace: str, name: str) -> None:
         """It is gone."""
@@ -99,7 +120,7 @@ class Intake:
         self.findings.pop(("Service", namespace, name), None)
         for family in ("IPv4", "IPv6"):
             self._triggers.pop((family, ServiceKey(namespace, name)), None)
-        self.changed()
+        self._changed()
 
     def replace_services(self, items: Iterable[ReadService], kept: Collection[tuple[str, str]] = ()) -> None:
         """These and no others; `kept` exist but cannot be read."""
@@ -116,13 +137,13 @@ class Intake:
         self.fold.put_slice(item)
         self._complain("EndpointSlice", item.namespace, item.name, item.findings)
         self._note_trigger(item)
-        self.changed()
+        self._changed()
 
     def drop_slice(self, namespace: str, name: str) -> None:
         """It is gone."""
         self.fold.drop_slice(namespace, name)
         self.findings.pop(("EndpointSlice", namespace, name), None)
-        self.changed()
+        self._changed()
 
     def replace_slices(self, items: Iterable[ReadSlice], kept: Collection[tuple[str, str]] = ()) -> None:
         """These and no others."""
@@ -155,7 +176,7 @@ class Intake:
         self.complete("node")
         if sight != self.sight:
             self.sight = sight
-            self.node_changed()
+            self._node_changed()
 
     def lose_node(self) -> None:
         """This node's object is gone; what it said stays, only load balancers look elsewhere (HL-3)."""
@@ -174,14 +195,14 @@ class Intake:
         """Of all nodes, by name."""
         if labels != self._node_labels:
             self._node_labels = labels
-            self.node_changed()
+            self._node_changed()
 
     def set_service_ranges(self, ranges: Iterable[str]) -> None:
         """Of all ServiceCIDR objects."""
         new = tuple(sorted(set(ranges)))
         if new != self._service_ranges:
             self._service_ranges = new
-            self.node_changed()
+            self._node_changed()
 
     def set_interfaces(self, addresses: Iterable[Address]) -> None:
         """All addresses this host has."""
@@ -189,14 +210,14 @@ class Intake:
         self.complete("interfaces")
         if new != self.interfaces:
             self.interfaces = new
-            self.node_changed()
+            self._node_changed()
 
     def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:
         """When the changes began that have just come into the kernel (SY-9)."""
         return [when for key in keys for when in self._triggers.pop((family, key), ())]
 
     def _note_trigger(self, item: ReadSlice) -> None:
-        if item.facts is None or not item.facts.triggered or item.facts.family not in self.families:
+        if item.facts is None or not item.facts.triggered or item.facts.family not in self._families:
             return
         try:
             when_s = datetime.fromisoformat(item.facts.triggered).timestamp()

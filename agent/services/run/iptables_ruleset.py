@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as iptables rules: the last step of a family's sync where iptables programs the kernel.
+"""Writes plans as iptables rules: the last step of a family's sync with the iptables backend.
 
-Owns: the mirror of what was written; taking back what was written of a change that was refused half-way; looking from
+Owns: the mirror of what was written; undoing the written part of a change that was refused half-way; checking from
 time to time whether the rules are still there.
 Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
 Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
@@ -12,15 +12,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 
 import structlog
 
-from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, is_ours
+from agent.model.clock import Clock
+from agent.model.iptables_rules import OWNER, TABLES, Chains, Change, Content, Table, is_ours
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts
 from agent.services.iptables.rendering import RuleSettings
+from agent.services.iptables.standing import restoring
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.ports import ChainTables, Clock
-from agent.services.ruleset import Plans, RuleCounts, ServiceOf
+from agent.services.ports import ChainTables
+from agent.services.ruleset import NO_PLANS, Plans, RuleCounts, ServiceOf
 
 __all__ = ["IptablesRuleset"]
 
@@ -62,7 +64,12 @@ class IptablesRuleset:
         """What else programs Services here."""
         return await self.tables.rivals()
 
-    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:  # noqa: ARG002
+    async def has_rules(self) -> bool:
+        """Whether our mark stands beside rules for Services."""
+        nat = (await self.tables.read()).get("nat", {})
+        return OWNER in nat and bool(nat.get("KUBE-SERVICES"))
+
+    async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:  # noqa: ARG002
         """Read what there is. The fixed chains are written with the rest, in one go."""
         found = await self.tables.read()
         if not is_wanted and not any(_is_standing(found)):
@@ -70,17 +77,19 @@ class IptablesRuleset:
         self._found = found
         return True
 
-    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """The difference between what `stand` found and these plans on top of all others."""
         found = self._found
         if found is None:
-            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+            raise NftFailed("the rules were not read before a change; kepd reads them again")
         settings = rule_settings(facts)
         is_first = not self.tables.most_chains and not len(self.mirror) and not any(_is_standing(found))
         async with self._lock:
             try:
-                bring = self._fill if is_first else self._repair
-                written = await bring(found, plans, service_of, settings)
+                if is_first:
+                    written = await self._fill(found, plans, service_of, settings)
+                else:
+                    written = await self._repair(found, plans, service_of, settings, spared)
             finally:
                 self._found = None
             self._warn_of_size()
@@ -88,9 +97,11 @@ class IptablesRuleset:
                 await self.tables.allow_loopback()
         return written
 
-    async def _repair(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+    async def _repair(
+        self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings, spared: Plans
+    ) -> int:
         staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
-        change = await asyncio.to_thread(self.mirror.repair, found, staged)
+        change = await asyncio.to_thread(self.mirror.repair, found, staged, spared)
         for part in instalments(change, self.tables.most_chains):
             await self.tables.apply(part)
         self.mirror.commit(staged)
@@ -125,11 +136,32 @@ class IptablesRuleset:
             effect = "each change takes the kernel 0.1 s to 1 s and grows with the Services; nftables takes 2 ms"
             log.warning("iptables_is_slow_here", services=len(self.mirror), effect=effect)
 
+    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+        """In place of the rules that these Services have; those of all others stay."""
+        settings = self.mirror.settings
+        if settings is None:
+            raise NftFailed("the rules were not read before a change; kepd reads them again")
+        async with self._lock:
+            found = await self.tables.read()
+            staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+            change = await asyncio.to_thread(self.mirror.repair_over, found, staged)
+            try:
+                for part in instalments(change, self.tables.most_chains):
+                    await self.tables.apply(part)
+            except Refused:
+                # Of several tables those before the refused one have it already.
+                for part in instalments(restoring(await self.tables.read(), found), self.tables.most_chains):
+                    await self.tables.apply(part)
+                raise
+            self.mirror.commit(staged)
+            self._written = rule_counts(change.chains)
+        return change.size
+
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
         """Only chains whose text changes."""
         settings = rule_settings(facts) if facts is not None else self.mirror.settings
         if settings is None:
-            raise NftFailed("the rules were not read before they were to be changed; they are read again")
+            raise NftFailed("the rules were not read before a change; kepd reads them again")
         async with self._lock:
             staged = self.mirror.stage(plans, service_of, settings)
             if staged.change:
@@ -142,12 +174,14 @@ class IptablesRuleset:
         try:
             for part in instalments(staged.change, self.tables.most_chains):
                 await self.tables.apply(part)
-        except Refused:
+        except Refused as refusal:
+            if refusal.is_passing:
+                raise
             # The tables before the refused one have it already, and others must not wait for a full sync because of it.
             try:
                 await self._take_back(staged)
             except Refused as error:
-                raise NftFailed(f"what was written of a refused change cannot be taken back: {error}") from error
+                raise NftFailed(f"the written part of a refused change cannot be undone: {error}") from error
             raise
 
     async def _take_back(self, staged: StagedChange) -> None:
@@ -160,7 +194,7 @@ class IptablesRuleset:
             return
         await self.tables.apply(staged.opposite)
 
-    def forget(self) -> None:
+    def release_dump(self) -> None:
         """What was read may go."""
         self._found = None
 
@@ -178,7 +212,7 @@ class IptablesRuleset:
         missing = await self.tables.missing_canaries()
         if missing:
             await self._until_all_gone(len(missing))
-            return f"somebody flushed the tables {', '.join(missing)}"
+            return f"another program flushed the tables {', '.join(missing)}"
         if self.mirror.endpoints > MOST_ENDPOINTS_COMPARED:
             return ""
         async with self._lock:
@@ -188,7 +222,7 @@ class IptablesRuleset:
         changed += [f"a jump in {chain}" for rules in change.first.values() for chain, _ in rules]
         changed += [name for names in change.gone.values() for name in names]
         more = f" and {len(changed) - MOST_TOLD} more" if len(changed) > MOST_TOLD else ""
-        return f"somebody changed {', '.join(changed[:MOST_TOLD])}{more}" if changed else ""
+        return f"another program changed {', '.join(changed[:MOST_TOLD])}{more}" if changed else ""
 
     async def _until_all_gone(self, missing: int) -> None:
         """Whoever flushes table after table is let finish."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables rules of one family, for those who look.
+"""Shows the iptables rules of one family.
 
 Owns: rules as reports, and how the desired ones differ from the kernel's.
 Never: changes anything.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel counts of Services, as it was a moment ago, for a metrics page that cannot wait for the kernel.
+"""Caches what the kernel counts of Services, for a metrics page that cannot wait for the kernel.
 
 Owns: reading it from time to time, and the series with labels of a Service: they exist only on demand, and the busiest
-have their own while all others share one, so that a node with many Services cannot flood whoever stores them.
+have their own while all others share one, so that a node with many Services cannot flood the store of metrics.
 Never: reads on behalf of a scrape; a scraper must not be able to keep the kernel busy.
 Source of behaviour: NF-37, NF-65, MET-01.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from agent.model.clock import Clock
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
-from agent.services.ports import Clock
 from agent.services.routes.claims import Claim, claim_of
 from agent.services.ruleset import RulesView
 from agent.services.run.plane import ServicesPlane
@@ -77,13 +77,13 @@ class KernelCounts:
 
     def families(self) -> Iterator[Metric]:
         """As of the last look."""
-        text = "Packets dropped because their endpoint went between two lookups."
+        text = "Packets dropped because their endpoint vanished between two lookups."
         drops = CounterMetricFamily("kepd_services_race_drops", text, labels=["family"])
         for family, count in self.race_drops.items():
             drops.add_metric([family], count)
         yield drops
         if self._is_exported():
-            text = "New connections, by Service. Without names: all but the busiest."
+            text = "New connections by Service; the series without names sums all but the busiest."
             found = CounterMetricFamily("kepd_service_connections", text, labels=LABELS)
             for labels, count in sorted(self.connections.items()):
                 found.add_metric(labels, count)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted and timed about the syncs.
+"""Counts and times the syncs.
 
 Owns: the numbers. Never: names or renders metrics; metrics.py of this plane does.
-Source of behaviour: services.md section 8, table of metrics; SY-9.
+Source of behaviour: HL-7, SY-9; docs/reference.md has all metrics.
 """
 
 from bisect import bisect_left

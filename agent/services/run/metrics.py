@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane in numbers, under our names and, on demand, under kube-proxy's.
+"""Metrics of the services plane, under kepd's names and, on demand, under kube-proxy's.
 
 Owns: names, labels and buckets. Never: counts; measures.py does.
-Source of behaviour: services.md section 8, MET-01, MET-03.
+Source of behaviour: HL-7, MET-01, MET-03.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,21 +25,21 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     """`kepd_services_*`."""
     measures = plane.measures
     fold = plane.intake.fold
-    yield GaugeMetricFamily("kepd_services", "Services that are to be programmed.", len(fold.services))
-    yield GaugeMetricFamily("kepd_services_refused", "Services with faults that keep them out.", len(fold.refused))
+    yield GaugeMetricFamily("kepd_services", "Services to program.", len(fold.services))
+    yield GaugeMetricFamily("kepd_services_refused", "Services not programmed because of faults.", len(fold.refused))
     yield _by_family(
         GaugeMetricFamily("kepd_services_quarantined", "Services that the kernel refused.", labels=["family"]),
         ((family, len(sync.quarantine)) for family, sync in plane.families.items()),
     )
     duration = HistogramMetricFamily(
-        "kepd_services_sync_duration_seconds", "Time of a sync.", labels=["family", "full"]
+        "kepd_services_sync_duration_seconds", "Duration of a sync.", labels=["family", "full"]
     )
     for (one, is_full), histogram in measures.durations.items():
         duration.add_metric([one, str(is_full).lower()], histogram.cumulative(), histogram.sum)
     yield duration
     yield _histograms(
         "kepd_services_programming_duration_seconds",
-        "Time from the change of an endpoint to the kernel.",
+        "Time from an endpoint's change until the kernel has it.",
         "family",
         measures.programming.items(),
     )
@@ -47,14 +47,14 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
         CounterMetricFamily("kepd_services_elements_written", "Elements written to the kernel.", labels=["family"]),
         measures.elements.items(),
     )
-    transactions = CounterMetricFamily(
-        "kepd_services_transactions", "Syncs by how they ended.", labels=["family", "outcome"]
-    )
+    transactions = CounterMetricFamily("kepd_services_transactions", "Syncs by outcome.", labels=["family", "outcome"])
     for (family, outcome), count in measures.transactions.items():
         transactions.add_metric([family, outcome], count)
     yield transactions
     yield _by_family(
-        CounterMetricFamily("kepd_services_tamper_repairs", "Repairs of what others changed.", labels=["family"]),
+        CounterMetricFamily(
+            "kepd_services_tamper_repairs", "Repairs of rules that other programs changed.", labels=["family"]
+        ),
         measures.repairs.items(),
     )
     yield _by_family(
@@ -63,7 +63,7 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     )
     without = GaugeMetricFamily(
         "kepd_services_ports_without_local_endpoints",
-        "Service ports whose local traffic finds no endpoint.",
+        "Service ports with a Local policy and no local endpoint.",
         labels=["traffic_policy", "family"],
     )
     for family, tally in measures.tallies.items():
@@ -71,11 +71,13 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
             without.add_metric([policy, family], count)
     yield without
     yield _by_family(
-        GaugeMetricFamily("kepd_services_last_sync_timestamp_seconds", "The last sync.", labels=["family"]),
+        GaugeMetricFamily("kepd_services_last_sync_timestamp_seconds", "Time of the last sync.", labels=["family"]),
         measures.last_s.items(),
     )
     yield _by_family(
-        GaugeMetricFamily("kepd_services_pending_seconds", "Age of the oldest change not written.", labels=["family"]),
+        GaugeMetricFamily(
+            "kepd_services_pending_seconds", "Age of the oldest change not in the kernel yet.", labels=["family"]
+        ),
         ((family, plane.overdue_s(family)) for family in plane.families),
     )
 
@@ -86,10 +88,12 @@ def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     yield from _compatible_changes(plane)
     for page in ("healthz", "livez"):
         rows = [(code, count) for (name, code), count in plane.measures.answers.items() if name == page]
-        yield _by_family(CounterMetricFamily(f"kubeproxy_proxy_{page}", "Answers by status.", labels=["code"]), rows)
+        yield _by_family(
+            CounterMetricFamily(f"kubeproxy_proxy_{page}", "Answers by status code.", labels=["code"]), rows
+        )
     without = GaugeMetricFamily(
         "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-        "Service ports whose local traffic finds no endpoint.",
+        "Service ports with a Local policy and no local endpoint.",
         labels=["traffic_policy", "ip_family"],
     )
     for family, tally in plane.measures.tallies.items():
@@ -98,7 +102,7 @@ def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     yield without
     yield _histograms(
         "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-        "Time of a look at all flows.",
+        "Duration of a check of all tracked flows.",
         "ip_family",
         plane.measures.flow_rounds.items(),
     )
@@ -120,24 +124,26 @@ def _compatible_times(plane: ServicesPlane) -> Iterator[Metric]:
     for kind, name in ((True, "full"), (False, "partial")):
         chosen = [(family, one) for (family, is_full), one in measures.durations.items() if is_full is kind]
         yield _histograms(
-            f"kubeproxy_sync_{name}_proxy_rules_duration_seconds", f"Time of a {name} sync.", "ip_family", chosen
+            f"kubeproxy_sync_{name}_proxy_rules_duration_seconds", f"Duration of a {name} sync.", "ip_family", chosen
         )
         for family, one in chosen:
             merged[family] = one if family not in merged else merged[family].plus(one)
-    yield _histograms("kubeproxy_sync_proxy_rules_duration_seconds", "Time of a sync.", "ip_family", merged.items())
+    yield _histograms("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of a sync.", "ip_family", merged.items())
     yield _histograms(
         "kubeproxy_network_programming_duration_seconds",
-        "Time from the change of an endpoint to the kernel.",
+        "Time from an endpoint's change until the kernel has it.",
         "ip_family",
         measures.programming.items(),
     )
     yield _by_family(
-        GaugeMetricFamily("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "The last sync.", labels=["ip_family"]),
+        GaugeMetricFamily(
+            "kubeproxy_sync_proxy_rules_last_timestamp_seconds", "Time of the last sync.", labels=["ip_family"]
+        ),
         measures.last_s.items(),
     )
     queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"
     yield _by_family(
-        GaugeMetricFamily(queued, "The last change that was queued.", labels=["ip_family"]),
+        GaugeMetricFamily(queued, "Time of the last queued change.", labels=["ip_family"]),
         ((family, sync.pending_since_s or sync.updated_s) for family, sync in plane.families.items()),
     )
 
@@ -151,16 +157,13 @@ def _compatible_changes(plane: ServicesPlane) -> Iterator[Metric]:
         ("endpoint", fold.slice_changes, [fold.slice_changes - slices for _, slices in taken]),
     ):
         name = f"kubeproxy_sync_proxy_rules_{what}_changes"
-        yield CounterMetricFamily(name, f"Changes of {what}s that were told.", told)
-        yield GaugeMetricFamily(f"{name}_pending", "Those that are not in the kernel yet.", sum(behind))
+        yield CounterMetricFamily(name, f"Changes of {what}s seen.", told)
+        yield GaugeMetricFamily(f"{name}_pending", f"Changes of {what}s not in the kernel yet.", sum(behind))
 
 
 def _of_nftables(plane: ServicesPlane) -> Iterator[Metric]:
     name = "kubeproxy_sync_proxy_rules_nftables_sync_failures"
     yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
-    name = "kubeproxy_sync_proxy_rules_nftables_cleanup_failures"
-    text = "Always 0: chains go in the same transaction as their last use."
-    yield _by_family(CounterMetricFamily(name, text, labels=["ip_family"]), ((one, 0) for one in plane.families))
 
 
 def _of_iptables(plane: ServicesPlane, rules: Mapping[Family, RuleCounts]) -> Iterator[Metric]:
@@ -168,11 +171,11 @@ def _of_iptables(plane: ServicesPlane, rules: Mapping[Family, RuleCounts]) -> It
     yield _by_family(CounterMetricFamily(name, "Syncs that failed.", labels=["ip_family"]), _failures(plane))
     name = "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures"
     yield _by_family(
-        CounterMetricFamily(name, "Syncs of what changed alone that failed.", labels=["ip_family"]),
+        CounterMetricFamily(name, "Failed partial syncs.", labels=["ip_family"]),
         plane.measures.partial_failures.items(),
     )
     labels = ["table", "ip_family"]
-    owned = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_total", "Rules of ours.", labels=labels)
+    owned = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_total", "Rules of kepd.", labels=labels)
     last = GaugeMetricFamily("kubeproxy_sync_proxy_rules_iptables_last", "Rules in the last change.", labels=labels)
     for family, counts in rules.items():
         for table in COMPATIBLE_TABLES:

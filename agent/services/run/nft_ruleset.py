@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as one nftables table: the last step of a family's sync where nftables programs the kernel.
+"""Writes plans as one nftables table: the last step of a family's sync with the nftables backend.
 
 Owns: the mirror of what is in the table, and making the table itself where it is missing or was damaged.
 Never: decides when, or what to do about a failure; family_sync.py does, for every backend alike.
@@ -7,7 +7,8 @@ Source of behaviour: NF-8, NF-9, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -16,10 +17,12 @@ from agent.model.nft_table import TableState
 from agent.model.service import ServiceKey, ServiceOptions
 from agent.services.nftables.instalments import instalments
 from agent.services.nftables.mirror import Mirror, Staged
+from agent.services.nftables.standing import Standing, frontends_of
 from agent.services.nftables.structure import replacement_text, structure_damage, structure_text
 from agent.services.objects.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
-from agent.services.ruleset import Plans, ServiceOf
+from agent.services.routes.frontends import ServicePlan
+from agent.services.ruleset import NO_PLANS, Plans, ServiceOf
 
 __all__ = ["NftRuleset"]
 
@@ -27,6 +30,8 @@ log = structlog.get_logger(plane="services")
 
 # While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit.
 FILL_AT_ONCE = 1000
+MOST_FILLED_AT_ONCE = 50_000
+FRONTEND_BYTES = {"IPv4": 12, "IPv6": 24}
 
 
 class NftRuleset:
@@ -36,6 +41,8 @@ class NftRuleset:
         self.table = table
         self.mirror = Mirror()
         self._found: TableState | None = None
+        self._standing: Standing | None = None
+        self._width = 0
 
     def __len__(self) -> int:
         return len(self.mirror)
@@ -51,11 +58,16 @@ class NftRuleset:
         """What else programs Services here."""
         return await self.table.rivals()
 
+    async def has_rules(self) -> bool:
+        """Whether the table has any Service."""
+        state = await self.table.read()
+        return state is not None and any(state.content.get(name) for name in ("services", "nodeports"))
+
     def changes(self) -> AsyncGenerator[str, None]:
         """Who changed our table."""
         return self.table.changes()
 
-    async def stand(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
+    async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
         """Our table as it should be made, whether it was there or not."""
         table = facts.table
         state = await self.table.read()
@@ -72,21 +84,21 @@ class NftRuleset:
             await self.table.load(replacement_text(table, state.content if state is not None else None))
             state = await self.table.read()
         if state is None:
-            raise NftFailed("the table was deleted by somebody else while it was made; it is made again")
-        self._found = state
+            raise NftFailed("another program deleted the table while kepd created it; kepd creates it again")
+        self._found, self._standing, self._width = state, None, FRONTEND_BYTES[table.family]
         self.mirror.adopt(state)
         return True
 
-    async def bring_about(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """The difference between what `stand` found and these plans on top of all others."""
         state = self._found
         if state is None:
-            raise NftFailed("the table was not read before it was to be changed; it is read again")
+            raise NftFailed("the table was not read before a change; kepd reads it again")
         if not len(self.mirror) and not any(state.content.values()):
             return await self._fill(plans, service_of, facts)
         options = _options(service_of)
         staged = await asyncio.to_thread(self.mirror.prepare, plans, options, node_content(facts.node))
-        batch = await asyncio.to_thread(self.mirror.repair, state, staged)
+        batch = await asyncio.to_thread(self.mirror.repair, state, staged, frontends_of(spared.values()))
         for part in instalments(batch):
             await self.table.apply(part)
         self.mirror.commit(staged)
@@ -98,11 +110,7 @@ class NftRuleset:
 
         While the kernel takes one, the next is made, as if this one were in already."""
         options = _options(service_of)
-        keys = list(plans)
-        portions = [
-            {key: plans[key] for key in keys[start : start + FILL_AT_ONCE]}
-            for start in range(0, max(len(keys), 1), FILL_AT_ONCE)
-        ]
+        portions = list(_portions(plans))
 
         async def staged(number: int) -> Staged | None:
             return self.mirror.stage(portions[number], options) if number < len(portions) else None
@@ -121,6 +129,20 @@ class NftRuleset:
             made, following = after, following + 1
         return written
 
+    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+        """In place of what the kernel has at the ways in of these Services; all else stays."""
+        state = self._found
+        if state is None:
+            raise NftFailed("the table was not read before a change; kepd reads it again")
+        if self._standing is None:
+            self._standing = await asyncio.to_thread(Standing, state.content, self._width)
+        staged = self.mirror.stage_over(self._standing, plans, _options(service_of))
+        await self.table.apply(staged.batch)
+        self.mirror.commit(staged)
+        self._standing.take(staged.batch)
+        self._found = replace(state, chains=self.mirror.chains)
+        return staged.batch.size
+
     async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
         """On top of a table that is known."""
         node = node_content(facts.node) if facts is not None else None
@@ -129,10 +151,24 @@ class NftRuleset:
         self.mirror.commit(staged)
         return staged.batch.size
 
-    def forget(self) -> None:
+    def release_dump(self) -> None:
         """What was read may go."""
-        self._found = None
+        self._found = self._standing = None
         self.mirror.forget_dump()
+
+
+def _portions(plans: Plans) -> Iterator[Plans]:
+    """At least one, even of nothing: the node's own elements go with it."""
+    portion: dict[ServiceKey, ServicePlan | None] = {}
+    elements = 0
+    for key, plan in plans.items():
+        size = sum(len(port.selection.everyone) * len(port.frontends) for port in plan.ports) if plan is not None else 0
+        if portion and (len(portion) >= FILL_AT_ONCE or elements + size > MOST_FILLED_AT_ONCE):
+            yield portion
+            portion, elements = {}, 0
+        portion[key] = plan
+        elements += size
+    yield portion
 
 
 def _options(service_of: ServiceOf) -> Callable[[ServiceKey], ServiceOptions | None]:

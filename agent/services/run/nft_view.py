@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elements of one family's nftables table, for those who look.
+"""Shows the elements of one family's nftables table.
 
 Owns: elements in words, and how the desired ones differ from the kernel's.
 Never: changes anything.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a family is synced next.
+"""Decides when a family is synced next.
 
 Owns: the shortest pause between two syncs, which grows with their cost; the longest time between two full ones; and
 how soon a failure is tried again.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane: two families kept in step with what sources tell.
+"""The services plane: keeps two families in step with what sources report.
 
 Owns: the tasks of both families and what follows a sync, in this order: times, health ports, stale flows.
 Never: knows where Services come from or what a table is made of. One unit of the task tree.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
@@ -20,7 +21,6 @@ from agent.model.nft_error import NftFailed, RivalFound
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
-from agent.services.ports import Clock
 from agent.services.routes.desired import Desired
 from agent.services.ruleset import Ruleset
 from agent.services.run.family_sync import FamilySync, SyncReport
@@ -66,6 +66,7 @@ class ServicesPlane:
         self._tell = tell
         self._failures = _Failures()
         self._conflicts: dict[tuple[Family, ServiceKey], tuple[Finding, ...]] = {}
+        self._refused: set[tuple[Family, ServiceKey]] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
         self.families: dict[Family, FamilySync] = {
@@ -81,15 +82,15 @@ class ServicesPlane:
             )
             for family, rules in rulesets.items()
         }
-        intake.families = frozenset(rulesets)
-        intake.changed = self._wake
-        intake.node_changed = self._look_at_node
+        intake.follow(self, rulesets)
 
-    def _wake(self) -> None:
+    def objects_changed(self) -> None:
+        """IntakeFollower."""
         for one in self.families.values():
             one.wake()
 
-    def _look_at_node(self) -> None:
+    def node_changed(self) -> None:
+        """IntakeFollower."""
         for family, one in self.families.items():
             facts = self.intake.facts(family)
             one.set_facts(facts)
@@ -105,7 +106,7 @@ class ServicesPlane:
         self._tell(Event(id="", is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
         await self.intake.arrived.wait()
-        self._look_at_node()
+        self.node_changed()
         log.info("service_lists_arrived", services=len(self.intake.fold.services), v=1)
         async with asyncio.TaskGroup() as group:
             for family, one in self.families.items():
@@ -118,6 +119,7 @@ class ServicesPlane:
         now_s = self._clock.wall_s()
         self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.looked)])
         self._tell_conflicts(key, report)
+        self._tell_refusals(key, report)
         log.info(
             "service_sync_finished",
             family=family,
@@ -149,6 +151,18 @@ class ServicesPlane:
                 for finding in findings:
                     self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
+    def _tell_refusals(self, family: Family, report: SyncReport) -> None:
+        """SY-12: once for each time that a Service becomes too large."""
+        refused = self.families[family].desired.refused
+        for key in report.looked:
+            if key not in refused:
+                self._refused.discard((family, key))
+            elif (family, key) not in self._refused:
+                self._refused.add((family, key))
+                for finding in refused[key]:
+                    log.warning("service_too_large", family=family, problem=str(finding))
+                    self._warn("ServiceTooLarge", f"{family}: {finding.text}", key)
+
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         """SyncWatcher."""
         self.measures.failed(family, is_full=is_full)
@@ -170,7 +184,7 @@ class ServicesPlane:
         """SyncWatcher."""
         self.measures.repaired(family)
         log.warning("service_rules_repaired", family=family, cause=sentence, elements=elements)
-        self._warn("RulesRepaired", f"{family}: {sentence}; {elements} elements were written again")
+        self._warn("RulesRepaired", f"{family}: {sentence}; kepd wrote {elements} elements again")
 
     def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
         self._tell(
@@ -199,7 +213,8 @@ class ServicesPlane:
 
     def _summary(self) -> str:
         count = len(self.intake.fold.services)
-        problems = len(self.intake.findings) + sum(len(one.quarantine) for one in self.families.values())
+        set_aside = (len(one.quarantine) + len(one.desired.refused) for one in self.families.values())
+        problems = len(self.intake.findings) + sum(set_aside)
         return f"{count} Services" + (f", {problems} with findings" if problems else "")
 
     @property

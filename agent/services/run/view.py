@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services plane shows: Services, endpoints with reasons, elements, differences, a packet's way.
+"""Shows what the services plane knows: Services, endpoints with reasons, elements, differences, a packet's way.
 
-Owns: the reports, made from the same plans that are programmed (STY-22). What rules look like is for a RulesView.
+Owns: the reports, made from the same plans that are programmed (STY-22). A RulesView knows what rules look like.
 Never: changes anything.
 Source of behaviour: SEL-24, NF-60, NF-65.
 """
@@ -107,7 +107,7 @@ class ServicesView:
         for finding in self._plane.intake.findings.get(("Service", *key), ()):
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
-            for finding in sync.desired.conflicts.get(key, ()):
+            for finding in (*sync.desired.refused.get(key, ()), *sync.desired.conflicts.get(key, ())):
                 yield f"{finding.path}: {finding.text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
@@ -200,7 +200,7 @@ class ServicesView:
         """Raises ValueError where an address is none, or the family is off."""
         start, end = read_address(source), read_address(target)
         if start is None or end is None or start.family != end.family:
-            raise ValueError(f"{source} and {target}: right are two addresses of one family")
+            raise ValueError(f"{source} and {target}: expected two addresses of one family")
         sync = self._plane.families.get(end.family)
         if sync is None:
             raise ValueError(f"{target}: {end.family} is off on this node")
@@ -212,7 +212,12 @@ class ServicesView:
 
 def _told_frontend(one: Frontend) -> str:
     where = f"{one.ip.text}" if one.ip is not None else "node addresses"
-    ends = {"": "", "reject": ", refused: nobody serves", "drop": ", dropped: nobody here serves", "pass": ", let pass"}
+    ends = {
+        "": "",
+        "reject": ", rejected: no endpoint serves",
+        "drop": ", dropped: no endpoint on this node serves",
+        "pass": ", let pass",
+    }
     policy = "Local" if one.is_local_policy else "Cluster"
     ranges = f", only from {', '.join(item.text for item in one.ranges)}" if one.ranges else ""
     return (

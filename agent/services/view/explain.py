@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an endpoint gets traffic of a service port, or gets none.
+"""Explains why an endpoint gets traffic of a service port, or gets none.
 
 Owns: the first rule that decided about each endpoint, in words; and which endpoint keeps the others from being chosen
 by hints.
-Never: selects; it is given the selection that was programmed and says what led to it.
+Never: selects; it gets the selection that was programmed and says what led to it.
 Source of behaviour: SEL-24.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Reason", "explain_backend", "explain_hints", "state_of"]
 
 
 class Reason(NamedTuple):
-    """A rule of the specification and a half-sentence."""
+    """A rule of docs/rules/ and a half-sentence."""
 
     rule: str
     text: str
@@ -41,7 +41,7 @@ def explain_backend(backend: Backend, backends: Sequence[Backend], selection: Se
     if not backend.is_ready:
         if any(one.is_ready for one in backends):
             return Reason("SEL-3", f"it is {state_of(backend)}, and others are ready")
-        return Reason("SEL-4", f"it is {state_of(backend)}: only serving ones on their way out stand in")
+        return Reason("SEL-4", f"it is {state_of(backend)}: only endpoints that terminate but still serve are used")
     match selection.mode:
         case "PreferSameNode":
             return Reason("SEL-2", f"its hint names other nodes ({', '.join(backend.nodes)})")
@@ -55,7 +55,7 @@ def explain_backend(backend: Backend, backends: Sequence[Backend], selection: Se
 
 def _kept(backend: Backend, selection: Selection) -> Reason:
     if not backend.is_ready:
-        return Reason("SEL-4", "nothing is ready anywhere, so those on their way out stand in")
+        return Reason("SEL-4", "no endpoint is ready, so terminating ones that still serve are used")
     match selection.mode:
         case "PreferSameNode":
             return Reason("SEL-2", "its hint names this node")

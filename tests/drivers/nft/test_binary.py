@@ -77,5 +77,5 @@ async def test_a_missing_right_is_told(tmp_path: Path) -> None:
 
 async def test_a_stuck_program_is_ended(tmp_path: Path) -> None:
     """STY-32."""
-    with pytest.raises(OutcomeUnknown, match=r"no answer in 0\.2 s"):
+    with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.2 s"):
         await run_text(program(tmp_path, "exec sleep 60"), "", 0.2, lambda _: None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.drivers.netlink.attributes import Answer, attribute, message, nested, number, text
-from agent.drivers.nft.commit_decoder import Hearing
+from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.dump import chain_facts, counted_elements, elements, table_facts
 from agent.drivers.nft.elements import additions, data_size, key_size
 from agent.drivers.nft.messages import Message
@@ -137,15 +137,15 @@ GONE = text(1, "kepd") + text(2, "eps")
 
 
 def hear(*datagrams: bytes) -> list[str]:
-    hearing = Hearing("IPv4", lambda port: port == OURS)
-    return [str(commit) for datagram in datagrams for commit in hearing.hear(datagram)]
+    decoder = CommitDecoder("IPv4", lambda port: port == OURS)
+    return [str(commit) for datagram in datagrams for commit in decoder.hear(datagram)]
 
 
 def test_a_commit_of_others_is_one_sentence() -> None:
     """NF-64."""
     deleted = told(Message.DELETE_ELEMENTS, OTHERS, GONE)
     rule = told(Message.NEW_RULE, OTHERS, text(1, "kepd") + text(2, "dispatch"))
-    expected = "nft (pid 1234) changed our table: element deleted, 2 times, rule added"
+    expected = "nft (pid 1234) changed kepd's table: element deleted, 2 times, rule added"
 
     assert hear(deleted, deleted + rule, generation(OTHERS)) == [expected]
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from agent.drivers.nft.watch import Ear, Listening
+from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 
 MANY = 10_000
 
@@ -30,13 +30,13 @@ class Told:
 )
 def test_only_commits_of_others_are_called_so(commits: int, program: str, lost: int) -> None:
     """NF-64: a program of ours may load the other family's table in the meantime."""
-    listening, told, generations = Listening(), Told(), iter((7, 7 + commits))
-    listening.add_ear(cast("Ear", told))
+    own_sockets, told, generations = OwnSockets(), Told(), iter((7, 7 + commits))
+    own_sockets.add_monitor(cast("MonitorSocket", told))
     with ExitStack() as programs:
         if program == "before":
-            programs.enter_context(listening.program())
-        with listening.transaction(MANY, lambda: next(generations)):
+            programs.enter_context(own_sockets.program())
+        with own_sockets.transaction(MANY, lambda: next(generations)):
             if program == "within":
-                programs.enter_context(listening.program())
+                programs.enter_context(own_sockets.program())
 
     assert told.lost == lost

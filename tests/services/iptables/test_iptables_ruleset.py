@@ -5,6 +5,8 @@ import asyncio
 from contextlib import aclosing, suppress
 from typing import Any
 
+import pytest
+
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
@@ -132,6 +134,25 @@ async def test_a_service_that_the_kernel_refuses_stands_alone() -> None:
     assert bench.watcher.set_aside[-1] == ServiceKey("shop", "s5")
 
 
+async def test_services_that_were_taken_over_stay_so_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-5: beside a table of kube-proxy, which these tables know nothing of."""
+
+    async def rivals(_: FakeIptables) -> list[str]:
+        return ["table kube-proxy of kube-proxy"]
+
+    bench = Bench()
+    bench.put(2)
+    await bench.sync.sync()
+    monkeypatch.setattr(FakeIptables, "rivals", rivals)
+    again, fresh = Bench(bench.kernel, bench.fold), Bench()
+    for one in (again, fresh):
+        one.put(3)
+        await one.sync.sync()
+
+    assert (again.choices(), again.watcher.failures) == (3, [])
+    assert fresh.choices() == 0
+
+
 async def test_a_lock_that_somebody_holds_is_told_and_waited_for() -> None:
     """IP-10, SY-5."""
     bench = Bench()
@@ -165,15 +186,15 @@ async def test_rules_that_somebody_changed_are_told_and_healed() -> None:
     before = dict(nat)
     chain = next(name for name in nat if name.startswith("KUBE-SVC-"))
     nat[chain] = nat[chain][:-1]
-    assert await noticed(bench) == f"somebody changed {chain}"
+    assert await noticed(bench) == f"another program changed {chain}"
     assert bench.nat() == before
 
     bench.nat()["PREROUTING"] = ()
-    assert await noticed(bench) == "somebody changed a jump in PREROUTING"
+    assert await noticed(bench) == "another program changed a jump in PREROUTING"
     assert bench.nat() == before
 
     bench.kernel.flush_by_others("IPv4", "nat")
-    assert await noticed(bench) == "somebody flushed the tables nat"
+    assert await noticed(bench) == "another program flushed the tables nat"
     assert bench.nat() == before
     assert len(bench.watcher.repairs) == 3
 

@@ -12,7 +12,7 @@ from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
 from agent.services.objects.reading_slice import read_slice
 from agent.services.routes.selection import Place, is_local, merge
-from tests.services.making import make_service, make_slice
+from tests.services.making import backends_in, make_service, make_slice
 
 KEY = ServiceKey("shop", "web")
 HTTP = PortKey("http", "TCP")
@@ -29,7 +29,7 @@ def slice_facts(addresses: list[Any], **fields: Any) -> SliceFacts:
 
 
 def backends(addresses: list[Any], **fields: Any) -> list[Any]:
-    return [one for _, found in slice_facts(addresses, **fields).backends for one in found]
+    return list(backends_in(slice_facts(addresses, **fields)))
 
 
 @pytest.mark.parametrize("spec", [{"ip": ""}, {"ip": "None"}, {"type": "ExternalName", "externalName": "a.example"}])
@@ -75,7 +75,7 @@ def test_ports_without_name_or_number_do_not_count() -> None:
     """IN-6: neither stands for all ports."""
     ports = [{"port": 1}, {"name": "a"}, {"name": "b", "port": 0}, {"name": "c", "port": 8080, "protocol": "UDP"}]
 
-    assert [key for key, _ in slice_facts(["10.1.0.1"], ports=ports).backends] == [PortKey("c", "UDP")]
+    assert [key for key, _ in slice_facts(["10.1.0.1"], ports=ports).ports] == [PortKey("c", "UDP")]
 
 
 def test_the_first_address_of_an_endpoint_is_the_one_that_counts() -> None:
@@ -89,7 +89,7 @@ def test_the_first_address_of_an_endpoint_is_the_one_that_counts() -> None:
     read = read_slice(msgspec.convert(given, EndpointSlice))
     assert read.facts is not None
 
-    assert [one.key for _, found in read.facts.backends for one in found] == ["10.1.0.2:80"]
+    assert [one.key for one in backends_in(read.facts)] == ["10.1.0.2:80"]
 
 
 def test_an_endpoint_is_local_by_its_node_name_alone() -> None:
@@ -153,7 +153,7 @@ def test_addresses_that_nobody_can_have_are_left_out_and_told() -> None:
     read = make_slice([*BAD, "10.1.0.1"], family="IPv4")
     assert read.facts is not None
 
-    assert [one.address for _, found in read.facts.backends for one in found] == ["10.1.0.1"]
+    assert [one.address for one in backends_in(read.facts)] == ["10.1.0.1"]
     assert str(read.findings[-1]).endswith("2 more like these")
 
 

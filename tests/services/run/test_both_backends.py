@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same Services through both backends: whatever is sent, both lead it to the same end.
 
-Where they differ by specification stands in `allowed`, rule by rule.
+Where they differ by rule stands in `allowed`, rule by rule.
 """
 
 from collections.abc import Iterator

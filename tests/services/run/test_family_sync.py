@@ -119,6 +119,51 @@ async def test_a_node_without_services_gets_no_table() -> None:
     assert bench.sync.is_synced
 
 
+class Counted(FakeNft):
+    """How often it was read."""
+
+    reads = 0
+
+    async def read(self) -> Any:
+        self.reads += 1
+        return await super().read()
+
+
+async def test_a_family_that_no_service_has_costs_nothing_after_the_first_look() -> None:
+    """FS-28: in a cluster of one family each change was a full sync of the other."""
+    bench = Bench()
+    table = Counted("IPv4", bench.kernel)
+    bench.rules.table = table
+    await bench.sync.sync()
+    for number in range(1, 6):
+        bench.fold.put_service(make_service(f"s{number}", ip=f"fd00:96::{number}"))
+        bench.fold.put_slice(make_slice([f"fd00:1::{number}"], service=f"s{number}"))
+        await bench.sync.sync()
+    assert (table.reads, [one.is_full for one in bench.watcher.reports]) == (1, [True, *[False] * 5])
+    assert bench.sync.pending_since_s is None
+
+    await bench.clock.advance(3601.0)
+    await bench.sync.sync()
+    assert (table.reads, bench.watcher.reports[-1].is_full) == (2, True)
+    bench.put()
+    await bench.sync.sync()
+    assert len(bench.services()) == 3
+
+
+async def test_an_empty_family_looks_again_when_somebody_made_its_table() -> None:
+    """FS-28, NF-64."""
+    bench = Bench()
+    await bench.sync.sync()
+    other = Bench(bench.kernel)
+    other.put()
+    await other.sync.sync()
+    bench.sync.disturbed("nft changed our table")
+    await bench.sync.sync()
+
+    assert bench.watcher.reports[-1].is_full
+    assert not bench.services()
+
+
 async def test_a_restart_writes_nothing() -> None:
     """SY-13, NF-9."""
     bench = Bench()
@@ -300,6 +345,36 @@ async def test_beside_kube_proxy_nothing_is_written_until_it_is_gone() -> None:
     await bench.sync.sync()
 
     assert len(bench.services()) == 3
+
+
+async def test_services_that_were_taken_over_stay_so_after_a_restart() -> None:
+    """FS-5: rules of a kube-proxy that came back do not end the work of a kepd whose own are in the kernel."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.kernel.rivals.append("table kube-proxy of kube-proxy")
+    again = Bench(bench.kernel, bench.fold)
+    again.put(4)
+    await again.sync.sync()
+
+    assert again.watcher.failures == []
+    assert len(again.services()) == 4
+
+
+async def test_a_table_without_services_is_no_takeover() -> None:
+    """FS-5, DS-14: such a one is there when the last Service went, or kepd stopped before it wrote any."""
+    bench = Bench()
+    bench.put(1)
+    await bench.sync.sync()
+    bench.fold.drop_service(ServiceKey("shop", "s1"))
+    await bench.sync.sync()
+    bench.kernel.rivals.append("table kube-proxy of kube-proxy")
+    again = Bench(bench.kernel, bench.fold)
+    again.put(2)
+    await again.sync.sync()
+
+    assert "another program has its Services here" in again.watcher.failures[0]
+    assert len(again.services()) == 0
 
 
 class Interrupted(FakeNft):

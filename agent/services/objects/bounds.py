@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits how much of a node one Service may take, and decides which Services stay out if all together are too much.
+
+Owns: the two bounds, and the order in which Services get room: the smallest first, so that large ones never
+displace small ones.
+Never: counts; the caller hands in the sizes.
+Source of behaviour: SY-12.
+"""
+
+from typing import NamedTuple
+
+from agent.model.finding import Finding
+from agent.model.service import ServiceKey
+
+__all__ = ["MOST_OF_NODE", "MOST_OF_SERVICE", "Room", "Size"]
+
+MOST_OF_SERVICE = 131_072
+"""Endpoints of one Service in a family, counted for each port and each way in: so many elements are one transaction."""
+MOST_OF_NODE = 262_144
+"""Endpoints of all Services in a family, counted for each port: so many are kept in memory, 0.3 to 0.7 KiB each."""
+
+
+class Size(NamedTuple):
+    """Of one Service. `pairs`: endpoints, counted for each port; `elements`: for each way in as well."""
+
+    pairs: int
+    elements: int
+
+
+class Room:
+    """One family."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[ServiceKey, int] = {}
+        self._total = 0
+        self._out: frozenset[ServiceKey] = frozenset()
+        self._too_large: dict[ServiceKey, int] = {}
+
+    def put(self, key: ServiceKey, size: Size) -> None:
+        """It is so large now."""
+        self.drop(key)
+        if size.elements > MOST_OF_SERVICE:
+            self._too_large[key] = size.elements
+        elif size.pairs:
+            self._pairs[key] = size.pairs
+            self._total += size.pairs
+
+    def drop(self, key: ServiceKey) -> None:
+        """It is gone."""
+        self._too_large.pop(key, None)
+        self._total -= self._pairs.pop(key, 0)
+
+    def settle(self) -> frozenset[ServiceKey]:
+        """After any number of changes: who got room by them, or lost it."""
+        before = self._out
+        self._out = self._without_room() if self._total > MOST_OF_NODE else frozenset()
+        return before ^ self._out
+
+    def _without_room(self) -> frozenset[ServiceKey]:
+        left = MOST_OF_NODE
+        ordered = sorted((pairs, key) for key, pairs in self._pairs.items())
+        for at, (pairs, _) in enumerate(ordered):
+            left -= pairs
+            if left < 0:
+                return frozenset(key for _, key in ordered[at:])
+        return frozenset()
+
+    def refusal(self, key: ServiceKey) -> Finding | None:
+        """Why it has no room; None: it has."""
+        if key in self._too_large:
+            had, most, what = self._too_large[key], MOST_OF_SERVICE, "by port and address of the Service"
+            text = f"{had} endpoints {what}; expected at most {most}; divide the Service; it is not programmed"
+            return Finding(f"Service {key}", "endpoints", text)
+        if key in self._out:
+            text = (
+                f"{self._pairs[key]} endpoints by port, and all Services of this node have {self._total}; expected at "
+                f"most {MOST_OF_NODE}, given to the smallest first; this one is not programmed until there is room"
+            )
+            return Finding(f"Service {key}", "endpoints", text)
+        return None

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plane tells of Services that are not, or not wholly, programmed."""
+
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.nft.fake import FakeKernel, FakeNft
+from agent.model.event import Event
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.plane import ServicesPlane
+from tests.services.making import make_service, make_slice
+from tests.services.run.test_family_sync import Picky
+
+
+class Node:
+    """A plane of one family that refuses what has to do with 10.96.0.2, and what it told."""
+
+    def __init__(self) -> None:
+        self.kernel = FakeKernel()
+        self.events: list[Event] = []
+        rules = NftRuleset(FakeNft("IPv4", self.kernel))
+        rules.table = Picky("IPv4", self.kernel)
+        settings = NodeSettings(node="here", addresses=("192.168.0.10",))
+        self.intake = Intake(settings, tell=self.events.append, started_s=0.0)
+        self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=FakeClock(), tell=self.events.append)
+
+    def put(self, name: str, ip: str) -> None:
+        self.intake.put_service(make_service(name, ip=ip))
+        self.intake.put_slice(make_slice(["10.1.0.1"], service=name))
+
+    async def told(self) -> list[tuple[str, str]]:
+        """Reasons and objects, after two syncs: nothing is told twice."""
+        for _ in range(2):
+            await self.plane.families["IPv4"].sync()
+        return [(event.reason, event.object_name) for event in self.events if event.is_warning]
+
+
+async def test_a_service_whose_address_is_taken_is_told_once() -> None:
+    """TY-19, FH-5."""
+    node = Node()
+    node.put("first", "10.96.0.10")
+    node.put("second", "10.96.0.10")
+
+    assert await node.told() == [("AddressConflict", "second")]
+
+
+async def test_a_service_that_the_kernel_refuses_is_told_once() -> None:
+    """SY-6, FH-5."""
+    node = Node()
+    node.put("good", "10.96.0.10")
+    node.put("poisoned", "10.96.0.2")
+
+    assert await node.told() == [("ServiceQuarantined", "poisoned")]
+
+
+async def test_another_program_that_has_its_services_here_is_told_once() -> None:
+    """DS-14, FH-5."""
+    node = Node()
+    node.put("web", "10.96.0.10")
+    node.kernel.rivals.append("table kube-proxy of kube-proxy")
+
+    assert await node.told() == [("BackendConflict", "")]
+    assert "table kube-proxy of kube-proxy" in node.events[-1].message
