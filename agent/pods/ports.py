@@ -13,20 +13,19 @@ from agent.model.source_folder import SourceFolder
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = [
-    "Asker",
-    "Clock",
     "Containers",
     "Events",
     "Features",
     "Groups",
     "Images",
     "Logind",
+    "Maintenance",
     "Manifests",
+    "ProbeClient",
     "Records",
     "Sandboxes",
     "Snapshot",
     "Streams",
-    "Surgery",
 ]
 
 
@@ -64,7 +63,7 @@ class Containers(Protocol):
     async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse: ...
 
 
-class Surgery(Protocol):
+class Maintenance(Protocol):
     """What is done to containers that run, and who does it."""
 
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse: ...
@@ -105,7 +104,7 @@ class Images(Protocol):
     def retry(self, namespace: str, name: str) -> None: ...
 
 
-class Asker(Protocol):
+class ProbeClient(Protocol):
     """Questions over the network. They raise OSError where nobody could be reached, ValueError for an odd answer."""
 
     async def http_get(self, question: HttpQuestion) -> HttpAnswer: ...
@@ -178,16 +177,6 @@ class Features(Protocol):
     """What the runtime can do; known as soon as it answered once."""
 
     async def features(self) -> RuntimeFeatures: ...
-
-
-class Clock(Protocol):
-    """Time: monotonic for decisions, wall time for people."""
-
-    def now_s(self) -> float: ...
-
-    def wall_s(self) -> float: ...
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 class Logind(Protocol):

@@ -21,9 +21,9 @@ def pods_faults(pods: Pods) -> Iterator[Finding]:
         group = dict(pairs)
         priority = group["priority"]
         if priority in known:
-            text = f"priority {priority} is that of groups[{known[priority]}] already; right is one group per priority"
+            text = f"priority {priority} is already that of groups[{known[priority]}]; expected one group per priority"
             yield Finding("", f"{KEY}[{place}]", text)
         known.setdefault(priority, place)
         if not group["period"]:
-            text = "period 0s would kill its pods at once; right is a second or more, or no group"
+            text = "period 0s would kill its pods at once; expected a second or more, or no group"
             yield Finding("", f"{KEY}[{place}]", text)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cgroups.fake import FakeControlGroups
-from agent.pods.runtime.pod_group import MakeGroup, PodLimits, plan_group, wished_group
+from agent.pods.runtime.pod_group import MakeGroup, PodLimits, plan_group, wanted_group
 
 LIMITS = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=(64 << 20) + 1, pids=50)
 NONE = PodLimits(cpu_shares=1024)
@@ -31,7 +31,7 @@ def root() -> str:
 
 
 def apply(groups: Any, limits: PodLimits) -> int:
-    wish = wished_group(limits, f"/{root()}/besteffort/podu1", groups.shape())
+    wish = wanted_group(limits, f"/{root()}/besteffort/podu1", groups.shape())
     plan = plan_group(wish, groups.read(wish.paths))
     for step in plan.steps:
         groups.make(step.path) if isinstance(step, MakeGroup) else groups.write(step.path, step.value)
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_refused(groups: Any) -> None:
 def test_groups_go_with_everything_below(groups: Any) -> None:
     """GC-03."""
     apply(groups, LIMITS)
-    wish = wished_group(LIMITS, f"/{root()}/besteffort/podu1", groups.shape())
+    wish = wanted_group(LIMITS, f"/{root()}/besteffort/podu1", groups.shape())
     groups.remove(f"/{root()}/besteffort/podu1")
     left = groups.read(wish.paths)
 
@@ -90,6 +90,19 @@ def test_empty_groups_of_a_pod_go_in_every_hierarchy(tmp_path: Path) -> None:
     assert left == ["cpu/kepd/podu1", "cpu/kepd/podu2", "kepd/podu2", "memory/kepd/podu2"]
 
 
+def test_groups_nested_deeper_than_the_interpreter_recurses_go_too(tmp_path: Path) -> None:
+    """FP-3: a container may nest groups of its own as deep as it likes."""
+    place = tmp_path / "cpu" / "kepd" / "podu1"
+    place.mkdir(parents=True)
+    deep = str(place)
+    for _ in range(1200):
+        deep += "/d"
+        os.mkdir(deep)  # noqa: PTH102  # a path of so many parts takes long to compare
+    ControlGroups(tmp_path).remove("/kepd/podu1")
+
+    assert not place.exists()
+
+
 def test_a_tree_of_version_two_on_disk(tmp_path: Path) -> None:
     """Where the kernel has only the other version, files that are there already stand for it."""
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
@@ -97,7 +110,7 @@ def test_a_tree_of_version_two_on_disk(tmp_path: Path) -> None:
     (tmp_path / "system.slice" / "memory.swap.max").write_text("max\n")
     groups = ControlGroups(tmp_path)
     shape = groups.shape()
-    wish = wished_group(LIMITS, "/kepd/podu1", shape)
+    wish = wanted_group(LIMITS, "/kepd/podu1", shape)
     for path in ("kepd/podu1/cpu.weight", "kepd/podu1/cpu.max", "kepd/podu1/memory.max", "kepd/podu1/pids.max"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from agent.drivers.probe_client.driver import NetworkAsker
-from agent.drivers.probe_client.fake import FakeAsker
+from agent.drivers.probe_client.driver import NetworkProbeClient
+from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
 Answer = Callable[[bytes], bytes]
@@ -57,11 +57,47 @@ async def test_an_answer_has_status_and_body(keeps_open: bool) -> None:
     """Also of a server that does not close when it is asked to."""
     async with serving(lambda _head: plain(503, "not now"), keeps_open=keeps_open) as (port, asked):
         async with asyncio.timeout(5):
-            answer = await NetworkAsker().http_get(question(port, "/a?b=c", headers=[("X-A", "1"), ("Host", "h")]))
+            answer = await NetworkProbeClient().http_get(
+                question(port, "/a?b=c", headers=[("X-A", "1"), ("Host", "h")])
+            )
 
     assert answer == HttpAnswer(status=503, body=b"not now")
     (head,) = asked
     assert head.startswith(b"GET /a?b=c HTTP/1.1\r\nX-A: 1\r\nHost: h\r\nConnection: close\r\n")
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "body"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", 304, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, b""),
+        (CHUNKED + b"0\r\n\r\n", 200, b""),
+        (CHUNKED + b"3\r\nabc\r\n4;why=not\r\nde\r\n\r\n0\r\nTrailer: x\r\n\r\n", 200, b"abcde\r\n"),
+        (CHUNKED + b"A\r\n0\r\n\r\n12345\r\n0\r\n\r\n", 200, b"0\r\n\r\n12345"),
+        (CHUNKED + b"FFFFFFFF\r\n" + b"x" * 20000, 200, b"x" * 10240),
+    ],
+)
+async def test_an_answer_ends_where_its_head_says_although_the_connection_stays(
+    raw: bytes, status: int, body: bytes
+) -> None:
+    """FP-16."""
+    async with serving(lambda _head: raw, keeps_open=True) as (port, _):
+        async with asyncio.timeout(5):
+            answer = await NetworkProbeClient().http_get(question(port))
+
+    assert answer == HttpAnswer(status=status, body=body)
+
+
+@pytest.mark.parametrize("chunks", [b"", b"x\r\n", b"-1\r\n", b"5\r\nabc", b"1_0\r\n"])
+async def test_chunks_that_are_none_or_end_early_are_told(chunks: bytes) -> None:
+    """FP-16."""
+    async with serving(lambda _head: CHUNKED + chunks) as (port, _):
+        with pytest.raises(ValueError, match="chunk"):
+            await NetworkProbeClient().http_get(question(port))
 
 
 async def test_redirects_on_the_same_host_are_followed_and_others_told() -> None:
@@ -73,16 +109,16 @@ async def test_redirects_on_the_same_host_are_followed_and_others_told() -> None
         return plain(200, "there") if b"GET /end" in head else plain(302, "", "Location: /end")
 
     async with serving(answer) as (port, asked):
-        assert (await NetworkAsker().http_get(question(port))).status == 200
+        assert (await NetworkProbeClient().http_get(question(port))).status == 200
         assert len(asked) == 2
-        away = await NetworkAsker().http_get(question(port, "/away"))
+        away = await NetworkProbeClient().http_get(question(port, "/away"))
     assert (away.is_redirect_elsewhere, away.body) == (True, b"bye")
 
 
 async def test_a_circle_of_redirects_ends() -> None:
     async with serving(lambda _head: plain(302, "", "Location: /")) as (port, asked):
         with pytest.raises(ValueError, match="stopped after 10 redirects"):
-            await NetworkAsker().http_get(question(port))
+            await NetworkProbeClient().http_get(question(port))
 
     assert len(asked) == 11
 
@@ -91,7 +127,7 @@ async def test_a_circle_of_redirects_ends() -> None:
 async def test_what_is_no_http_is_told(raw: bytes) -> None:
     async with serving(lambda _head: raw) as (port, _):
         with pytest.raises(ValueError, match="malformed HTTP response"):
-            await NetworkAsker().http_get(question(port))
+            await NetworkProbeClient().http_get(question(port))
 
 
 async def test_a_plain_answer_to_a_tls_question_has_its_own_words() -> None:
@@ -106,30 +142,30 @@ async def test_a_plain_answer_to_a_tls_question_has_its_own_words() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ValueError, match="server gave HTTP response to HTTPS client"):
-            await NetworkAsker().http_get(question(port, is_tls=True))
+            await NetworkProbeClient().http_get(question(port, is_tls=True))
 
 
 async def test_a_header_cannot_make_another() -> None:
     with pytest.raises((ValueError, OSError)):
-        await NetworkAsker().http_get(question(1, headers=[("X", "a\x00b")]))
+        await NetworkProbeClient().http_get(question(1, headers=[("X", "a\x00b")]))
 
 
 async def test_connections_and_refusals(free_port: int) -> None:
     """PRB-09."""
     async with serving(lambda _head: b"") as (port, _):
-        await NetworkAsker().tcp_connect("127.0.0.1", port)
+        await NetworkProbeClient().tcp_connect("127.0.0.1", port)
     with pytest.raises(ConnectionRefusedError):
-        await NetworkAsker().tcp_connect("127.0.0.1", free_port)
+        await NetworkProbeClient().tcp_connect("127.0.0.1", free_port)
     with pytest.raises(ConnectionRefusedError):
-        await NetworkAsker().http_get(question(free_port))
+        await NetworkProbeClient().http_get(question(free_port))
 
 
 async def test_probes_leave_no_sockets_behind() -> None:
     """PRB-16: a hundred connects, and nothing waits for its time to pass."""
     async with serving(lambda _head: plain(200, "ok"), keeps_open=True) as (port, _):
         for _ in range(50):
-            await NetworkAsker().tcp_connect("127.0.0.1", port)
-            await NetworkAsker().http_get(question(port))
+            await NetworkProbeClient().tcp_connect("127.0.0.1", port)
+            await NetworkProbeClient().http_get(question(port))
 
         assert waiting_at(port) == 0
 
@@ -160,27 +196,46 @@ async def test_grpc_services_that_serve_or_do_not() -> None:
     async with health_server() as (port, servicer):
         await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
         await servicer.set("db", health_pb2.HealthCheckResponse.NOT_SERVING)
-        assert await NetworkAsker().grpc_check("127.0.0.1", port, "", 5) == ""
-        assert await NetworkAsker().grpc_check("127.0.0.1", port, "db", 5) == (
+        assert await NetworkProbeClient().grpc_check("127.0.0.1", port, "", 5) == ""
+        assert await NetworkProbeClient().grpc_check("127.0.0.1", port, "db", 5) == (
             'service unhealthy (responded with "NOT_SERVING")'
         )
     async with health_server(has_health=False) as (port, _):
-        text = await NetworkAsker().grpc_check("127.0.0.1", port, "", 5)
+        text = await NetworkProbeClient().grpc_check("127.0.0.1", port, "", 5)
         assert text.startswith("error: this server does not implement the grpc health protocol")
+
+
+async def test_a_grpc_status_that_nobody_knows_is_a_failure() -> None:
+    """FP-27: only SERVING is a success."""
+
+    class Strange(health_pb2_grpc.HealthServicer):
+        async def Check(self, _request: object, _context: object) -> health_pb2.HealthCheckResponse:  # noqa: N802
+            return health_pb2.HealthCheckResponse(status=99)
+
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(Strange(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        text = await NetworkProbeClient().grpc_check("127.0.0.1", port, "", 5)
+    finally:
+        await server.stop(0)
+
+    assert text == 'service unhealthy (responded with "99")'
 
 
 async def test_nobody_at_a_grpc_port_is_told_at_once_and_silence_at_the_deadline(free_port: int) -> None:
     """PRB-10: one deadline for all of it."""
-    text = await NetworkAsker().grpc_check("127.0.0.1", free_port, "", 30)
+    text = await NetworkProbeClient().grpc_check("127.0.0.1", free_port, "", 30)
     assert text.startswith(f'timeout: failed to connect service "127.0.0.1:{free_port}" within 30s: ')
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        text = await NetworkAsker().grpc_check("127.0.0.1", port, "", 0.2)
+        text = await NetworkProbeClient().grpc_check("127.0.0.1", port, "", 0.2)
     assert text.startswith("timeout: ")
 
 
 async def test_the_fake_answers_as_told() -> None:
-    fake = FakeAsker()
+    fake = FakeProbeClient()
     fake.answers = {80: 204, 81: ConnectionResetError("gone"), 82: "down"}
 
     assert (await fake.http_get(question(80))).status == 204

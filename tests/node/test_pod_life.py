@@ -3,6 +3,7 @@
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,26 @@ def test_a_failed_post_start_hook_ends_its_container(stage: Stage) -> None:
     stage.wait(lambda: container(stage, "app").get("restartCount", 0) >= 1, "it is started again")
 
     assert ("FailedPostStartHook", "PostStartHook failed") in events(stage)
+
+
+def test_a_restart_of_kepd_during_a_post_start_holds_no_pod_up(stage: Stage, kepd: Kepd) -> None:
+    """FP-2: of a sidecar and of a main; no hook runs twice, and nothing is restarted."""
+    hook = {"postStart": {"exec": {"command": ["sh", "-c", "echo hook 0 >> /out/$NAME.hook; sleep 60"]}}}
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
+    main = Stage(kepd, stage.image, "main")
+    stage.write([Actor("app", 0.1)], [Actor("net", 0.1, more={"lifecycle": hook})])
+    main.write([Actor("app", 0.1, more={"lifecycle": hook, "readinessProbe": probe})])
+    stage.wait(lambda: stage.lines("net.hook") and main.lines("app.hook"), "both hooks run")
+    kepd.end(signal.SIGTERM)
+    kepd.start("--planes", "pods").wait_ready()
+    stage.wait(
+        lambda: container(stage, "app").get("ready") and container(stage, "net").get("ready"), "the pod is ready"
+    )
+    stage.wait(lambda: container(main, "app").get("ready"), "the other one too")
+
+    assert "PostStartHookInterrupted" in dict(events(stage))
+    assert len(stage.lines("net.hook")) == len(main.lines("app.hook")) == 1
+    assert container(stage, "net").get("restartCount", 0) == container(main, "app").get("restartCount", 0) == 0
 
 
 def test_what_a_container_sees(stage: Stage) -> None:

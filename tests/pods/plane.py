@@ -15,7 +15,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.mounts.fake import FakeMounts
-from agent.drivers.probe_client.fake import FakeAsker
+from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.event import Event
@@ -25,7 +25,7 @@ from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_context import NodeFacts, PodSettings, Surroundings
+from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -114,7 +114,8 @@ class Plane:
     logs: Path
     runner: PodRunner
     events: list[Event] = field(default_factory=list)
-    asker: FakeAsker = field(default_factory=FakeAsker)
+    probe_client: FakeProbeClient = field(default_factory=FakeProbeClient)
+    metrics: PodMetrics = field(default_factory=PodMetrics)
     board: Board = field(default_factory=lambda: Board(lambda: 0.0))
 
     @property
@@ -175,20 +176,20 @@ async def running(
     clock = clock or SystemClock()
     given = PodSettings(
         node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd",
-        facts=NodeFacts(boot_id="boot", addresses=("192.0.2.1",)), **settings,
+        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",)), **settings,
     )  # fmt: skip
     told: list[Event] = []
-    asker = FakeAsker()
+    client, metrics = FakeProbeClient(), PodMetrics()
     directory = logs.with_name(f"{logs.name}-pods")
-    around = Surroundings(
-        sandboxes=cri, containers=cri, images=PlainImages(cri), surgery=cri, asker=asker,
+    context = PodContext(
+        sandboxes=cri, containers=cri, images=PlainImages(cri), maintenance=cri, probe_client=client,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
-        metrics=PodMetrics(), started_s=clock.now_s(), groups=groups or FakeControlGroups(),
+        metrics=metrics, started_s=clock.now_s(), groups=groups or FakeControlGroups(),
         runtime=runtime or KnownRuntime(),
     )  # fmt: skip
-    runner = PodRunner(around, manifests, events or Silence())
-    plane = Plane(cri, manifests, logs, runner, told, asker)
+    runner = PodRunner(context, manifests, events or Silence())
+    plane = Plane(cri, manifests, logs, runner, told, client, metrics)
     report = plane.board.add("pods", State.STARTING, is_plane=True)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(runner.run(report))

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods for tests, and a world in virtual time in which planners run them."""
 
-import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from agent.model.pod import ContainerKind, PodSpec, container_hash
+from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import Container, PodFields
-from agent.pods.plan.memory import ContainerMemory, Memory, Outcome
-from agent.pods.plan.start import StartPlan, StartRules, final_phase, note_progress, plan_start
-from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, MakeSandbox, RestartAll, Settle
+from agent.pods.plan.memory import Outcome
+from agent.pods.plan.start import StartPlan, StartRules, final_phase
+from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep
 from agent.pods.plan.stop_state import HookPhase
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
+from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.view.simulation import Beginning, PodSimulation
 
 
 def container(name: str, **fields: Any) -> Container:
@@ -49,68 +48,63 @@ class Runs:
 ALWAYS = Runs()
 
 
-@dataclass
-class World:
-    """One pod on a runtime that takes no time. `behaves` has what each attempt of a container does."""
+class World(PodSimulation):
+    """One pod on a runtime that takes no time. `behaves` has what each attempt of a container does; what the keeper
+    does besides starting takes no time either. Second 1 of its clock is second 0 of its log."""
 
-    pod: PodSpec
-    behaves: Mapping[str, list[Runs]] = field(default_factory=dict)
-    rules: StartRules = field(default_factory=StartRules)
-    started: Callable[[str], bool] = lambda _name: True
-    seen: SeenPod = field(default_factory=SeenPod)
-    memory: Memory = field(default_factory=Memory)
-    now_s: float = 1.0
-    log: list[str] = field(default_factory=list)
-    fails: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._ids = count(1)
-        self._events: list[tuple[float, str]] = []
-
-    def plan(self) -> StartPlan:
-        self.memory = note_progress(self.pod, self.seen, self.memory)
-        return plan_start(self.pod, self.seen, self.memory, self.now_s, self.rules)
+    def __init__(
+        self,
+        pod: PodSpec,
+        behaves: Mapping[str, list[Runs]] | None = None,
+        rules: StartRules | None = None,
+        started: Callable[[str], bool] = lambda _name: True,
+        fails: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(pod, rules or StartRules(), self._behaviour, now_s=1.0)
+        self.behaves = behaves or {}
+        self.started = started
+        self.fails = fails or {}
+        self.log: list[str] = []
 
     def settle(self) -> StartPlan:
         """Carry plans out until nothing is left to do now."""
-        for _ in range(200):
-            plan = self.plan()
-            if not plan.steps:
-                return plan
-            for step in plan.steps:
-                self.do(step)
-        raise AssertionError(f"circles: {self.log[-10:]}")
+        self.run_until(self.now_s)
+        return self.plan()
 
     def run(self, seconds: float) -> "World":
         """Let time pass."""
         until_s = self.now_s + seconds
-        while True:
-            plan = self.settle()
-            times = [at_s for at_s in (plan.wake_s, self._events[0][0] if self._events else None) if at_s is not None]
-            if not times or min(times) > until_s:
-                self.now_s = until_s
-                return self
-            self.now_s = max(min(times), self.now_s)
-            while self._events and self._events[0][0] <= self.now_s:
-                self._end(heapq.heappop(self._events)[1])
+        self.run_until(until_s)
+        self.now_s = until_s
+        return self
 
     def tell(self, text: str) -> None:
         self.log.append(f"{self.now_s - 1:g} {text}")
 
-    def do(self, step: Any) -> None:
+    def note(self, kind: str, container: str = "", text: str = "") -> None:
+        if kind == "sandbox_made":
+            self.tell(f"sandbox {self.seen.sandboxes[0].attempt}")
+        elif kind == "started":
+            attempt = self.of(container).attempt
+            self.tell(f"start {container}" + (f" {attempt}" if attempt else ""))
+        elif kind == "exit":
+            self.tell(f"{container} exits {text}")
+
+    def _behaviour(self, step: Launch) -> Beginning:
+        behaviours = self.behaves.get(step.name, [ALWAYS])
+        how = behaviours[min(step.attempt, len(behaviours) - 1)]
+        started_s = 0.0 if self.started(step.name) else None
+        return Beginning(started_s=started_s, ready_s=None, runs_s=how.seconds, code=how.code, reason=how.reason)
+
+    def do(self, step: StartStep) -> None:
         match step:
-            case MakeSandbox(attempt, replaces, removes):
-                self.tell(f"sandbox {attempt}")
-                made = SeenSandbox(
-                    id=f"s{next(self._ids)}", namespace="default", name="web", uid="u1", attempt=attempt, ip="10.0.0.2"
-                )
-                kept = [replace(one, is_ready=False) for one in self.seen.sandboxes if one.id in replaces]
-                left = tuple(one for one in self.seen.instances if one.id not in removes)
-                self.seen = SeenPod(sandboxes_newest_first((made, *kept)), left)
-            case Launch():
-                self._launch(step)
+            case Launch(name) if name in self.fails:
+                self._remember(name, reason=self.fails[name], retry_s=self.now_s + 10, message="no image")
+                self.tell(f"no {name}")
             case Settle(instance):
-                self._settled(instance)
+                is_started = self.started(instance.name)
+                changes = {"post_start": HookPhase.OK, "is_started": is_started}
+                self.remember(instance.name, lambda one: replace(one.of(instance.id), **changes))
             case EndContainer(instance):
                 self.tell(f"end {instance.name}")
                 self.exit(instance.id, 143)
@@ -123,66 +117,23 @@ class World:
                 self.tell(f"stop: {cause}")
                 for one in self.seen.running:
                     self.exit(one.id, 143)
-                self.seen = replace(
-                    self.seen, sandboxes=tuple(replace(one, is_ready=False) for one in self.seen.sandboxes)
-                )
+                self.lose_sandbox()
                 if cause != "sandbox":
-                    phase = "Failed" if cause == "deadline" else final_phase(self.pod, self.seen, self.rules.keystone)
-                    self.memory = replace(self.memory, outcome=Outcome(phase=phase))
-                    self.tell(phase)
+                    self._finish("Failed" if cause == "deadline" else self._phase())
             case Finish(phase):
-                self.memory = replace(self.memory, outcome=Outcome(phase=phase))
-                self.tell(phase)
+                self._finish(phase)
+            case _:
+                super().do(step)
 
-    def _launch(self, step: Launch) -> None:
-        if step.name in self.fails:
-            self._remember(step.name, reason=self.fails[step.name], retry_s=self.now_s + 10, message="no image")
-            self.tell(f"no {step.name}")
-            return
-        self.tell(f"start {step.name}" + (f" {step.attempt}" if step.attempt else ""))
-        fields = self.pod.by_name[step.name].fields
-        instance = Instance(
-            id=f"c{next(self._ids)}", name=step.name, sandbox_id=step.sandbox_id, stage=Stage.RUNNING,
-            attempt=step.attempt, created_s=self.now_s, started_s=self.now_s, hash=container_hash(fields),
-        )  # fmt: skip
-        left = [one for one in self.seen.instances if one.id not in step.discards]
-        self.seen = replace(self.seen, instances=newest_first((instance, *left)))
-        known = self.memory.of(step.name)
-        self._remember(step.name, backoff=known.backoff.started(self.now_s, step.ended_s), reason="", retry_s=0.0)
-        behaviours = self.behaves.get(step.name, [ALWAYS])
-        how = behaviours[min(step.attempt, len(behaviours) - 1)]
-        if how.seconds is not None:
-            heapq.heappush(self._events, (self.now_s + how.seconds, instance.id))
-        self._settled(instance)
+    def _phase(self) -> str:
+        return final_phase(self.pod, self.seen, self.rules.keystone)
 
-    def _settled(self, instance: Instance) -> None:
-        self.memory = self.memory.changed(
-            instance.name,
-            lambda one: replace(one.of(instance.id), post_start=HookPhase.OK, is_started=self.started(instance.name)),
-        )
+    def _finish(self, phase: str) -> None:
+        self.memory = replace(self.memory, outcome=Outcome(phase=phase))
+        self.tell(phase)
 
     def _remember(self, name: str, **changes: Any) -> None:
-        def change(one: ContainerMemory) -> ContainerMemory:
-            return replace(one, **changes)
-
-        self.memory = self.memory.changed(name, change)
-
-    def _end(self, instance_id: str) -> None:
-        found = next((one for one in self.seen.instances if one.id == instance_id), None)
-        if found is not None and found.is_running:
-            behaviours = self.behaves.get(found.name, [ALWAYS])
-            how = behaviours[min(found.attempt, len(behaviours) - 1)]
-            self.exit(instance_id, how.code, how.reason)
-
-    def exit(self, instance_id: str, code: int, reason: str = "") -> None:
-        ended = []
-        for one in self.seen.instances:
-            is_meant = one.id == instance_id and one.is_running
-            if is_meant:
-                self.tell(f"{one.name} exits {code}")
-            changes = {"stage": Stage.ENDED, "finished_s": self.now_s, "exit_code": code, "reason": reason}
-            ended.append(replace(one, **changes) if is_meant else one)
-        self.seen = replace(self.seen, instances=tuple(ended))
+        self.remember(name, lambda one: replace(one, **changes))
 
     def lose_sandbox(self) -> None:
         self.seen = replace(self.seen, sandboxes=tuple(replace(one, is_ready=False) for one in self.seen.sandboxes))

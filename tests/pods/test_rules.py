@@ -16,7 +16,7 @@ from agent.pods.plan.memory import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
-from agent.pods.run.commands import PodDesk
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.view.forecast import Assumption, forecast_stop
 from agent.pods.view.status import Look, pod_status
@@ -63,7 +63,7 @@ def container(plane: Plane, name: str = "app") -> ContainerState:
 
 
 async def test_a_pull_that_goes_on_failing_is_backed_off_from(cri: Slow, tmp_path: Path) -> None:
-    """Section 7: the message repeats the last error."""
+    """RST-07, IMG-B03: the message repeats the last error."""
     given = pod('containers: [{name: app, image: "none:1"}]')
     async with running(cri, given, tmp_path) as plane:
         await plane.until(lambda: plane.phases and container(plane).reason == "ImagePullBackOff", "the word")
@@ -73,7 +73,7 @@ async def test_a_pull_that_goes_on_failing_is_backed_off_from(cri: Slow, tmp_pat
 
 
 async def test_an_image_that_cannot_be_looked_for_has_its_own_word(cri: Slow, tmp_path: Path) -> None:
-    """Section 7: ImageInspectError."""
+    """IMG-B03: ImageInspectError."""
     cri.failures["ImageStatus"] = RuntimeCallFailed("ImageStatus", "disk on fire")
     async with running(cri, one(), tmp_path) as plane:
         await plane.until(lambda: told(plane, "InspectFailed"), "told")
@@ -127,6 +127,7 @@ class Hung(Slow):
         return await super().exec_sync(container_id, command, timeout_s)
 
 
+PRE_STOP = "lifecycle: {preStop: {exec: {command: [drain]}}}"
 HOOKS = "lifecycle: {postStart: {exec: {command: [begin]}}, preStop: {exec: {command: [drain]}}}"
 
 
@@ -140,6 +141,24 @@ async def test_a_delete_does_not_wait_for_a_post_start_that_hangs(tmp_path: Path
         await plane.until(lambda: not plane.phases, "gone")
 
     assert cri.asked == ["begin", "drain"]
+
+
+@pytest.mark.parametrize("more", ["", "readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}"])
+async def test_a_restart_of_kepd_during_a_post_start_runs_it_once_and_the_pod_gets_ready(
+    tmp_path: Path, more: str
+) -> None:
+    """FP-2, HOK-12."""
+    cri = Hung()
+    given = one(f"{HOOKS}, {more}" if more else HOOKS)
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: cri.asked == ["begin"], "postStart hangs")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases and container(plane).is_ready, "ready")
+        assert told(plane, "PostStartHookInterrupted")
+        assert container(plane).restart_count == 0
+
+    assert cri.asked.count("begin") == 1
+    assert cri.stops == []
 
 
 async def test_a_delete_does_not_wait_for_a_pull(cri: Slow, tmp_path: Path) -> None:
@@ -179,15 +198,17 @@ async def test_what_hooks_wrote_is_told_to_those_who_ask_and_in_no_event(tmp_pat
     cri.exec_sync = answer  # type: ignore[method-assign]
     given = one(HOOKS)
     async with running(cri, given, tmp_path) as plane:
-        desk = PodDesk(plane.runner, Drainer(plane.runner, plane.runner._around), plane.runner._around, tmp_path)
+        commands = PodCommands(
+            plane.runner, Drainer(plane.runner, plane.runner._context), plane.runner._context, tmp_path
+        )
         await plane.until_phases(web="Running")
         cri.may_stop.clear()
         given.put("/m/f.yaml", None)
         await plane.until(lambda: cri.stops, "it ends")
-        lines = [line for line in desk.explain("default", "web-n")[1] if line.startswith("hook")]
+        lines = [line for line in commands.explain("default", "web-n")[1] if line.startswith("hook")]
         cri.may_stop.set()
         await plane.until(lambda: not plane.phases, "gone")
-        moments, containers = desk.timeline("", "web")
+        moments, containers = commands.timeline("", "web")
 
     assert [line[:24] for line in lines] == ["hook app/postStart: ok: ", "hook app/preStop: failed"]
     assert all(line.endswith("the password is sesame") and len(line) < 4200 for line in lines)
@@ -263,6 +284,71 @@ async def test_a_container_that_vanished_counts_as_failed(cri: Slow, tmp_path: P
 
     assert (shown.exit_code, shown.reason) == (137, "ContainerStatusUnknown")
     assert shown.message == "The container could not be located when the pod was terminated"
+
+
+@pytest.mark.parametrize("is_removed_too", [False, True])
+async def test_a_container_that_is_taken_out_of_its_manifest_ends_with_its_pre_stop(
+    tmp_path: Path, is_removed_too: bool
+) -> None:
+    """FP-7: also where the whole pod ends right after."""
+    cri = Hung()
+    cri.hangs = set()
+    both = f'containers:\n- {{name: app, image: "i:1"}}\n- {{name: extra, image: "i:1", {PRE_STOP}}}'
+    given = pod(both, ", uid: u-1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases == {"web-n": "Running"}, "both run")
+        given.put("/m/f.yaml", text('containers:\n- {name: app, image: "i:1"}', ", uid: u-1"))
+        if is_removed_too:
+            await plane.until(lambda: len(plane.runner.reading.pods["default/web-n"].containers) == 1, "it is read")
+            given.put("/m/f.yaml", None)
+            await plane.until(lambda: not plane.phases, "gone")
+        else:
+            await plane.until(lambda: cri.stops, "the container is stopped")
+            await plane.rounds()
+            assert plane.phases == {"web-n": "Running"}
+            assert container(plane).restart_count == 0
+
+    assert cri.asked == ["drain"]
+    assert {name for name, _ in cri.stops} == ({"app", "extra"} if is_removed_too else {"extra"})
+
+
+class Crashing(Slow):
+    """Containers fail as soon as they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry.add("i:1")
+
+    async def start_container(self, container_id: str) -> None:
+        await super().start_container(container_id)
+        self.exit(container_id, 1)
+
+
+async def test_a_deadline_in_a_back_off_leaves_no_sandbox_and_no_volume(tmp_path: Path) -> None:
+    """FP-9: they would be held, with the address and the host ports, for as long as the record is shown."""
+    cri = Crashing()
+    volume = "activeDeadlineSeconds: 1\nvolumes: [{name: v, emptyDir: {}}]"
+    async with running(cri, one(pod_more=volume), tmp_path / "logs") as plane:
+        await plane.until_phases(web="Failed")
+        await plane.until(lambda: not list((tmp_path / "logs-pods").glob("pods/*/volumes")), "the volumes are gone")
+
+        assert {one.state for one in await cri.list_sandboxes()} == {pb.SANDBOX_NOTREADY}
+        assert plane.pod().reason == "DeadlineExceeded"
+
+
+async def test_without_a_sandbox_a_pod_that_is_over_holds_no_volume_either(tmp_path: Path) -> None:
+    """FP-9: whatever made it end."""
+    cri = Slow()
+    volume = "activeDeadlineSeconds: 1\nvolumes: [{name: v, emptyDir: {}}]"
+
+    async def refuse(_config: pb.PodSandboxConfig, _handler: str = "") -> str:
+        raise RuntimeCallFailed("RunPodSandbox", "no network")
+
+    cri.run_sandbox = refuse  # type: ignore[method-assign]
+    async with running(cri, one(pod_more=volume), tmp_path / "logs") as plane:
+        await plane.until(lambda: list((tmp_path / "logs-pods").glob("pods/*/volumes")), "the volumes are there")
+        await plane.until_phases(web="Failed")
+        await plane.until(lambda: not list((tmp_path / "logs-pods").glob("pods/*/volumes")), "the volumes are gone")
 
 
 async def test_a_deadline_is_told(cri: Slow, tmp_path: Path) -> None:
@@ -420,7 +506,7 @@ async def test_a_finished_pod_holds_no_volumes(cri: Slow, tmp_path: Path) -> Non
     )
     async with running(cri, given, tmp_path, events=News(cri)) as plane:
         await plane.until_phases(web="Running")
-        home = plane.runner._around.files.of(plane.pod().uid)
+        home = plane.runner._context.files.of(plane.pod().uid)
         assert list((home / "volumes").iterdir())
         cri.exit(next(iter(cri._containers)), 0)
         await plane.until_phases(web="Succeeded")

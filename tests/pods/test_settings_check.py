@@ -14,8 +14,8 @@ def test_groups_differ_in_priority_and_have_time() -> None:
     """NSD-01."""
     assert faults() == faults((0, 20), (5, 1)) == []
     assert faults((0, 20), (5, 1), (0, 3)) == [
-        "pods.shutdown.groups[2]: priority 0 is that of groups[0] already; right is one group per priority"
+        "pods.shutdown.groups[2]: priority 0 is already that of groups[0]; expected one group per priority"
     ]
     assert faults((0, 0)) == [
-        "pods.shutdown.groups[0]: period 0s would kill its pods at once; right is a second or more, or no group"
+        "pods.shutdown.groups[0]: period 0s would kill its pods at once; expected a second or more, or no group"
     ]

@@ -69,8 +69,7 @@ class ControlGroups:
         if not below or ".." in Path(below).parts or not self.root.is_dir():
             return
         for hierarchy in (self.root, *(one for one in self.root.iterdir() if one.is_dir() and not one.is_symlink())):
-            place = hierarchy / below
-            for path in (*sorted(place.glob("**/"), key=lambda one: -len(one.parts)), place):
+            for path in reversed(_groups_from(hierarchy / below)):
                 with suppress(OSError):
                     path.rmdir()
 
@@ -78,6 +77,15 @@ class ControlGroups:
         if path.startswith("/") or ".." in Path(path).parts:
             raise ValueError(f"{path!r} is not inside {self.root}")
         return self.root / path
+
+
+def _groups_from(top: Path) -> list[Path]:
+    """A group and those in it, each after the one it is in. Without recursion: a container may nest its own."""
+    found = [top]
+    for path in found:
+        with suppress(OSError), os.scandir(path) as entries:
+            found += [path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return found
 
 
 def _read(path: Path) -> str | None:

@@ -7,7 +7,10 @@ Never: follows a link that somebody put in the way: a mount point is made by its
 
 import ctypes
 import os
+import stat
 from pathlib import Path
+
+from agent.model.mount_access import Access
 
 __all__ = ["Mounts"]
 
@@ -22,11 +25,11 @@ class Mounts:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def tmpfs(self, path: Path, size_bytes: int, *, is_secret: bool) -> None:
-        """Memory at a path; what is mounted there already stays."""
+    def tmpfs(self, path: Path, size_bytes: int, access: Access, *, is_secret: bool) -> None:
+        """Memory at a path; what is mounted there already stays. It has its rights from the first moment on."""
         if self.is_mounted(path):
             return
-        options = ["mode=1777" if not is_secret else "mode=0755"]
+        options = _options(access)
         if size_bytes:
             options.append(f"size={size_bytes}")
         flags = MS_NOSUID | MS_NODEV | (MS_NOEXEC if is_secret else 0)
@@ -36,11 +39,14 @@ class Mounts:
             # Kernels before 6.4 do not know noswap.
             self._mount("tmpfs", path, "tmpfs", flags, ",".join(options))
 
-    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int) -> None:
+    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int, access: Access) -> None:
         """Memory in pages of one size; what is mounted there already stays."""
         if not self.is_mounted(path):
-            options = f"pagesize={page_bytes},mode=0777" + (f",size={size_bytes}" if size_bytes else "")
-            self._mount("nodev", path, "hugetlbfs", MS_NOSUID | MS_NODEV, options)
+            options = [f"pagesize={page_bytes}", *_options(access), *([f"size={size_bytes}"] if size_bytes else [])]
+            self._mount("nodev", path, "hugetlbfs", MS_NOSUID | MS_NODEV, ",".join(options))
+        if access.mode & stat.S_ISGID and not path.stat().st_mode & stat.S_ISGID:
+            # The only right that this file system does not take from its options.
+            path.chmod(access.mode)
 
     def bind(self, source: Path, target: Path) -> None:
         """What an opened descriptor shows, at another path."""
@@ -48,12 +54,13 @@ class Mounts:
             self._mount(str(source), target, "", MS_BIND, "")
 
     def is_mounted(self, path: Path) -> bool:
-        """Whether something is mounted exactly there."""
-        return str(path) in mount_points()
+        """Whether something is mounted exactly there, whatever links lead there."""
+        return str(path.resolve()) in mount_points()
 
     def unmount_below(self, directory: Path) -> None:
         """Everything, deepest first."""
-        below = [point for point in mount_points() if Path(point).is_relative_to(directory)]
+        top = directory.resolve()
+        below = [point for point in mount_points() if Path(point).is_relative_to(top)]
         for point in sorted(below, key=len, reverse=True):
             self._check(self._libc.umount2(os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW), point)
 
@@ -72,6 +79,10 @@ class Mounts:
         if result != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
+
+
+def _options(access: Access) -> list[str]:
+    return [f"mode={access.mode:04o}", *([f"gid={access.group}"] if access.group is not None else [])]
 
 
 def mount_points() -> list[str]:

@@ -7,6 +7,7 @@ Never: bounds itself in time, retries, or checks certificates: a probe asks whet
 """
 
 import asyncio
+import re
 import socket
 import ssl
 import struct
@@ -18,18 +19,22 @@ from grpc_health.v1 import health_pb2
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
-__all__ = ["NetworkAsker"]
+__all__ = ["NetworkProbeClient"]
 
 MOST_BODY_BYTES = 10 << 10
 MOST_HEAD_BYTES = 64 << 10
 MOST_REDIRECTS = 10
+# Besides informational ones; whatever their heads say, nothing follows.
+WITHOUT_BODY = frozenset({204, 304})
+CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
+LINE_END = b"\r\n"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 RESET = struct.pack("ii", 1, 0)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HEALTH_METHOD = "/grpc.health.v1.Health/Check"
 
 
-class NetworkAsker:
+class NetworkProbeClient:
     """Asks. Cancelling gives a question up and closes its socket."""
 
     def __init__(self, *, resets: bool = True) -> None:
@@ -58,7 +63,7 @@ class NetworkAsker:
             writer.write(_request(question))
             await writer.drain()
             status, head = await _read_head(reader)
-            body = await _read_body(reader, head)
+            body = await _read_body(reader, status, head)
             return status, head, body
         finally:
             self._close(writer)
@@ -111,8 +116,11 @@ class NetworkAsker:
                 answer = await call(request, timeout=max(deadline_s - loop.time(), 0.001))
             except grpc.aio.AioRpcError as error:
                 return _rpc_text(error, timeout_s)
-        name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-        return "" if name == "SERVING" else f'service unhealthy (responded with "{name}")'
+        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+            return ""
+        known = health_pb2.HealthCheckResponse.ServingStatus.items()
+        name = next((name for name, number in known if number == answer.status), str(answer.status))
+        return f'service unhealthy (responded with "{name}")'
 
     def _close(self, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
@@ -179,8 +187,12 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
             return status, fields
 
 
-async def _read_body(reader: asyncio.StreamReader, head: dict[str, str]) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, status: int, head: dict[str, str]) -> bytes:
     """As much as is of interest; a server that keeps the connection open says how long its answer is."""
+    if status < 200 or status in WITHOUT_BODY:
+        return b""
+    if head.get("transfer-encoding", "").lower() == "chunked":
+        return await _read_chunks(reader)
     length = head.get("content-length", "")
     left = min(int(length), MOST_BODY_BYTES) if length.isdecimal() else MOST_BODY_BYTES
     parts: list[bytes] = []
@@ -190,9 +202,27 @@ async def _read_body(reader: asyncio.StreamReader, head: dict[str, str]) -> byte
             break
         parts.append(part)
         left -= len(part)
-        if head.get("transfer-encoding", "").lower() == "chunked" and b"\r\n0\r\n\r\n" in b"".join(parts[-2:]):
-            break
     return b"".join(parts)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    """A body in chunks, each after its size in hexadecimal digits; size 0 is its end, and what follows is not read."""
+    body = bytearray()
+    while len(body) < MOST_BODY_BYTES:
+        line = await reader.readline()
+        digits = line.partition(b";")[0].strip()
+        if not CHUNK_SIZE.fullmatch(digits):
+            raise ValueError(f"malformed chunk size {line[:40]!r}")
+        size = int(digits, 16)
+        if size == 0:
+            break
+        try:
+            body += await reader.readexactly(min(size, MOST_BODY_BYTES - len(body)))
+            if len(body) < MOST_BODY_BYTES:
+                await reader.readexactly(len(LINE_END))
+        except asyncio.IncompleteReadError as error:
+            raise ValueError(f"the answer ended in the middle of a chunk of {size} bytes") from error
+    return bytes(body)
 
 
 def _redirected(question: HttpQuestion, location: str) -> HttpQuestion | None:

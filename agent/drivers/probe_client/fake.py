@@ -3,10 +3,10 @@
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
-__all__ = ["FakeAsker"]
+__all__ = ["FakeProbeClient"]
 
 
-class FakeAsker:
+class FakeProbeClient:
     """`answers` by port: a status, an answer, or an exception to raise. Ports nobody speaks of refuse."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.names import log_directory_name
 
-__all__ = ["Identity", "Objects", "Source", "binary_keys", "parse_objects", "parse_pods"]
+__all__ = ["Identity", "Objects", "Source", "binary_keys", "parse_objects"]
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 
@@ -103,12 +103,6 @@ class Objects:
     pods: list[PodSpec] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-
-
-def parse_pods(path: str, content: bytes, identity: Identity) -> tuple[tuple[PodSpec, ...], tuple[Finding, ...]]:
-    """The faultless pods of one file, and everything that is wrong with the rest of it."""
-    found = parse_objects(path, content, identity)
-    return tuple(found.pods), tuple(found.findings)
 
 
 def parse_objects(path: str, content: bytes, identity: Identity) -> Objects:
@@ -286,7 +280,7 @@ def _values(read: _Source, kind: str, tree: Tree, findings: list[Finding]) -> di
             where = f"{encoded_name}.{key}"
             findings.append(Finding(place_of(tree, where), where, "Invalid value: must be base64"))
     for key in texts.keys() & encoded.keys() if kind == "ConfigMap" else ():
-        text = f"Invalid value: {told(key)}: stands in data and in binaryData; one of them is right"
+        text = f"Invalid value: {told(key)}: is in both data and binaryData; expected only one"
         findings.append(Finding(place_of(tree, "binaryData"), f"binaryData[{key}]", text))
     found.update({key: value.encode() for key, value in texts.items()})
     size = sum(map(len, found.values()))

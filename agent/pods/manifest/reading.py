@@ -22,7 +22,7 @@ from agent.pods.ports import Snapshot
 __all__ = ["FileReading", "Reading", "changed_sources", "read_pods"]
 
 Key = tuple[str, str, str]
-EXPOSED = "can be read by others than root and has a Secret; chmod 600 keeps it from them"
+EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Reading:
     files: Mapping[str, FileReading] = field(default_factory=dict)
     pods: Mapping[str, PodSpec] = field(default_factory=dict)
     complaints: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    duplicates: frozenset[Finding] = frozenset()
+    """Those among the complaints that are about a name or uid which another manifest has."""
     unread: frozenset[str] = frozenset()
     sources: Mapping[Key, Source] = field(default_factory=dict)
     folders: Mapping[str, FolderReading] = field(default_factory=dict)
@@ -93,6 +95,7 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Readin
         files={path: replace(file, accepted=accepted.get(path, ())) for path, file in parsed.items()},
         pods=dict(sorted(claims.pods.items())),
         complaints={path: findings for path, findings in complaints.items() if findings},
+        duplicates=frozenset(one for findings in claims.losers.values() for one in findings),
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
         sources=sources,
         folders=folders,
@@ -157,7 +160,7 @@ def _claim_sources(
     for one in (*in_files, *in_folders):
         if one.key in found:
             what = f"{one.kind} {one.namespace}/{one.name}"
-            text = f"{what} stands in {found[one.key].source} already; this one is ignored"
+            text = f"{what} is already in {found[one.key].source}; this one is ignored"
             losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
         else:
             found[one.key] = one
@@ -192,7 +195,7 @@ class _Claims:
         if holder is None:
             self.take_if_free(pod)
         else:
-            text = f"{what} stands in {holder.source} already; this one is ignored"
+            text = f"{what} is already in {holder.source}; this one is ignored"
             self.losers.setdefault(pod.file, []).append(Finding(pod.source, path, text))
 
     def take_if_free(self, pod: PodSpec) -> None:

@@ -60,5 +60,5 @@ def _names(folder: SourceFolder) -> Iterator[Finding]:
 def _keys(folder: SourceFolder) -> Iterator[Finding]:
     for key in folder.values:
         if not is_data_key(key):
-            text = f"is no name of a key: {DATA_KEY_TEXT}; what was read of its source before stays valid"
+            text = f"is not the name of a key: {DATA_KEY_TEXT}; the last good content of its source stays valid"
             yield Finding(f"{folder.path}/{key}", "", text)

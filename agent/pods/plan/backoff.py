@@ -6,7 +6,7 @@ Owns: the curve (1 s, doubling, 60 s at most) and the last failure. Never: waits
 
 from dataclasses import dataclass
 
-__all__ = ["Attempts"]
+__all__ = ["RetryPause"]
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
@@ -15,7 +15,7 @@ MEMORY_S = 120.0
 
 
 @dataclass(slots=True)
-class Attempts:
+class RetryPause:
     """One thing that is tried. Changed by the runner alone."""
 
     problem: str = ""

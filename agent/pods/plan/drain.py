@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from agent.model.pod_fields import PodFields
 
-__all__ = ["Candidate", "EndPod", "Group", "Shutdown", "ShutdownPlan", "begin_shutdown", "plan_shutdown", "priority_of"]
+__all__ = ["Candidate", "Drain", "DrainPlan", "EndPod", "Group", "begin_drain", "plan_drain", "priority_of"]
 
 TINY_S = 1e-9
 # Without an API server nobody looks up classes; these two are part of Kubernetes itself.
@@ -58,7 +58,7 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shutdown:
+class Drain:
     """All waves, in their order. A group without pods is none, so it costs no time."""
 
     waves: tuple[Wave, ...] = ()
@@ -70,11 +70,11 @@ class Shutdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShutdownPlan:
+class DrainPlan:
     """What is done now, the state once it is done, and when to plan again if no pod ends before."""
 
     steps: tuple[EndPod, ...] = ()
-    then: Shutdown = Shutdown()
+    then: Drain = Drain()
     wake_s: float | None = None
     is_over: bool = False
 
@@ -87,21 +87,21 @@ def priority_of(spec: PodFields) -> int:
     return spec.priority or CLASSES.get(spec.priority_class_name, 0)
 
 
-def begin_shutdown(pods: Iterable[Candidate], groups: Sequence[Group], most_s: float = 0.0) -> Shutdown:
+def begin_drain(pods: Iterable[Candidate], groups: Sequence[Group], most_s: float = 0.0) -> Drain:
     """Put pods into waves, lowest priority first. `most_s` bounds the grace of each pod; 0 does not."""
     ordered = sorted(pods, key=lambda one: (one.priority, one.key))
     if most_s:
         ordered = [replace(one, grace_s=min(one.grace_s, most_s)) for one in ordered]
     if not groups:
         levels = sorted({one.priority for one in ordered})
-        return Shutdown(waves=tuple(Wave(pods=tuple(p for p in ordered if p.priority == level)) for level in levels))
+        return Drain(waves=tuple(Wave(pods=tuple(p for p in ordered if p.priority == level)) for level in levels))
     waves = []
     for group in sorted(groups, key=lambda one: one.priority):
         members = [one for one in ordered if _group_of(one, groups) == group]
         shares = tuple(replace(one, grace_s=min(one.grace_s, group.period_s)) for one in members)
         if shares:
             waves.append(Wave(pods=shares, limit_s=group.period_s))
-    return Shutdown(waves=tuple(waves))
+    return Drain(waves=tuple(waves))
 
 
 def _group_of(pod: Candidate, groups: Sequence[Group]) -> Group:
@@ -112,19 +112,19 @@ def _group_of(pod: Candidate, groups: Sequence[Group]) -> Group:
     return min(groups, key=lambda one: one.priority)
 
 
-def plan_shutdown(shutdown: Shutdown, ended: Collection[str], now_s: float) -> ShutdownPlan:
+def plan_drain(drain: Drain, ended: Collection[str], now_s: float) -> DrainPlan:
     """`ended` are the uids of pods of which nothing is left to be ended."""
     steps: list[EndPod] = []
-    waves = list(shutdown.waves)
-    for place, wave in enumerate(shutdown.waves):
+    waves = list(drain.waves)
+    for place, wave in enumerate(drain.waves):
         left = [one for one in wave.pods if one.uid not in ended]
         if wave.began_s is None and left:
             waves[place] = replace(wave, began_s=now_s)
             steps += [EndPod(uid=one.uid, key=one.key, grace_s=one.grace_s) for one in left]
         due_s = _due_s(waves[place])
         if left and (due_s is None or now_s + TINY_S < due_s):
-            return ShutdownPlan(steps=tuple(steps), then=Shutdown(waves=tuple(waves)), wake_s=due_s)
-    return ShutdownPlan(steps=tuple(steps), then=Shutdown(waves=tuple(waves)), is_over=True)
+            return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), wake_s=due_s)
+    return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), is_over=True)
 
 
 def _due_s(wave: Wave) -> float | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod's wish for an image: whose it is, how urgent, and the pull secrets that it names.
+"""What a pod asks of the images: whose it is, how urgent, and the pull secrets that it names.
 
 Owns: finding those among the Secrets of the files beside the pods. A Secret is one by its key, so that a directory with
 a file per key, which has no type, can be one too. Never: shows or keeps what is in them; asks no registry. Pure.
@@ -13,10 +13,10 @@ from agent.model.pod import PodSpec
 from agent.pods.plan.drain import priority_of
 from agent.pods.runtime.environment import Sources
 
-__all__ = ["image_wish"]
+__all__ = ["image_request"]
 
 
-def image_wish(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
+def image_request(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
     """What the queue is asked for."""
     found = dict(_secrets(pod, sources))
     return PullRequest(

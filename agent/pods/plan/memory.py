@@ -123,9 +123,12 @@ def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
 
 
 def resumed_memory(memory: Memory) -> Memory:
-    """Hooks that ran when kepd, or the keeper of the pod, died are not run again (TRM-23, HOK-12)."""
+    """Hooks that ran when kepd, or the keeper of the pod, died are not run again (TRM-23, HOK-12).
+
+    A postStart that was cut off still has to be settled: its container is neither started nor ready yet.
+    """
     containers = {
-        name: replace(one, post_start=HookPhase.OK) if one.post_start is HookPhase.RUNNING else one
+        name: replace(one, post_start=HookPhase.CANCELLED) if one.post_start is HookPhase.RUNNING else one
         for name, one in memory.containers.items()
     }
     stop = resumed(memory.stop) if memory.stop is not None else None

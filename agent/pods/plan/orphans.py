@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod of which neither manifest nor record is left, as its sandbox and containers tell of it (TRM-30).
+"""Pods and containers of which no manifest and no record is left, as the runtime tells of them (TRM-30).
 
 Owns: reading annotations back. Pure.
 """
@@ -11,7 +11,7 @@ from agent.model.pod_fields import Container, Hook, Lifecycle, PodFields
 from agent.pods.runtime.names import GRACE, PRE_STOP
 from agent.pods.runtime.seen import Instance, SeenPod
 
-__all__ = ["orphan_spec"]
+__all__ = ["orphan_container", "orphan_spec"]
 
 
 def orphan_spec(seen: SeenPod) -> PodSpec:
@@ -22,7 +22,7 @@ def orphan_spec(seen: SeenPod) -> PodSpec:
         by_name.setdefault(one.name, one)
     graces = [int(text) for one in by_name.values() if (text := one.notes.get(GRACE, "")).isdecimal()]
     spec = PodFields(
-        containers=tuple(_container(one) for one in by_name.values()),
+        containers=tuple(orphan_container(one) for one in by_name.values()),
         restart_policy="Never",
         termination_grace_period_seconds=max(graces, default=PodFields().termination_grace_period_seconds),
         host_network=sandbox.is_host_network,
@@ -37,7 +37,8 @@ def orphan_spec(seen: SeenPod) -> PodSpec:
     )
 
 
-def _container(one: Instance) -> Container:
+def orphan_container(one: Instance) -> Container:
+    """With its preStop, which is what ending it takes."""
     lifecycle = None
     if one.notes.get(PRE_STOP):
         try:

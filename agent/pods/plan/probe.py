@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from agent.model.pod_fields import Probe
 
-__all__ = ["Answer", "AnswerKind", "ProbeKind", "ProbeState", "after_answer", "first_state", "next_run_s"]
+__all__ = ["AnswerKind", "ProbeAnswer", "ProbeKind", "ProbeState", "after_answer", "first_state", "next_run_s"]
 
 
 class ProbeKind(StrEnum):
@@ -36,7 +36,7 @@ class AnswerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What came of asking once."""
 
     kind: AnswerKind
@@ -64,7 +64,7 @@ def first_state(kind: ProbeKind) -> ProbeState:
     return ProbeState(FIRST[kind])
 
 
-def after_answer(state: ProbeState, probe: Probe, answer: Answer) -> ProbeState:
+def after_answer(state: ProbeState, probe: Probe, answer: ProbeAnswer) -> ProbeState:
     """An error moves nothing (PRB-05)."""
     if answer.kind is AnswerKind.ERROR:
         return state

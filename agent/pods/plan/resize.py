@@ -42,7 +42,7 @@ class Resize:
     memory_limit: int | None = None
 
     def __str__(self) -> str:
-        return f"restart {self.name} with other resources" if self.needs_restart else f"resize {self.name}"
+        return f"restart {self.name} with new resources" if self.needs_restart else f"resize {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

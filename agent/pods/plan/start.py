@@ -26,12 +26,14 @@ from agent.pods.plan.start_steps import (
     StartStep,
 )
 from agent.pods.plan.stop_state import HookPhase, Trigger
+from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 
 __all__ = ["StartPlan", "StartRules", "Waiting", "final_phase", "needs_sandbox", "note_progress", "plan_start"]
 
 TINY_S = 1e-6
-NOBODY: frozenset[str] = frozenset()
+BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)
+NO_WORK: frozenset[Work] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,19 @@ class _Situation:
     pod: PodSpec
     seen: SeenPod
     memory: Memory
-    busy: frozenset[str]
+    works: frozenset[Work]
     rules: StartRules
     now_s: float
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Containers something is being done to."""
+        return containers_at_work(self.works)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being done to any container."""
+        return not self.busy and not is_pod_at_work(self.works)
 
     def instance(self, name: str) -> Instance | None:
         active = self.seen.active
@@ -87,10 +99,10 @@ class _Situation:
 
 
 def plan_start(
-    pod: PodSpec, seen: SeenPod, memory: Memory, now_s: float, rules: StartRules, *, busy: frozenset[str] = NOBODY
+    pod: PodSpec, seen: SeenPod, memory: Memory, now_s: float, rules: StartRules, *, works: frozenset[Work] = NO_WORK
 ) -> StartPlan:
-    """The next steps; `busy` are the containers something is being done to."""
-    at = _Situation(pod, seen, memory, busy, rules, now_s)
+    """The next steps; `works` is what is being done already."""
+    at = _Situation(pod, seen, memory, works, rules, now_s)
     if memory.outcome is not None:
         return StartPlan()
     if overdue := _deadline(at):
@@ -99,7 +111,7 @@ def plan_start(
         return _sandbox(at)
     if ended := _conclusion(at):
         return StartPlan((ended,))
-    if at.busy and any(name.startswith("*") for name in at.busy):
+    if is_pod_at_work(at.works):
         return StartPlan()
     ends = tuple(_faults(at))
     restart_all = _restart_all(at)
@@ -132,7 +144,7 @@ def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
         elif one.kind is ContainerKind.SIDECAR:
             is_passed = known.is_started
         else:
-            is_passed = instance.stage is Stage.ENDED or known.post_start not in (HookPhase.NONE, HookPhase.RUNNING)
+            is_passed = instance.stage is Stage.ENDED or known.post_start not in BEFORE_START
         if is_passed:
             passed.add(one.name)
     has_main = any(seen.newest(one.name, active.id) for one in pod.containers if one.kind is ContainerKind.MAIN)
@@ -156,7 +168,7 @@ def _sandbox(at: _Situation) -> StartPlan:
     newest = at.seen.sandboxes[0] if at.seen.sandboxes else None
     if newest is not None and _is_over_without_sandbox(at):
         return StartPlan((_final(at),))
-    if at.busy:
+    if not at.is_idle:
         return StartPlan()
     if at.seen.running:
         return StartPlan((BeginStop(Trigger.COMPLETE, "sandbox", float(at.pod.grace_s)),))
@@ -261,6 +273,10 @@ def _faults(at: _Situation) -> Iterator[EndContainer]:
             yield EndContainer(seen, f"Container {one.name} is in unknown state, try killing it", at.pod.grace_s)
         elif seen.hash and seen.hash != container_hash(one.fields):
             yield EndContainer(seen, f"Container {one.name} definition changed, will be restarted", at.pod.grace_s)
+    for one_left in at.seen.running:
+        if one_left.name not in at.pod.by_name and one_left.name not in at.busy:
+            text = f"Container {one_left.name} is no longer in the manifest, will be ended"
+            yield EndContainer(one_left, text, at.pod.grace_s)
 
 
 def _unsettled(at: _Situation) -> Iterator[Settle]:
@@ -268,8 +284,10 @@ def _unsettled(at: _Situation) -> Iterator[Settle]:
         seen = at.instance(one.name)
         if seen is None or seen.stage is not Stage.RUNNING or one.name in at.busy:
             continue
-        memory = at.memory.of(one.name)
-        if memory.of(seen.id).post_start is HookPhase.NONE and memory.failing is None:
+        known = at.memory.of(one.name).of(seen.id)
+        # The last is what earlier versions made of a hook that was cut off.
+        is_left = known.post_start is HookPhase.OK and not known.is_started and one.fields.startup_probe is None
+        if (known.post_start in (HookPhase.NONE, HookPhase.CANCELLED) or is_left) and known.failing is None:
             yield Settle(seen)
 
 
@@ -278,7 +296,7 @@ def _restart_all(at: _Situation) -> RestartAll | None:
         ended = at.instance(one.name)
         if ended is None or ended.stage is not Stage.ENDED or at.memory.of(one.name).killed == ended.id:
             continue
-        if matching_action(one.fields, ended.exit_code) == RESTART_ALL and not at.busy:
+        if matching_action(one.fields, ended.exit_code) == RESTART_ALL and at.is_idle:
             # One that ends again and again is waited for as any other; the launches say how long.
             due_s = at.memory.of(one.name).backoff.due_s(ended.finished_s, at.rules.curve)
             if due_s <= at.now_s + TINY_S:
@@ -290,7 +308,7 @@ def _deadline(at: _Situation) -> StartPlan | None:
     limit_s = at.pod.spec.active_deadline_seconds
     if limit_s is None or at.now_s + TINY_S < at.memory.first_seen_s + limit_s:
         return None
-    if at.seen.running or at.busy:
+    if at.seen.running or not at.is_idle or at.seen.active is not None:
         return StartPlan((BeginStop(Trigger.COMPLETE, "deadline", float(at.pod.grace_s)),))
     text = "Pod was active on the node longer than the specified deadline"
     return StartPlan((Finish("Failed", "DeadlineExceeded", text),))

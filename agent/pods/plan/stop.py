@@ -2,9 +2,23 @@
 """The next steps of an end: hooks at once, mains first, sidecars in reverse one by one, one budget for all.
 
 Owns: the procedure per container (TRM-03 to TRM-07), whose turn it is (TRM-10 to TRM-14), and restarts of sidecars
-that are still needed (TRM-15). Planning again after any step, also after a crash, goes on where the state shows.
-Never: moves the deadline, runs a hook twice, signals an instance twice (TRM-23). Pure; kubelet_stop.py has the rules
-of that program.
+that are still needed (TRM-15). Never: moves the deadline. Pure; kubelet_stop.py has the rules of that program, and
+what follows is about the others.
+
+What it keeps true, whatever containers, hooks and people do (tests/pods/plan/test_stop_properties.py):
+
+- *The pod is over within its budget and two seconds.* The deadline only moves towards now. At a container's deadline
+  (the pod's, less its reserve) its hook is dropped and it is signalled, whoever it waits for; it is killed then, or two
+  seconds after its signal if that is later. So all that runs has a moment at which it is killed, and no wait for a
+  container or a hook outlasts that. What the runtime takes, also for a restart that has begun, comes on top.
+- *Before its deadline no container is signalled while one that it serves runs or is about to.* `waits_for` names those,
+  and a signal needs all of them gone. Circles in annotations are refused, so one of them always has the turn.
+- *No hook runs twice and no instance is signalled twice (TRM-23).* Hook phase, signal and kill of a container only move
+  forward, each step needs the phase that it leaves, and `after_step` is written down before the step is taken. After a
+  crash a step that may be missing is repeated only where that is harmless: a signal or a kill of what still runs.
+- *Planning ends, and planning again gives nothing.* Each step uses up a phase, so there are at most four per container
+  and restart; a restart needs a new exit and its pause. All conditions on time read "now is at or after", so between
+  events nothing changes before `wake_s`, the earliest of those moments.
 """
 
 from dataclasses import dataclass, replace

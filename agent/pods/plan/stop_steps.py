@@ -26,7 +26,7 @@ class DropHook:
     phase: HookPhase
 
     def __str__(self) -> str:
-        return f"give up the preStop hook of {self.name} ({self.phase})"
+        return f"abandon the preStop hook of {self.name} ({self.phase})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Pass:
     name: str
 
     def __str__(self) -> str:
-        return f"pass over {self.name}, which has ended"
+        return f"skip {self.name}, which has ended"
 
 
 @dataclass(frozen=True, slots=True)

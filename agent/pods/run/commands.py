@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people may ask of pods: look, end, restart, apply, drain.
 
-Owns: the translation of a wish into what keepers do, and the files that `apply` writes and `delete` takes away. A wish
-that cannot be granted raises Refused with the reason.
+Owns: the translation of a command into what keepers do, and the files that `apply` writes and `delete` takes away. A
+command that cannot be carried out raises Refused with the reason.
 Never: ends or starts anything itself. Its lifetime is the runner's.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,15 +21,15 @@ from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.pods.manifest.objects import Identity, Objects, parse_objects
-from agent.pods.plan.memory import ContainerMemory, Failing
+from agent.pods.plan.work import Probing
 from agent.pods.run.draining import Drainer
 from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import Surroundings
+from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.seen import Instance, Stage
 from agent.pods.view.history import Moment
 
-__all__ = ["PodDesk"]
+__all__ = ["PodCommands"]
 
 log = structlog.get_logger(plane="pods")
 
@@ -44,12 +44,12 @@ class LogPlace:
     is_running: bool
 
 
-class PodDesk:
+class PodCommands:
     """For the API."""
 
-    def __init__(self, runner: PodRunner, drainer: Drainer, around: Surroundings, directory: Path) -> None:
+    def __init__(self, runner: PodRunner, drainer: Drainer, context: PodContext, directory: Path) -> None:
         self._runner = runner
-        self._around = around
+        self._context = context
         self._directory = directory
         self._drainer = drainer
         self._draining: asyncio.Task[list[str]] | None = None
@@ -70,7 +70,7 @@ class PodDesk:
         """What happened, and the containers in their order; also of one that is gone, for a while."""
         key = f"{namespace or 'default'}/{name}"
         if self._runner.keeper(namespace or "default", name) is None:
-            past = self._runner.past.get(key) or self._runner.past.get(f"{key}-{self._around.settings().node}")
+            past = self._runner.past.get(key) or self._runner.past.get(f"{key}-{self._context.settings().node}")
             if past is not None:
                 return past
         run = self.keeper(namespace, name).run
@@ -78,7 +78,7 @@ class PodDesk:
 
     def now_s(self) -> float:
         """Wall time, on the clock of the moments."""
-        return self._around.clock.wall_s()
+        return self._context.clock.wall_s()
 
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
         """What it waits for, and what the planners said last."""
@@ -93,11 +93,11 @@ class PodDesk:
             if one.backoff.restarts:
                 lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
         lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
-        lines += [f"doing: {task}" for task in run.tasks if not task.startswith("probe:")]
+        lines += [f"doing: {task}" for task in run.tasks if not isinstance(task, Probing)]
         return state.waits_for if state is not None else "", lines
 
     def _ago(self, moment_s: float) -> str:
-        return f"{max(self._around.clock.now_s() - moment_s, 0):.0f} s"
+        return f"{max(self._context.clock.now_s() - moment_s, 0):.0f} s"
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back."""
@@ -105,7 +105,7 @@ class PodDesk:
         path = keeper.run.pod.file
         reading = self._runner.reading.files.get(path)
         if reading is not None and (len(reading.pods) > 1 or reading.sources):
-            text = f"{path} has other objects as well; take the pod out of it there"
+            text = f"{path} holds other objects as well; remove the pod from that file"
             raise Refused("precondition", text)
         keeper.remove(grace_s)
         if reading is not None:
@@ -115,7 +115,7 @@ class PodDesk:
 
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
         """Write a manifest into the directory, if it has no fault and takes nobody's name."""
-        settings = self._around.settings()
+        settings = self._context.settings()
         found = parse_objects("manifest", content, Identity(settings.node, settings.name_suffix))
         if found.findings:
             raise Refused("invalid", "; ".join(str(one) for one in found.findings), found.findings)
@@ -131,11 +131,12 @@ class PodDesk:
         for pod in found.pods:
             known = self._runner.reading.pods.get(pod.key)
             if known is not None and known.file != path:
-                raise Refused("precondition", f"pod {pod.key} stands in {known.source}; change it there")
+                raise Refused("precondition", f"pod {pod.key} is defined in {known.source}; change it there")
 
     def restart(self, namespace: str, name: str, container: str) -> list[str]:
         """BEY-11: with hooks and grace; the policy decides nothing here."""
-        run = self.keeper(namespace, name).run
+        keeper = self.keeper(namespace, name)
+        run = keeper.run
         if container and container not in run.pod.by_name:
             raise Refused("not_found", f'pod {run.pod.key} has no container "{container}"')
         chosen = [
@@ -146,24 +147,13 @@ class PodDesk:
             and run.kind_of(one.name) is not ContainerKind.INIT
         ]
         if not chosen:
-            raise Refused("precondition", "nothing that could be restarted runs")
-        for one in chosen:
-            message = f"Container {one.name} is restarted on request"
-            run.remember(one.name, _failing(Failing(instance=one.id, cause="asked", message=message)))
+            raise Refused("precondition", "nothing is running that could be restarted")
+        keeper.restart(chosen)
         return [one.name for one in chosen]
 
     def clear_backoff(self, namespace: str, name: str) -> None:
         """BEY-10."""
-        run = self.keeper(namespace, name).run
-        for container in run.pod.by_name:
-            run.remember(
-                container,
-                lambda one: replace(
-                    one, backoff=replace(one.backoff, restarts=0), reason="", message="", pause_s=0.0, retry_s=0.0
-                ),
-            )
-        run.memory = replace(run.memory, reason="", message="", pause_s=0.0, retry_s=0.0)
-        run.ring()
+        self.keeper(namespace, name).clear_backoff()
 
     async def drain(self, grace_s: float) -> list[str]:
         """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd.
@@ -171,7 +161,7 @@ class PodDesk:
         It goes on when who asked for it does not wait any longer; whoever asks again meanwhile waits for the same.
         """
         if self._draining is None or self._draining.done():
-            work = self._drainer.drain("drain", self._around.settings().shutdown_groups, grace_s)
+            work = self._drainer.drain("drain", self._context.settings().shutdown_groups, grace_s)
             self._draining = self._runner.background(work, "pods-drain")
         return await asyncio.shield(self._draining)
 
@@ -181,7 +171,7 @@ class PodDesk:
         instance = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
         attempt = instance.attempt - 1 if is_previous else instance.attempt
         if attempt < 0:
-            raise Refused("not_found", f"{instance.name} has no instance before this one")
+            raise Refused("not_found", f"{instance.name} has no previous instance")
         path = run.log_directory / instance.name / f"{attempt}.log"
         return LogPlace(path, is_running=instance.is_running and not is_previous)
 
@@ -193,7 +183,7 @@ class PodDesk:
     def _instance(key: str, instances: Sequence[Instance], container: str) -> Instance:
         found = next((one for one in instances if one.name == container), None)
         if found is None:
-            raise Refused("not_found", f'pod {key} has no container "{container}" that was ever made')
+            raise Refused("not_found", f'pod {key} has no container "{container}" that ever ran')
         return found
 
     def running_id(self, namespace: str, name: str, container: str) -> str:
@@ -208,13 +198,13 @@ class PodDesk:
         """CKP-01."""
         instance_id = self.running_id(namespace, name, container)
         run = self.keeper(namespace, name).run
-        folder = self._around.settings().directory / "checkpoints"
-        stamp = datetime.fromtimestamp(self._around.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        folder = self._context.settings().directory / "checkpoints"
+        stamp = datetime.fromtimestamp(self._context.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         named = container or self._only(namespace, name)
         path = folder / f"checkpoint-{run.pod.name}_{run.pod.namespace}-{named}-{stamp}.tar"
         try:
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
-            await self._around.surgery.checkpoint_container(instance_id, str(path))
+            await self._context.maintenance.checkpoint_container(instance_id, str(path))
             await asyncio.to_thread(path.chmod, 0o600)
         except NotImplementedByRuntime as error:
             raise Refused("precondition", await self._no_checkpoints()) from error
@@ -225,17 +215,13 @@ class PodDesk:
     async def _no_checkpoints(self) -> str:
         """Which runtime it is that cannot, and which could."""
         try:
-            version = await self._around.surgery.version()
+            version = await self._context.maintenance.version()
             name = f"{version.runtime_name} {version.runtime_version}"
         except RuntimeCallFailed:
             name = "this container runtime"
         return (
-            f"{name} cannot make checkpoints; right is CRI-O, or containerd 2.0 or later, with criu; nothing was done"
+            f"{name} cannot make checkpoints; that needs CRI-O, or containerd 2.0 or later, with criu; nothing was done"
         )
-
-
-def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:
-    return lambda known: replace(known.of(failing.instance), failing=failing)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -24,7 +24,7 @@ from agent.pods.runtime.cri_config import (
 )
 from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
 from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
-from agent.pods.runtime.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wished_group, wished_levels
+from agent.pods.runtime.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wanted_group, wanted_levels
 from agent.pods.runtime.seen import Instance
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -44,13 +44,13 @@ class ContainerSetup:
 
     def __init__(self, run: PodRun) -> None:
         self._run = run
-        self._around = run.around
+        self._context = run.context
         self._told: set[str] = set()
         self._first_id = 0
 
     @property
     def _node(self) -> NodeShape:
-        settings = self._around.settings()
+        settings = self._context.settings()
         return NodeShape(
             instance=settings.instance,
             log_directory=settings.log_directory,
@@ -72,17 +72,17 @@ class ContainerSetup:
         """Volumes, as their sources are now."""
         run = self._run
         if run.pod.spec.volumes:
-            volumes = plan_volumes(run.pod, self._around.sources(), run.facts)
-            await asyncio.to_thread(self._around.files.prepare, run.pod.uid, volumes)
+            volumes = plan_volumes(run.pod, self._context.sources(), run.facts)
+            await asyncio.to_thread(self._context.files.prepare, run.pod.uid, volumes)
 
     async def update(self) -> list[str]:
         """Content of volumes that are mounted already; one that cannot be had stays as it is and stops no other."""
         run = self._run
-        updates = plan_updates(run.pod, self._around.sources(), run.facts)
+        updates = plan_updates(run.pod, self._context.sources(), run.facts)
         problems = list(updates.problems)
         for volume in updates.volumes:
             try:
-                await asyncio.to_thread(self._around.files.prepare, run.pod.uid, (volume,))
+                await asyncio.to_thread(self._context.files.prepare, run.pod.uid, (volume,))
             except OSError as error:
                 problems.append(f'volume "{volume.name}" keeps its content: {error}')
         return problems
@@ -94,13 +94,13 @@ class ContainerSetup:
 
     async def learn(self) -> None:
         """What the runtime can do; a pod that was found running has not asked yet."""
-        self._run.features = await self._around.runtime.features()
+        self._run.features = await self._context.runtime.features()
 
     def _ground(self) -> None:
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         check_support(run.pod, run.features)
         self._take_ids()
-        around.files.logs.make(run.log_directory)
+        context.files.logs.make(run.log_directory)
         # systemd makes its own groups, together with the first process in one.
         if not run.features.uses_systemd:
             self._limit()
@@ -108,7 +108,7 @@ class ContainerSetup:
     def _take_ids(self) -> None:
         """SEC-07; the same ones at every start."""
         if not self._run.pod.spec.host_users:
-            self._first_id = self._around.files.ranges.of(self._run.pod.uid)
+            self._first_id = self._context.files.ranges.of(self._run.pod.uid)
 
     def check_image_volume(self, volume: Volume) -> None:
         """VOL-09."""
@@ -123,11 +123,11 @@ class ContainerSetup:
 
     def _limit(self) -> None:
         """RES-04. A pod that has limits does not run without them; shares alone are no reason not to run."""
-        run, groups = self._run, self._around.groups
-        settings = self._around.settings()
+        run, groups = self._run, self._context.groups
+        settings = self._context.settings()
         shape = settings.facts.groups
         limits = pod_limits(run.pod, settings.most_pids, shape)
-        wish = wished_group(limits, self.cgroup, shape, self._around.shares.milli)
+        wish = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
         step: MakeGroup | WriteLimit | None = None
         try:
             for step in plan_group(wish, groups.read(wish.paths)).steps:
@@ -152,7 +152,7 @@ class ContainerSetup:
 
     def _resolver(self) -> Resolver:
         """What the pod asks; what was cut off or is missing is told once."""
-        settings = self._around.settings()
+        settings = self._context.settings()
         node = _node_resolver(settings.resolv_conf)
         found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
         for reason, text in found.warnings:
@@ -163,10 +163,10 @@ class ContainerSetup:
 
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
         """Everything an instance needs beyond its manifest."""
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         await self.learn()
         facts = self._facts()
-        environment = resolve_environment(run.pod, container, around.sources(), facts)
+        environment = resolve_environment(run.pod, container, context.sources(), facts)
         values = dict(environment)
         # One visit to the disk for everything: each costs a millisecond on the way to a running container.
         attempt, mounts = await asyncio.to_thread(self._on_disk, container, values, attempt)
@@ -184,7 +184,7 @@ class ContainerSetup:
 
     def _on_disk(self, container: ContainerSpec, values: dict[str, str], attempt: int) -> tuple[int, list[pb.Mount]]:
         """Log directory, volumes and what is mounted; blocking."""
-        run, files = self._run, self._around.files
+        run, files = self._run, self._context.files
         if not attempt:
             attempt = files.logs.next_attempt(run.log_directory, container.name)
         files.logs.make(run.log_directory, container.name)
@@ -193,7 +193,7 @@ class ContainerSetup:
             # systemd writes what it thinks right whenever it works on a slice; what stands already costs a look.
             self._limit()
         if run.pod.spec.volumes:
-            files.prepare(run.pod.uid, plan_volumes(run.pod, self._around.sources(), run.facts))
+            files.prepare(run.pod.uid, plan_volumes(run.pod, self._context.sources(), run.facts))
         return attempt, self._mounts(container, values)
 
     def _facts(self) -> Facts:
@@ -205,7 +205,7 @@ class ContainerSetup:
 
         def read_file(volume: str, path: str) -> bytes | None:
             place = places.get(volume)
-            return self._around.files.read_below(run.pod.uid, place, path) if place is not None else None
+            return self._context.files.read_below(run.pod.uid, place, path) if place is not None else None
 
         return Facts(
             node=facts.node,
@@ -237,9 +237,9 @@ class ContainerSetup:
         await asyncio.to_thread(self._level)
 
     def _level(self) -> None:
-        around = self._around
-        groups, shape = around.groups, around.settings().facts.groups
-        wish = wished_levels(self.cgroup, shape, around.shares.milli)
+        context = self._context
+        groups, shape = context.groups, context.settings().facts.groups
+        wish = wanted_levels(self.cgroup, shape, context.shares.milli)
         with suppress(OSError):
             there = groups.read(wish.paths)
             for step in plan_group(wish, there).steps:
@@ -252,13 +252,13 @@ class ContainerSetup:
 
     def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:
         """Volumes, hosts file, termination message."""
-        run, files = self._run, self._around.files
+        run, files = self._run, self._context.files
         fields = container.fields
         found = [self._mount(container, place, mount, values) for place, mount in enumerate(fields.volume_mounts)]
         taken = {mount.container_path for mount in found}
         if HOSTS not in taken:
             host_file = _text_of(Path(HOSTS)) if run.pod.spec.host_network else ""
-            text = hosts_text(run.pod, run.facts.pod_ips, self._around.settings().cluster_domain, host_file)
+            text = hosts_text(run.pod, run.facts.pod_ips, self._context.settings().cluster_domain, host_file)
             path = files.write_hosts(run.pod.uid, text)
             found.append(pb.Mount(container_path=HOSTS, host_path=str(path)))
         if fields.termination_message_path and fields.termination_message_path not in taken:
@@ -288,7 +288,7 @@ class ContainerSetup:
         sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
         number = f"{container.name}-{place}"
         try:
-            source = self._around.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+            source = self._context.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
         except (OSError, ConfigProblem) as error:
             head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
             raise ConfigProblem(f"{head}: {error}") from error
@@ -305,7 +305,9 @@ class ContainerSetup:
         handler = self._run.pod.spec.runtime_class_name
         can = handler in self._run.features.recursive_read_only
         if mount.recursive_read_only == "Enabled" and not can:
-            text = f'volumeMount "{mount.name}": recursiveReadOnly Enabled is more than {self._run.features.label} can'
+            text = (
+                f'volumeMount "{mount.name}": recursiveReadOnly Enabled is not supported by {self._run.features.label}'
+            )
             raise ConfigProblem(text + " do; IfPossible makes it read-only as far as it goes")
         return can and mount.recursive_read_only in ("Enabled", "IfPossible")
 
@@ -314,7 +316,7 @@ class ContainerSetup:
         run = self._run
         log_file = run.log_directory / instance.name / f"{instance.attempt}.log"
         try:
-            self._around.files.logs.link(run.pod.namespace, run.pod.name, instance.name, instance.id, log_file)
+            self._context.files.logs.link(run.pod.namespace, run.pod.name, instance.name, instance.id, log_file)
         except OSError as error:
             run.tell("FailedSync", f"log link of {instance.name}: {error.strerror}", is_warning=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends all pods of the node, as shutdown.py plans it.
+"""Ends all pods of the node, as plan/drain.py plans it.
 
 Owns: the loop around that planner: telling keepers, and seeing when their pods are down. No new pods meanwhile.
 Never: decides whose turn it is. Its caller owns its lifetime; a drain that is cancelled leaves pods that end ending.
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import structlog
 
-from agent.pods.plan.drain import Candidate, EndPod, Group, begin_shutdown, plan_shutdown, priority_of
+from agent.pods.plan.drain import Candidate, EndPod, Group, begin_drain, plan_drain, priority_of
 from agent.pods.plan.memory import Outcome
 from agent.pods.plan.record import SHUTDOWN_REASON
-from agent.pods.run.pod_context import Surroundings
+from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 
 __all__ = ["Drainer"]
@@ -28,27 +28,27 @@ POLL_S = 0.1
 class Drainer:
     """For the API and for the shutdown of the node."""
 
-    def __init__(self, runner: PodRunner, around: Surroundings) -> None:
+    def __init__(self, runner: PodRunner, context: PodContext) -> None:
         self._runner = runner
-        self._around = around
+        self._context = context
 
     async def drain(self, why: str, groups: Sequence[Group], most_s: float = 0.0) -> list[str]:
         """End everything; the names of the pods that were up, in the order of their turns."""
         self._runner.close(why)
         await self._runner.listed()
-        clock = self._around.clock
-        shutdown = begin_shutdown(self._candidates(), groups, most_s)
-        log.info("node_drain_started", why=why, pods=len(shutdown.candidates), waves=len(shutdown.waves))
+        clock = self._context.clock
+        drain = begin_drain(self._candidates(), groups, most_s)
+        log.info("node_drain_started", why=why, pods=len(drain.candidates), waves=len(drain.waves))
         while True:
             now_s = clock.now_s()
-            plan = plan_shutdown(shutdown, self._ended(shutdown.candidates), now_s)
-            shutdown = plan.then
+            plan = plan_drain(drain, self._ended(drain.candidates), now_s)
+            drain = plan.then
             for step in plan.steps:
                 self._end(step)
             if plan.is_over:
-                left = [one.key for one in shutdown.candidates if one.uid not in self._ended((one,))]
+                left = [one.key for one in drain.candidates if one.uid not in self._ended((one,))]
                 log.info("node_drain_finished", why=why, left=left)
-                return [one.key for one in shutdown.candidates]
+                return [one.key for one in drain.candidates]
             until_s = plan.wake_s if plan.wake_s is not None else now_s + POLL_S
             await clock.sleep(min(max(until_s - now_s, 0.0), POLL_S))
 

@@ -7,11 +7,12 @@ Never: bounds a hook in time (its caller does), or puts output into an event: it
 
 from dataclasses import dataclass
 
+from agent.model.clock import Clock
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Hook, HttpGet
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.ports import Asker, Clock, Containers
+from agent.pods.ports import Containers, ProbeClient
 
 __all__ = ["HookResult", "HookRunner", "Target", "port_number"]
 
@@ -61,9 +62,9 @@ def port_number(container: ContainerSpec, port: int | str) -> int:
 class HookRunner:
     """Runs one hook to its end. Cancelling gives it up."""
 
-    def __init__(self, containers: Containers, asker: Asker, clock: Clock) -> None:
+    def __init__(self, containers: Containers, client: ProbeClient, clock: Clock) -> None:
         self._containers = containers
-        self._asker = asker
+        self._client = client
         self._clock = clock
 
     async def run(self, hook: Hook, target: Target) -> HookResult:
@@ -91,11 +92,11 @@ class HookRunner:
         """Any status is a success; only who cannot be reached fails (HOK-07)."""
         question = _question(given, target)
         try:
-            answer = await self._asker.http_get(question)
+            answer = await self._client.http_get(question)
         except ValueError as error:
             if not question.is_tls or PLAIN_ANSWER not in str(error):
                 raise
-            return _told(await self._asker.http_get(_in_plain(question)), fell_back=True)
+            return _told(await self._client.http_get(_in_plain(question)), fell_back=True)
         return _told(answer)
 
 

@@ -6,7 +6,7 @@ without running containers it sleeps.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 import structlog
@@ -15,7 +15,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.memory import Outcome
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import Surroundings
+from agent.pods.run.pod_context import PodContext
 from agent.pods.runtime.qos import amount
 from agent.pods.runtime.seen import Instance, Stage
 from agent.pods.runtime.volume_plan import mount_source
@@ -32,30 +32,40 @@ NANOS = 10**9
 class Housekeeping:
     """Of all pods."""
 
-    def __init__(self, around: Surroundings, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
-        self._around = around
+    def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
+        self._context = context
         self._keepers = keepers
 
     async def run(self) -> None:
         """Until cancelled."""
-        last_volumes_s = self._around.clock.now_s()
+        last_volumes_s = self._context.clock.now_s()
         while True:
-            await self._around.clock.sleep(self._around.settings().log_check_s)
+            await self._context.clock.sleep(self._context.settings().log_check_s)
             for keeper in self._keepers():
-                await self.rotate_logs(keeper)
-            if self._around.clock.now_s() - last_volumes_s >= VOLUME_PERIOD_S:
-                last_volumes_s = self._around.clock.now_s()
+                await self._checked(keeper, self.rotate_logs)
+            if self._context.clock.now_s() - last_volumes_s >= VOLUME_PERIOD_S:
+                last_volumes_s = self._context.clock.now_s()
                 for keeper in self._keepers():
-                    await self.check_volumes(keeper)
+                    await self._checked(keeper, self.check_volumes)
+
+    @staticmethod
+    async def _checked(keeper: PodKeeper, check: Callable[[PodKeeper], Awaitable[None]]) -> None:
+        """What goes wrong with one pod ends neither the others' checks nor the plane; the next turn tries again."""
+        try:
+            await check(keeper)
+        except Exception as error:  # see above
+            log.error(
+                "pod_check_failed", pod=keeper.run.pod.key, check=check.__name__, error=repr(error), exc_info=error
+            )
 
     async def rotate_logs(self, keeper: PodKeeper) -> None:
         """Of containers that run."""
-        settings = self._around.settings()
+        settings = self._context.settings()
         for one in keeper.run.seen.instances:
             if one.stage is not Stage.RUNNING:
                 continue
             path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
-            if self._around.files.logs.is_full(path, settings.log_max_bytes):
+            if self._context.files.logs.is_full(path, settings.log_max_bytes):
                 try:
                     await self._rotate(keeper, one, settings.log_files)
                 except (OSError, RuntimeCallFailed) as error:
@@ -63,10 +73,10 @@ class Housekeeping:
 
     async def _rotate(self, keeper: PodKeeper, one: Instance, most_files: int) -> None:
         path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
-        stamp = datetime.fromtimestamp(self._around.clock.wall_s(), UTC).strftime("%Y%m%d-%H%M%S")
-        moved = await asyncio.to_thread(self._around.files.logs.rotate, path, stamp, most_files)
+        stamp = datetime.fromtimestamp(self._context.clock.wall_s(), UTC).strftime("%Y%m%d-%H%M%S")
+        moved = await asyncio.to_thread(self._context.files.logs.rotate, path, stamp, most_files)
         try:
-            await self._around.surgery.reopen_log(one.id)
+            await self._context.maintenance.reopen_log(one.id)
         except RuntimeCallFailed:
             # The runtime still writes to the file that was moved: it gets its name back.
             moved.rename(path)
@@ -82,7 +92,7 @@ class Housekeeping:
                 continue
             limit = amount({"": given.size_limit}, "") // NANOS
             place = mount_source(run.pod, volume.name)
-            used = await asyncio.to_thread(self._around.files.used_bytes, run.pod.uid, place)
+            used = await asyncio.to_thread(self._context.files.used_bytes, run.pod.uid, place)
             if used > limit:
                 text = f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{given.size_limit}". '
                 run.tell("Evicted", text, is_warning=True)

@@ -12,6 +12,7 @@ Never: looks at another pod.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,8 +20,7 @@ import structlog
 
 from agent.model.pod import PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.collect import dead_instances, dead_sandboxes
-from agent.pods.plan.memory import Outcome, resumed_memory, without_outdated
+from agent.pods.plan.memory import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
 from agent.pods.plan.record import record_name
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
@@ -34,22 +34,34 @@ from agent.pods.plan.start_steps import (
     StartStep,
 )
 from agent.pods.plan.stop_state import Trigger, shortened
-from agent.pods.run.probes import ProbeAsker
+from agent.pods.plan.work import (
+    EndingAlone,
+    Launching,
+    MakingSandbox,
+    Releasing,
+    RestartingAll,
+    StoppingPod,
+    UpdatingVolumes,
+    holds_end_up,
+)
+from agent.pods.run.collecting import Collector
+from agent.pods.run.observer import Observer
+from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.probing import Prober
 from agent.pods.run.resizing import Resizer
 from agent.pods.run.run_state import PodRun, reason_of_error, without_problem
-from agent.pods.run.starting import Launcher
+from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.seen import SeenPod, Stage
+from agent.pods.runtime.seen import Instance, SeenPod
 
-__all__ = ["ALL", "PodKeeper"]
+__all__ = ["PodKeeper"]
 
 log = structlog.get_logger(plane="pods")
 
 FAILURES = (RuntimeCallFailed, OSError, ValueError)
 RETRY_S = 1.0
-STOP, SANDBOX, ALL = "*stop", "*sandbox", "*all"
+STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
 SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
@@ -60,18 +72,21 @@ LASTING = ("completed", "sandbox")
 class PodKeeper:
     """One pod."""
 
-    def __init__(self, run: PodRun, asker: ProbeAsker) -> None:
+    def __init__(self, run: PodRun, probes: ProbeRunner) -> None:
         self.run = run
-        self._launcher = Launcher(run)
-        self._stopper = Stopper(run, self._launcher.relaunch)
-        self._prober = Prober(run, asker)
+        self._starter = Starter(run)
+        self._stopper = Stopper(run, self._starter.relaunch)
+        self._prober = Prober(run, probes)
         self._resizer = Resizer(run, self._resize_one)
+        self._observer = Observer(run)
+        self._collector = Collector(run)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
         self._was_up = run.memory.is_initialised
         self._told_of: set[str] = set()
         self._cause = REMOVED
-        self._collect_s = 0.0
         self._has_new_content = False
+        # What was asked for while the pod was not kept.
+        self._late_end: tuple[str, float, Outcome] | None = None
 
     # --- what others want --------------------------------------------------------------------------------------
 
@@ -81,7 +96,7 @@ class PodKeeper:
         if pod != run.pod:
             before, run.pod = run.pod, pod
             run.memory = without_outdated(run.memory, before, pod)
-            run.read_wishes()
+            run.read_annotations()
             if (before.labels, before.annotations) != (pod.labels, pod.annotations):
                 # Volumes may show them (VOL-07).
                 self.sources_changed()
@@ -93,31 +108,35 @@ class PodKeeper:
         """A ConfigMap or Secret is another now: volumes follow (VOL-07), and who waited for it tries again."""
         run = self.run
         if run.pod.spec.image_pull_secrets:
-            run.around.images.retry(run.pod.namespace, run.pod.name)
+            run.context.images.retry(run.pod.namespace, run.pod.name)
         for name, one in run.memory.containers.items():
             if one.reason in SOURCE_PROBLEMS:
                 run.remember(name, lambda one: replace(one, retry_s=0.0, pause_s=0.0))
         if run.memory.reason in SOURCE_PROBLEMS:
             run.memory = replace(run.memory, retry_s=0.0, pause_s=0.0)
         self._has_new_content = True
-        if run.seen.active is not None and run.memory.stop is None and "volumes" not in run.tasks:
-            run.spawn("volumes", self._follow_sources())
+        is_due = run.seen.active is not None and run.memory.stop is None and UpdatingVolumes() not in run.tasks
+        # One that is not kept now looks at its sources when it is again.
+        if is_due and run.is_kept:
+            run.spawn(UpdatingVolumes(), self._follow_sources())
         run.ring()
 
     async def _follow_sources(self) -> None:
         """Bring volumes up to date, and once more for what changed meanwhile."""
         while self._has_new_content and self.run.memory.stop is None:
             self._has_new_content = False
-            for problem in await self._launcher.update_volumes():
+            for problem in await self._starter.update_volumes():
                 self.run.tell("FailedMount", problem, is_warning=True)
 
     def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
         """It ends and stays as a record: evicted, or the node goes down. One that ends already has to hurry."""
         run = self.run
-        now_s = run.around.clock.now_s()
+        now_s = run.context.clock.now_s()
         if run.memory.outcome is not None:
             return
-        if run.memory.stop is None and not run.is_removed and STOP not in run.tasks:
+        if not run.is_kept:
+            self._late_end = self._late_end or (cause, grace_s, outcome)
+        elif run.memory.stop is None and not run.is_removed and STOP not in run.tasks:
             run.memory = replace(run.memory, ending_as=outcome)
             run.spawn(STOP, self._end(Trigger.COMPLETE, cause, grace_s, now_s))
         elif run.memory.stop is not None:
@@ -130,7 +149,7 @@ class PodKeeper:
     def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
         """It shall end for good (MAN-09). Later calls may only shorten (TRM-22)."""
         run = self.run
-        now_s = run.around.clock.now_s()
+        now_s = run.context.clock.now_s()
         if run.is_removed and grace_s is None:
             return
         if not run.is_removed:
@@ -142,7 +161,7 @@ class PodKeeper:
         self._cause = cause
         if run.memory.stop is not None:
             self._shorten(wanted_s, now_s)
-        self._launcher.interrupt()
+        self._starter.interrupt()
         run.ring()
 
     def _shorten(self, grace_s: float, now_s: float) -> None:
@@ -153,37 +172,73 @@ class PodKeeper:
             run.note("stop_shortened", seconds=grace_s)
             run.save_soon()
 
-    def recover(self) -> None:
+    def restart(self, instances: Sequence[Instance]) -> None:
+        """BEY-11: containers end with hooks and grace, and start again; the policy decides nothing here."""
+        for one in instances:
+            message = f"Container {one.name} is restarted on request"
+            failing = Failing(instance=one.id, cause="asked", message=message)
+            self.run.remember(one.name, _failing(failing))
+
+    def clear_backoff(self) -> None:
+        """BEY-10."""
+        run = self.run
+        for container in run.pod.by_name:
+            run.remember(container, _without_backoff)
+        run.memory = replace(run.memory, reason="", message="", pause_s=0.0, retry_s=0.0)
+        run.ring()
+
+    def look_at(self, container_id: str) -> None:
+        """The runtime has news of one of its containers."""
+        self._observer.look_at(container_id)
+
+    async def merge(self, listed: SeenPod) -> None:
+        """The runtime has this of it. Raises RuntimeCallFailed."""
+        await self._observer.merge(listed)
+
+    def recover(self, problem: str) -> None:
         """Before `keep` is called again: its tasks died with it, and what they did is as unknown as after a crash."""
         run = self.run
+        run.problem = problem
         run.memory = resumed_memory(run.memory)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
-        self._launcher.resume()
+        self._starter.resume()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
         """Until the pod is gone, or cancelled."""
         run = self.run
+        run.problem = ""
         try:
             async with asyncio.TaskGroup() as group:
                 run.enter(group)
-                if run.seen.active is not None and run.pod.spec.volumes:
-                    # Sources may have changed while nobody looked.
-                    self.sources_changed()
-                while not run.is_gone:
-                    self._advance()
-                    self._prober.sync()
-                    run.on_change(run)
-                    await run.rest(run.plan.wake_s)
+                try:
+                    await self._keep()
+                finally:
+                    # The group is not there any more for those who come from outside.
+                    run.leave()
                 for task in list(run.tasks.values()):
                     task.cancel()
         finally:
             run.tasks.clear()
 
+    async def _keep(self) -> None:
+        run = self.run
+        if run.seen.active is not None and run.pod.spec.volumes:
+            # Sources may have changed while nobody looked.
+            self.sources_changed()
+        if self._late_end is not None:
+            self.end(*self._late_end)
+            self._late_end = None
+        while not run.is_gone:
+            self._advance()
+            self._prober.sync()
+            run.show()
+            await run.rest(run.plan.wake_s)
+
     def _advance(self) -> None:
         run = self.run
-        if STOP in run.tasks or not run.has_looked:
+        if STOP in run.tasks:
             return
         run.memory = note_progress(run.pod, run.seen, run.memory)
         if run.memory.stop is not None:
@@ -203,22 +258,20 @@ class PodKeeper:
     def _run_on(self) -> None:
         """Up and running, or on the way there."""
         run = self.run
-        self._launcher.resume()
+        self._starter.resume()
         for name in run.memory.ends:
-            if f"end:{name}" not in run.tasks:
-                run.spawn(f"end:{name}", self._drive_alone(name, is_resumed=self._is_resumed))
+            if EndingAlone(name) not in run.tasks:
+                run.spawn(EndingAlone(name), self._drive_alone(name, is_resumed=self._is_resumed))
         if run.memory.reason and run.seen.active is not None:
             run.memory = replace(run.memory, reason="", message="")
-        busy = frozenset(self._busy())
-        run.plan = plan_start(run.pod, run.seen, run.memory, run.around.clock.now_s(), run.rules, busy=busy)
+        works = frozenset(run.tasks)
+        run.plan = plan_start(run.pod, run.seen, run.memory, run.context.clock.now_s(), run.rules, works=works)
         for step in run.plan.steps:
             self._begin(step)
         self._note_up()
         self._tell_pauses()
         self._resizer.advance()
-        is_worth_it = dead_instances(run.pod, run.seen, run.around.settings().keep_dead) or dead_sandboxes(run.seen)
-        if is_worth_it and "collect" not in run.tasks and run.around.clock.now_s() >= self._collect_s:
-            run.spawn("collect", self._collect_quietly())
+        self._collector.advance()
 
     def _tell_pauses(self) -> None:
         """RST-07, once per exit."""
@@ -230,35 +283,32 @@ class PodKeeper:
                 text = f"Back-off restarting failed container {waiting.name} in pod {run.pod.full_name}"
                 run.tell("BackOff", text, waiting.name, is_warning=True)
 
-    def _busy(self) -> list[str]:
-        """Containers something is being done to; sandbox and all at once have names that no container can have."""
-        names = [task.partition(":")[2] for task in self.run.tasks if task.startswith(("launch:", "end:"))]
-        return [*names, *(name for name in (SANDBOX, ALL) if name in self.run.tasks)]
-
     def _begin(self, step: StartStep) -> None:
         run = self.run
         match step:
             case MakeSandbox():
                 if SANDBOX not in run.tasks:
-                    run.spawn(SANDBOX, self._launcher.make_sandbox(step))
+                    run.spawn(SANDBOX, self._starter.make_sandbox(step))
             case Launch(name=name):
-                run.spawn(f"launch:{name}", self._launcher.launch(step))
+                run.spawn(Launching(name), self._starter.launch(step))
             case Settle(instance):
-                run.spawn(f"launch:{instance.name}", self._launcher.settle(step))
+                run.spawn(Launching(instance.name), self._starter.settle(step))
             case EndContainer():
                 self._stopper.begin_alone(step)
-                run.spawn(f"end:{step.name}", self._drive_alone(step.name))
+                run.spawn(EndingAlone(step.name), self._drive_alone(step.name))
             case RestartAll():
-                run.spawn(ALL, self._launcher.restart_all(step))
+                run.spawn(RestartingAll(), self._starter.restart_all(step))
             case BeginStop(trigger, cause, grace_s):
                 if STOP not in run.tasks:
                     if cause == "deadline":
                         run.memory = replace(run.memory, ending_as=DEADLINE)
                         run.tell("DeadlineExceeded", DEADLINE_TEXT)
-                    run.spawn(STOP, self._end(trigger, cause, grace_s, run.around.clock.now_s()))
+                    run.spawn(STOP, self._end(trigger, cause, grace_s, run.context.clock.now_s()))
             case Finish(phase, reason, message):
                 run.memory = replace(run.memory, outcome=Outcome(phase=phase, reason=reason, message=message))
                 run.save_soon()
+                # Nothing runs and no sandbox is up; volumes and the group are there all the same.
+                run.spawn(Releasing(), self._release())
 
     def _note_up(self) -> None:
         """All containers have started for the first time."""
@@ -267,8 +317,8 @@ class PodKeeper:
         if self._was_up or not all(one.name in run.memory.passed for one in mains):
             return
         self._was_up = True
-        took_s = run.around.clock.now_s() - run.memory.first_seen_s
-        run.around.metrics.pod_started(took_s)
+        took_s = run.context.clock.now_s() - run.memory.first_seen_s
+        run.context.metrics.pod_started(took_s)
         run.note("pod_started", seconds=took_s)
         run.save_soon()
 
@@ -286,17 +336,15 @@ class PodKeeper:
     async def _end(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
         """Begin the end of the pod, and drive it."""
         run = self.run
-        self._launcher.interrupt()
-        while launches := [
-            task for name, task in run.tasks.items() if name.startswith(("launch:", "*s")) and name != STOP
-        ]:
-            await asyncio.wait(launches)
-        self._launcher.resume()
+        self._starter.interrupt()
+        while under_way := [task for work, task in run.tasks.items() if holds_end_up(work)]:
+            await asyncio.wait(under_way)
+        self._starter.resume()
         if run.is_removed and cause != self._cause:
             trigger, cause, grace_s = Trigger.DELETE, self._cause, run.removal_grace_s or 0.0
             run.memory = replace(run.memory, ending_as=None)
         self._stopper.begin(trigger, cause, grace_s, began_s)
-        run.on_change(run)
+        run.show()
         # Probes that have no say in an end are over now (TRM-26).
         run.ring()
         await self._drive()
@@ -307,13 +355,13 @@ class PodKeeper:
         stop, cause = run.memory.stop, run.memory.stop_cause
         if stop is None:
             return
-        now_s = run.around.clock.now_s()
-        run.around.metrics.pod_stopped(outcome_of(stop, now_s), now_s - stop.began_s)
+        now_s = run.context.clock.now_s()
+        run.context.metrics.pod_stopped(outcome_of(stop, now_s), now_s - stop.began_s)
         run.note("stop_ended", seconds=now_s - stop.began_s)
         if cause == "sandbox":
             run.memory = replace(run.memory, stop=None, stop_cause="")
         elif cause == "completed" or run.memory.ending_as is not None:
-            phase = final_phase(run.pod, run.seen, run.wishes.keystone)
+            phase = final_phase(run.pod, run.seen, run.annotated.keystone)
             outcome = run.memory.ending_as or Outcome(phase=phase)
             await self._release()
             run.memory = replace(run.memory, stop=None, stop_cause="", outcome=outcome, ending_as=None)
@@ -323,74 +371,55 @@ class PodKeeper:
 
     async def _release(self) -> None:
         """TRM-18: a pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
-        run, around = self.run, self.run.around
+        run, context = self.run, self.run.context
         try:
-            await asyncio.to_thread(around.files.release, run.pod.uid)
-            for group in self._launcher.cgroups:
-                await asyncio.to_thread(around.groups.remove, group)
+            await asyncio.to_thread(context.files.release, run.pod.uid)
+            for group in self._starter.cgroups:
+                await asyncio.to_thread(context.groups.remove, group)
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
     async def _tear_down(self) -> None:
         """GC-03: everything of a pod that is over; repeated until it works."""
-        run, around = self.run, self.run.around
+        run, context = self.run, self.run.context
         pod = run.pod
         while True:
             try:
                 for sandbox in run.seen.sandboxes:
-                    await around.sandboxes.remove_sandbox(sandbox.id)
+                    await context.sandboxes.remove_sandbox(sandbox.id)
                 for instance in run.seen.instances:
-                    await asyncio.to_thread(around.files.logs.remove_links, instance.id)
-                await asyncio.to_thread(around.files.logs.remove, pod.namespace, pod.name, pod.uid)
-                await asyncio.to_thread(around.files.remove, pod.uid)
-                for group in self._launcher.cgroups:
-                    await asyncio.to_thread(around.groups.remove, group)
-                around.shares.forget(pod.uid)
-                await self._launcher.level()
+                    await asyncio.to_thread(context.files.logs.remove_links, instance.id)
+                await asyncio.to_thread(context.files.logs.remove, pod.namespace, pod.name, pod.uid)
+                await asyncio.to_thread(context.files.remove, pod.uid)
+                for group in self._starter.cgroups:
+                    await asyncio.to_thread(context.groups.remove, group)
+                context.shares.forget(pod.uid)
+                await self._starter.level()
                 run.is_forgotten = True
-                await around.records.remove(record_name(pod.uid))
+                await context.records.remove(record_name(pod.uid))
                 break
             except FAILURES as error:
                 run.memory = replace(run.memory, reason="FailedKillPod", message=reason_of_error(error))
                 log.warning("pod_remains_not_removed", pod=pod.key, error=str(error))
-                run.on_change(run)
-                await around.clock.sleep(RETRY_S)
+                run.show()
+                await context.clock.sleep(RETRY_S)
         run.seen = SeenPod()
         run.is_gone = True
         log.info("pod_gone", pod=pod.key, uid=pod.uid)
-
-    # --- keeping house -----------------------------------------------------------------------------------------
-
-    async def _collect_quietly(self) -> None:
-        """What cannot be removed now is tried again later."""
-        try:
-            await self.collect()
-        except FAILURES as error:
-            self._collect_s = self.run.around.clock.now_s() + self.run.around.settings().collect_s
-            log.warning("dead_containers_not_removed", pod=self.run.pod.key, error=str(error))
-
-    async def collect(self) -> None:
-        """GC-01, GC-02: what is dead and no longer needed."""
-        run, around = self.run, self.run.around
-        settings = around.settings()
-        for instance in dead_instances(run.pod, run.seen, settings.keep_dead):
-            await around.containers.remove_container(instance.id)
-            if instance.stage is Stage.ENDED:
-                await asyncio.to_thread(
-                    around.files.logs.remove_attempt, run.log_directory, instance.name, instance.attempt, instance.id
-                )
-            run.drop(instance.id)
-        for sandbox in dead_sandboxes(run.seen):
-            await around.sandboxes.stop_sandbox(sandbox.id)
-            await around.sandboxes.remove_sandbox(sandbox.id)
-            left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
-            run.seen = SeenPod(left, run.seen.instances)
 
     async def _resize_one(self, name: str, instance_id: str) -> None:
         """RSZ-01: what may use other amounts now does so without a restart."""
         run = self.run
         # Either may have to come first: the group of the pod when there is more, the container when there is less.
         with suppress(ConfigProblem):
-            await self._launcher.limit_pod()
-        await run.around.surgery.update_resources(instance_id, self._launcher.resources_of(run.pod.by_name[name]))
-        await self._launcher.limit_pod()
+            await self._starter.limit_pod()
+        await run.context.maintenance.update_resources(instance_id, self._starter.resources_of(run.pod.by_name[name]))
+        await self._starter.limit_pod()
+
+
+def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:
+    return lambda known: replace(known.of(failing.instance), failing=failing)
+
+
+def _without_backoff(known: ContainerMemory) -> ContainerMemory:
+    return replace(without_problem(known), backoff=replace(known.backoff, restarts=0))

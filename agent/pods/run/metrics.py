@@ -31,7 +31,7 @@ class PodMetrics:
         self._lags = Histogram(LAG_BOUNDS)
 
     def pod_started(self, seconds: float) -> None:
-        """From first seen to all containers started."""
+        """Time from first seeing a pod to all its containers started."""
         self._starts.observe((), seconds)
 
     def pod_stopped(self, outcome: str, seconds: float) -> None:
@@ -58,7 +58,11 @@ class PodMetrics:
         for kind, count in sorted(self._restarts.items()):
             restarts.add_metric((kind,), count)
         yield restarts
-        yield self._starts.family("kepd_pod_start_duration_seconds", "From first seen to all containers started.", ())
-        yield self._stops.family("kepd_pod_stop_duration_seconds", "From the decision to the end.", ("outcome",))
-        yield self._hooks.family("kepd_pod_hook_duration_seconds", "Hooks.", ("hook", "outcome"))
-        yield self._lags.family("kepd_pod_probe_lag_seconds", "How late probes began.", ("type",))
+        yield self._starts.family(
+            "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
+        )
+        yield self._stops.family(
+            "kepd_pod_stop_duration_seconds", "Time from the decision to stop a pod to its end.", ("outcome",)
+        )
+        yield self._hooks.family("kepd_pod_hook_duration_seconds", "Duration of hooks.", ("hook", "outcome"))
+        yield self._lags.family("kepd_pod_probe_lag_seconds", "Delay of probes behind their schedule.", ("type",))

@@ -7,7 +7,7 @@
 
 Owns: the lock, and when pods are refused, ended and taken again (NSD-01, NSD-03). It does nothing while no groups are
 configured.
-Never: decides which pods end when (shutdown.py) or speaks D-Bus (the driver does).
+Never: decides which pods end when (plan/drain.py) or speaks D-Bus (the driver does).
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from agent.model.advice import Advice
+from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.pods.plan.backoff import Attempts
+from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.drain import Group
-from agent.pods.ports import Clock, Logind
+from agent.pods.ports import Logind
 from agent.pods.run.draining import Drainer
 from agent.pods.run.runner import PodRunner
 
@@ -48,7 +49,7 @@ class NodeShutdown:
         self._clock = clock
         self._groups = groups
         self._changed = asyncio.Event()
-        self._attempts = Attempts()
+        self._attempts = RetryPause()
         self._drain: asyncio.Task[list[str]] | None = None
         self._advice: tuple[Advice, ...] = ()
 
@@ -128,7 +129,7 @@ class NodeShutdown:
             f" file in /etc/systemd/logind.conf.d/ and reload systemd-logind{problem}"
         )
         self._advise("logind InhibitDelayMaxSec", f"{allowed_s:g}", f"{wanted_s:g}", text)
-        report.ready(f"delays a shutdown by up to {allowed_s:g} s, {wanted_s:g} s were needed")
+        report.ready(f"delays a shutdown by at most {allowed_s:g} s, but {wanted_s:g} s are needed")
         log.warning("shutdown_delay_too_short", allowed_s=allowed_s, wanted_s=wanted_s, problem=problem.strip(" ()"))
 
     def _advise(self, subject: str, found: str, wanted: str, text: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose a container, a sandbox or a name is, without asking every pod.
 
-Owns: the index, which follows what keepers know. Changed by the runner alone, and by what it hangs into runs.
+Owns: the index, which follows what keepers know. Changed by the runner alone; pods say what they have by `learn`.
 Never: looks at the runtime.
 """
 
@@ -20,8 +20,9 @@ class Owners:
     def __init__(self) -> None:
         self._keepers: dict[str, PodKeeper] = {}
         self._named: dict[str, list[PodKeeper]] = {}
-        self._instances: dict[str, PodRun] = {}
-        self._sandboxes: dict[str, PodRun] = {}
+        # The uid of the pod.
+        self._instances: dict[str, str] = {}
+        self._sandboxes: dict[str, str] = {}
 
     @property
     def keepers(self) -> Mapping[str, PodKeeper]:
@@ -33,21 +34,20 @@ class Owners:
         found = self._named.get(key)
         return found[0] if found else None
 
-    def of_instance(self, container_id: str) -> PodRun | None:
+    def of_instance(self, container_id: str) -> PodKeeper | None:
         """Whose container it is."""
-        return self._instances.get(container_id)
+        return self._keepers.get(self._instances.get(container_id, ""))
 
-    def of_sandbox(self, sandbox_id: str) -> PodRun | None:
+    def of_sandbox(self, sandbox_id: str) -> PodKeeper | None:
         """Whose sandbox it is."""
-        return self._sandboxes.get(sandbox_id)
+        return self._keepers.get(self._sandboxes.get(sandbox_id, ""))
 
     def add(self, keeper: PodKeeper) -> None:
         """A pod is being kept from now on."""
         run = keeper.run
         self._keepers[run.pod.uid] = keeper
         self._named.setdefault(run.pod.key, []).append(keeper)
-        run.on_seen = self._learn
-        self._learn(run, SeenPod())
+        self.learn(run, SeenPod())
 
     def remove(self, keeper: PodKeeper) -> None:
         """It is gone."""
@@ -65,11 +65,13 @@ class Owners:
         for index in (self._keepers, self._named, self._instances, self._sandboxes):
             index.clear()
 
-    def _learn(self, run: PodRun, before: SeenPod) -> None:
-        """What one pod has in the runtime is another now."""
+    def learn(self, run: PodRun, before: SeenPod) -> None:
+        """What one pod has in the runtime is another now. One that is not kept yet has nothing here."""
+        if run.pod.uid not in self._keepers:
+            return
         self._forget(before)
-        self._instances.update({one.id: run for one in run.seen.instances})
-        self._sandboxes.update({one.id: run for one in run.seen.sandboxes})
+        self._instances.update({one.id: run.pod.uid for one in run.seen.instances})
+        self._sandboxes.update({one.id: run.pod.uid for one in run.seen.sandboxes})
 
     def _forget(self, before: SeenPod) -> None:
         for instance in before.instances:

@@ -8,24 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.model.clock import Clock
 from agent.model.control_group import GroupShape
 from agent.model.event import Event
 from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.drain import Group
 from agent.pods.plan.restart import Curve
-from agent.pods.ports import Asker, Clock, Containers, Features, Groups, Images, Records, Sandboxes, Surgery
+from agent.pods.ports import Containers, Features, Groups, Images, Maintenance, ProbeClient, Records, Sandboxes
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.runtime.burstable_shares import BurstableShares
 
-__all__ = ["NodeFacts", "PodSettings", "Surroundings"]
+__all__ = ["PodContext", "PodNodeFacts", "PodSettings"]
 
 GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class PodNodeFacts:
     """What pods are told of their node, and what their shares are measured by."""
 
     addresses: tuple[str, ...] = ()
@@ -69,18 +70,18 @@ class PodSettings:
     may_swap: bool = False
     kills_single_process: bool = False
     shutdown_groups: tuple[Group, ...] = ()
-    facts: NodeFacts = NodeFacts()
+    facts: PodNodeFacts = PodNodeFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PodContext:
     """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now, `others` the other pods."""
 
     sandboxes: Sandboxes
     containers: Containers
     images: Images
-    surgery: Surgery
-    asker: Asker
+    maintenance: Maintenance
+    probe_client: ProbeClient
     records: Records
     clock: Clock
     files: PodFiles

@@ -3,7 +3,7 @@
 
 Owns: what is success, warning, failure and error for exec, httpGet, tcpSocket and gRPC (PRB-07 to PRB-10), and the
 texts people know. A question that nobody could be asked is repeated twice at once (PRB-05).
-Never: counts answers; probe_state.py does.
+Never: counts answers; plan/probe.py does.
 """
 
 import asyncio
@@ -11,15 +11,14 @@ import os
 from collections.abc import Awaitable, Callable
 
 from agent.model.http_question import HttpQuestion
-from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Exec, GrpcCheck, HttpGet, Probe, TcpSocket
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
-from agent.pods.plan.probe import Answer, AnswerKind
-from agent.pods.ports import Asker, Containers
+from agent.pods.plan.probe import AnswerKind, ProbeAnswer
+from agent.pods.ports import Containers, ProbeClient
 from agent.pods.run.hooks import Target, port_number
 from agent.pods.runtime.environment import expand
 
-__all__ = ["ProbeAsker"]
+__all__ = ["ProbeRunner"]
 
 USER_AGENT = "kube-probe/1.36"
 TRIES = 3
@@ -27,24 +26,24 @@ LONGEST_TEXT = 10 << 10
 GOOD_FROM, GOOD_TO, REDIRECT_FROM = 200, 400, 300
 
 
-class ProbeAsker:
+class ProbeRunner:
     """Asks for all pods. At most so many exec probes run at once on a node (PRB-18)."""
 
-    def __init__(self, containers: Containers, asker: Asker, at_once: int) -> None:
+    def __init__(self, containers: Containers, client: ProbeClient, at_once: int) -> None:
         self._containers = containers
-        self._asker = asker
+        self._client = client
         self._slots = asyncio.Semaphore(at_once)
 
-    async def ask(self, probe: Probe, target: Target) -> Answer:
+    async def run(self, probe: Probe, target: Target) -> ProbeAnswer:
         """One run of a probe."""
-        answer = Answer(AnswerKind.ERROR, "not asked")
+        answer = ProbeAnswer(AnswerKind.ERROR, "not asked")
         for _ in range(TRIES):
             answer = await self._once(probe, target)
             if answer.kind is not AnswerKind.ERROR:
                 break
         return answer
 
-    async def _once(self, probe: Probe, target: Target) -> Answer:
+    async def _once(self, probe: Probe, target: Target) -> ProbeAnswer:
         limit_s = float(probe.timeout_s)
         try:
             if probe.exec is not None:
@@ -58,65 +57,65 @@ class ProbeAsker:
                 return await self._grpc(probe.grpc, target, limit_s)
         except ValueError as error:
             # A port that has no name here: nobody could be asked.
-            return Answer(AnswerKind.ERROR, str(error))
-        return Answer(AnswerKind.ERROR, "missing probe handler")
+            return ProbeAnswer(AnswerKind.ERROR, str(error))
+        return ProbeAnswer(AnswerKind.ERROR, "missing probe handler")
 
-    async def _exec(self, given: Exec, target: Target, timeout_s: int) -> Answer:
+    async def _exec(self, given: Exec, target: Target, timeout_s: int) -> ProbeAnswer:
         values = {env.name: env.value for env in target.container.fields.env if env.value_from is None}
         command = [expand(one, values) for one in given.command]
         async with self._slots:
             try:
                 answer = await self._containers.exec_sync(target.instance_id, command, timeout_s)
             except DeadlineExceeded:
-                return Answer(AnswerKind.FAILURE, f"command timed out: {command!r} timed out after {timeout_s}s")
+                return ProbeAnswer(AnswerKind.FAILURE, f"command timed out: {command!r} timed out after {timeout_s}s")
             except RuntimeCallFailed as error:
-                return Answer(AnswerKind.ERROR, f"rpc error: {error.details}")
+                return ProbeAnswer(AnswerKind.ERROR, f"rpc error: {error.details}")
         output = (answer.stdout + answer.stderr)[:LONGEST_TEXT].decode("utf-8", "replace")
-        return Answer(AnswerKind.SUCCESS if answer.exit_code == 0 else AnswerKind.FAILURE, output)
+        return ProbeAnswer(AnswerKind.SUCCESS if answer.exit_code == 0 else AnswerKind.FAILURE, output)
 
-    async def _http(self, question: HttpQuestion) -> Answer:
+    async def _http(self, question: HttpQuestion) -> ProbeAnswer:
         try:
-            answer = await self._asker.http_get(question)
+            answer = await self._client.http_get(question)
         except OSError as error:
             where = f"dial tcp {question.host}:{question.port}: " if error.errno else ""
-            return Answer(AnswerKind.FAILURE, f'Get "{_url(question)}": {where}{_words(error)}')
+            return ProbeAnswer(AnswerKind.FAILURE, f'Get "{_url(question)}": {where}{_words(error)}')
         except ValueError as error:
-            return Answer(AnswerKind.FAILURE, f'Get "{_url(question)}": {error}')
+            return ProbeAnswer(AnswerKind.FAILURE, f'Get "{_url(question)}": {error}')
         body = answer.body[:LONGEST_TEXT].decode("utf-8", "replace")
         if answer.is_redirect_elsewhere:
-            return Answer(AnswerKind.WARNING, f"Probe terminated redirects, Response body: {body}")
+            return ProbeAnswer(AnswerKind.WARNING, f"Probe terminated redirects, Response body: {body}")
         if GOOD_FROM <= answer.status < GOOD_TO:
             if answer.status >= REDIRECT_FROM:
-                return Answer(AnswerKind.WARNING, f"Probe terminated redirects, Response body: {body}")
-            return Answer(AnswerKind.SUCCESS, body)
-        return Answer(AnswerKind.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")
+                return ProbeAnswer(AnswerKind.WARNING, f"Probe terminated redirects, Response body: {body}")
+            return ProbeAnswer(AnswerKind.SUCCESS, body)
+        return ProbeAnswer(AnswerKind.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")
 
-    async def _tcp(self, given: TcpSocket, target: Target, limit_s: float) -> Answer:
+    async def _tcp(self, given: TcpSocket, target: Target, limit_s: float) -> ProbeAnswer:
         host, port = given.host or target.ip, port_number(target.container, given.port)
 
-        async def connect() -> Answer:
+        async def connect() -> ProbeAnswer:
             try:
-                await self._asker.tcp_connect(host, port)
+                await self._client.tcp_connect(host, port)
             except OSError as error:
-                return Answer(AnswerKind.FAILURE, f"dial tcp {host}:{port}: {_words(error)}")
-            return Answer(AnswerKind.SUCCESS)
+                return ProbeAnswer(AnswerKind.FAILURE, f"dial tcp {host}:{port}: {_words(error)}")
+            return ProbeAnswer(AnswerKind.SUCCESS)
 
         return await _bounded(connect, limit_s, f"dial tcp {host}:{port}: ")
 
-    async def _grpc(self, given: GrpcCheck, target: Target, limit_s: float) -> Answer:
-        text = await self._asker.grpc_check(
+    async def _grpc(self, given: GrpcCheck, target: Target, limit_s: float) -> ProbeAnswer:
+        text = await self._client.grpc_check(
             target.ip, port_number(target.container, given.port), given.service, limit_s
         )
-        return Answer(AnswerKind.FAILURE, text) if text else Answer(AnswerKind.SUCCESS)
+        return ProbeAnswer(AnswerKind.FAILURE, text) if text else ProbeAnswer(AnswerKind.SUCCESS)
 
 
-async def _bounded(ask: Callable[[], Awaitable[Answer]], limit_s: float, head: str) -> Answer:
+async def _bounded(ask: Callable[[], Awaitable[ProbeAnswer]], limit_s: float, head: str) -> ProbeAnswer:
     """One limit for everything from the first packet to the last byte."""
     try:
         async with asyncio.timeout(limit_s):
             return await ask()
     except TimeoutError:
-        return Answer(AnswerKind.FAILURE, f"{head}context deadline exceeded")
+        return ProbeAnswer(AnswerKind.FAILURE, f"{head}context deadline exceeded")
 
 
 def _words(error: OSError) -> str:
@@ -143,9 +142,3 @@ def _url(question: HttpQuestion) -> str:
     host = f"[{question.host}]" if ":" in question.host else question.host
     path = question.path if question.path.startswith("/") else f"/{question.path}"
     return f"{'https' if question.is_tls else 'http'}://{host}:{question.port}{path}"
-
-
-def container_probes(container: ContainerSpec) -> bool:
-    """Whether it has any."""
-    fields = container.fields
-    return any((fields.startup_probe, fields.liveness_probe, fields.readiness_probe))

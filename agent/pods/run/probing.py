@@ -2,7 +2,7 @@
 """Keeps the probes of one pod running: a worker per container and kind, each on its own schedule.
 
 Owns: when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from a verdict: started, ready, to be ended.
-Never: judges an answer (asking.py) or ends a container (the planner sees `failing`).
+Never: judges an answer (probes.py) or ends a container (the planner sees `failing`).
 """
 
 import random
@@ -14,8 +14,8 @@ from agent.model.pod_fields import Probe
 from agent.pods.plan.decision import policy_of
 from agent.pods.plan.memory import Failing
 from agent.pods.plan.probe import (
-    Answer,
     AnswerKind,
+    ProbeAnswer,
     ProbeKind,
     ProbeState,
     after_answer,
@@ -24,8 +24,9 @@ from agent.pods.plan.probe import (
     next_run_s,
 )
 from agent.pods.plan.stop_state import HookPhase
+from agent.pods.plan.work import Probing
 from agent.pods.run.hooks import Target
-from agent.pods.run.probes import ProbeAsker
+from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import Instance, Stage
 
@@ -35,9 +36,9 @@ __all__ = ["Prober"]
 class Prober:
     """Probes of one pod. `scatter` gives a share of a period, for workers that begin because kepd did."""
 
-    def __init__(self, run: PodRun, asker: ProbeAsker, scatter: Callable[[], float] = random.random) -> None:
+    def __init__(self, run: PodRun, probes: ProbeRunner, scatter: Callable[[], float] = random.random) -> None:
         self._run = run
-        self._asker = asker
+        self._probes = probes
         self._scatter = scatter
 
     def sync(self) -> None:
@@ -47,12 +48,12 @@ class Prober:
             instance = self._run.seen.newest(container.name)
             if instance is not None and instance.stage is Stage.RUNNING:
                 for kind, probe in self._due(container, instance):
-                    wanted[f"probe:{kind}:{instance.id}"] = (container, instance, kind, probe)
-        for name in [name for name in self._run.tasks if name.startswith("probe:") and name not in wanted]:
-            self._run.tasks[name].cancel()
-        for name, (container, instance, kind, probe) in wanted.items():
-            if name not in self._run.tasks:
-                self._run.spawn(name, self._work(container, instance, kind, probe))
+                    wanted[Probing(kind, instance.id)] = (container, instance, kind, probe)
+        for work in [work for work in self._run.tasks if isinstance(work, Probing) and work not in wanted]:
+            self._run.tasks[work].cancel()
+        for work, (container, instance, kind, probe) in wanted.items():
+            if work not in self._run.tasks:
+                self._run.spawn(work, self._work(container, instance, kind, probe))
 
     def _due(self, container: ContainerSpec, instance: Instance) -> list[tuple[ProbeKind, Probe]]:
         """Which probes of an instance run now."""
@@ -73,17 +74,17 @@ class Prober:
         return found
 
     async def _work(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
-        run, clock = self._run, self._run.around.clock
+        run, clock = self._run, self._run.context.clock
         state = self._first(container, instance, kind)
         due_s = clock.now_s()
-        is_adopted = instance.started_s < run.around.started_s
-        if is_adopted and due_s - run.around.started_s < probe.period_s:
+        is_adopted = instance.started_s < run.context.started_s
+        if is_adopted and due_s - run.context.started_s < probe.period_s:
             # All workers begin at once when kepd does; their runs shall not stay together for ever.
             due_s += self._scatter() * probe.period_s
         began_s = due_s
         while True:
             await clock.sleep(max(due_s - clock.now_s(), 0.0))
-            run.around.metrics.probe_ran(kind.value, max(clock.now_s() - due_s, 0.0))
+            run.context.metrics.probe_ran(kind.value, max(clock.now_s() - due_s, 0.0))
             if not is_delayed(probe, instance.started_s, clock.now_s()):
                 after = await self._ask(container, instance, kind, state, probe)
                 if after is None:
@@ -106,7 +107,7 @@ class Prober:
         ip = (active.ip or "") if active is not None else ""
         if self._run.pod.spec.host_network:
             ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
-        answer = await self._asker.ask(probe, Target(container, instance.id, ip))
+        answer = await self._probes.run(probe, Target(container, instance.id, ip))
         if not self._run.is_running(instance.id):
             return None
         self._tell(container, kind, answer)
@@ -122,7 +123,7 @@ class Prober:
             return None
         return after
 
-    def _tell(self, container: ContainerSpec, kind: ProbeKind, answer: Answer) -> None:
+    def _tell(self, container: ContainerSpec, kind: ProbeKind, answer: ProbeAnswer) -> None:
         """PRB-06."""
         name = container.name
         if answer.kind is AnswerKind.FAILURE:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries resizes of one pod out, and remembers how far they have come.
 
-Owns: the loop around resize_plan.py, events, conditions, and trying again what was refused.
+Owns: the loop around plan/resize.py, events, conditions, and trying again what was refused.
 Never: decides. It lives as long as the keeper of its pod.
 """
 
@@ -12,13 +12,14 @@ from agent.model.pod_state import Condition
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.memory import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, Room, differences, plan_resize
+from agent.pods.plan.work import Resizing
 from agent.pods.run.run_state import PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.qos import pod_needs
 
 __all__ = ["Resizer"]
 
-TASK = "resize"
+TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
 RETRY_S = 10.0
 FAILURES = (RuntimeCallFailed, OSError, ValueError, ConfigProblem)
@@ -49,11 +50,11 @@ class Resizer:
         else:
             self._told = self._error = ""
         if plan.pending == DEFERRED:
-            run.spawn(TASK, run.around.clock.sleep(RETRY_S))
+            run.spawn(TASK, run.context.clock.sleep(RETRY_S))
 
     def _room(self) -> Room:
-        facts = self._run.around.settings().facts
-        taken = [pod_needs(pod) for pod in self._run.around.others(self._run.pod.uid)]
+        facts = self._run.context.settings().facts
+        taken = [pod_needs(pod) for pod in self._run.context.others(self._run.pod.uid)]
         return Room(
             cpus=facts.cpus * 1000,
             memory_bytes=facts.memory_bytes,
@@ -91,7 +92,7 @@ class Resizer:
                 await self._apply(step.name, step.instance_id)
             except FAILURES as error:
                 self._refused(step, reason_of_error(error))
-                await run.around.clock.sleep(RETRY_S)
+                await run.context.clock.sleep(RETRY_S)
                 return
             self._error = ""
             self._note(step)
@@ -108,7 +109,7 @@ class Resizer:
         """The kernel would kill a process to get below its new limit."""
         if step.memory_limit is None:
             return
-        used = await self._run.around.surgery.memory_used(step.instance_id)
+        used = await self._run.context.maintenance.memory_used(step.instance_id)
         if used is not None and used > step.memory_limit:
             text = f"attempting to set memory limit ({step.memory_limit}) of container {step.name} below current usage"
             raise ValueError(f"{text} ({used})")
@@ -121,4 +122,4 @@ class Resizer:
             self._error = text
             run.tell("ResizeError", text, step.name, is_warning=True)
         run.resize_conditions = (Condition(type="PodResizeInProgress", is_true=True, reason="Error", message=text),)
-        run.on_change(run)
+        run.show()

@@ -2,13 +2,14 @@
 """One pod at work: what is wanted, what was seen, what is remembered, and what is being done to it now.
 
 Owns: the state of one uid, the ways to change it, and telling about changes: history, events, the record on disk.
-Changed by its keeper and the parts of it alone. Never: plans.
+Changed by its keeper and the keeper's parts alone (starting, container_setup, stopping, probing, resizing, collecting,
+observer); others read it and ask the keeper. Never: plans.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,26 @@ import structlog
 
 from agent.model.event import Event
 from agent.model.finding import printable
-from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Container
 from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.annotations import PodWishes, read_wishes
+from agent.pods.manifest.annotations import PodAnnotations, read_annotations
 from agent.pods.plan.memory import ContainerMemory, Memory
 from agent.pods.plan.order import Member
+from agent.pods.plan.orphans import orphan_container
 from agent.pods.plan.record import encode_record, record_name
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
-from agent.pods.run.pod_context import Surroundings
+from agent.pods.plan.work import Saving, Work
+from agent.pods.run.pod_context import PodContext
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observation import lost_instance, with_status
 from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
 from agent.pods.view.history import History, Moment
 
-__all__ = ["PodRun", "reason_of_error", "without_problem"]
+__all__ = ["Listeners", "PodRun", "reason_of_error", "without_problem"]
 
 log = structlog.get_logger(plane="pods")
 
@@ -40,43 +44,53 @@ log = structlog.get_logger(plane="pods")
 MOST_SAVES = 3
 
 
-class PodRun:
-    """The state of one pod. `removal` has the grace (None: the pod's own) once it shall end for good."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Who learns of a pod's changes; whoever makes the pod says so once."""
 
-    def __init__(self, pod: PodSpec, around: Surroundings, memory: Memory, history: History) -> None:
+    # Something that people see has changed.
+    changed: Callable[["PodRun"], None] = lambda _run: None
+    # What the runtime has of it is another now; the second is what it was before.
+    seen: Callable[["PodRun", SeenPod], None] = lambda _run, _before: None
+    # A call failed and what it did before is unknown: the runtime has to be looked at.
+    doubted: Callable[[], None] = lambda: None
+
+
+NO_LISTENERS = Listeners()
+
+
+class PodRun:
+    """The state of one pod. `removal` has the grace (None: the pod's own) once it ends for good."""
+
+    def __init__(
+        self, pod: PodSpec, context: PodContext, memory: Memory, history: History, listeners: Listeners = NO_LISTENERS
+    ) -> None:
         self.pod = pod
-        self.around = around
+        self.context = context
         self.memory = memory
         self.history = history
         self._seen = SeenPod()
         self.plan = StartPlan()
-        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[Work, asyncio.Task[None]] = {}
         self.is_removed = False
         self.removal_grace_s: float | None = None
         self.removal_s = 0.0
         self.is_gone = False
         # From here on nothing is written down any more: the record has been taken away.
         self.is_forgotten = False
-        self.has_looked = False
         self.problem = ""
-        self.about_manifest = ""
         # Images that are mounted, by the names of their volumes.
         self.volume_images: dict[str, str] = {}
         self.hook_outputs: dict[str, str] = {}
         self.resize_conditions: tuple[Condition, ...] = ()
-        self.stale: set[str] = set()
-        self.wishes = PodWishes()
+        self.annotated = PodAnnotations()
         # As of the last sandbox; until one is made nothing depends on it.
         self.features = RuntimeFeatures()
         self.saved_memory: Memory | None = None
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None
-        self.on_change: Callable[[PodRun], None] = lambda _run: None
-        # What there was before is the second.
-        self.on_seen: Callable[[PodRun, SeenPod], None] = lambda _run, _before: None
-        # A call failed and nobody knows what it did before: the runtime has to be looked at.
-        self.on_doubt: Callable[[], None] = lambda: None
-        self.read_wishes()
+        self._listeners = listeners
+        self.read_annotations()
 
     @property
     def seen(self) -> SeenPod:
@@ -86,39 +100,47 @@ class PodRun:
     @seen.setter
     def seen(self, seen: SeenPod) -> None:
         before, self._seen = self._seen, seen
-        self.on_seen(self, before)
+        self._listeners.seen(self, before)
 
-    def read_wishes(self) -> None:
+    def read_annotations(self) -> None:
         """Take over what the manifest asks for beyond its fields; what cannot be used is told once."""
-        self.around.shares.note(self.pod)
+        self.context.shares.note(self.pod)
         members = [Member(name=one.name, kind=one.kind) for one in self.pod.containers]
-        self.wishes = read_wishes(self.pod.notes, members)
-        for note, text in self.wishes.faults:
+        self.annotated = read_annotations(self.pod.notes, members)
+        for note, text in self.annotated.faults:
             self.tell("InvalidAnnotation", f"{note}: {text}", is_warning=True)
 
     @property
     def rules(self) -> StartRules:
         """For the planner."""
         return StartRules(
-            curve=self.around.settings().curve,
-            needs=self.wishes.needs,
-            keystone=self.wishes.keystone,
-            most_restarts=self.wishes.most_restarts,
-            restart_window_s=self.wishes.restart_window_s,
+            curve=self.context.settings().curve,
+            needs=self.annotated.needs,
+            keystone=self.annotated.keystone,
+            most_restarts=self.annotated.most_restarts,
+            restart_window_s=self.annotated.restart_window_s,
         )
 
     @property
     def members(self) -> list[Member]:
-        """Containers as far as order goes."""
+        """Containers as far as order goes, also those that run although the manifest has them no longer."""
+        left = sorted({one.name for one in self.seen.running} - self.pod.by_name.keys())
         return [
-            Member(name=one.name, kind=one.kind, needs=self.wishes.needs.get(one.name, ()))
-            for one in self.pod.containers
+            Member(name=one.name, kind=one.kind, needs=self.annotated.needs.get(one.name, ()))
+            for one in (*self.pod.containers, *map(self.container_of, left))
         ]
+
+    def container_of(self, name: str) -> ContainerSpec:
+        """As the manifest has it, else as what runs tells of itself; nobody knows better than that it is a main."""
+        if (known := self.pod.by_name.get(name)) is not None:
+            return known
+        newest = self.seen.newest(name)
+        return ContainerSpec(ContainerKind.MAIN, Container(name=name) if newest is None else orphan_container(newest))
 
     @property
     def facts(self) -> Facts:
         """What its containers may be told."""
-        settings = self.around.settings()
+        settings = self.context.settings()
         active = self.seen.active
         node = settings.facts
         return Facts(
@@ -136,17 +158,29 @@ class PodRun:
         """From now on tasks belong to this group."""
         self._group = group
 
-    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start something that is to be known by its name as long as it goes on."""
-        if self._group is None:
-            work.close()
-            raise RuntimeError(f"pod {self.pod.key} is not being kept")
-        task = self._group.create_task(work, name=f"pod {self.pod.key} {name}")
-        self.tasks[name] = task
+    def leave(self) -> None:
+        """The group takes no more tasks: the pod ends, or its keeper has failed and pauses."""
+        self._group = None
 
-        def forget(_task: asyncio.Task[None]) -> None:
-            if self.tasks.get(name) is task:
-                del self.tasks[name]
+    @property
+    def is_kept(self) -> bool:
+        """Whether tasks can be begun. Who comes from outside has to ask; a pause may be on."""
+        return self._group is not None
+
+    def spawn(self, work: Work, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start something that is to be found under its value as long as it goes on."""
+        if self._group is None:
+            doing.close()
+            raise RuntimeError(f"pod {self.pod.key} is not being kept")
+        task = self._group.create_task(doing, name=f"pod {self.pod.key} {work}")
+        self.tasks[work] = task
+
+        def forget(ended: asyncio.Task[None]) -> None:
+            if self.tasks.get(work) is task:
+                del self.tasks[work]
+            if not ended.cancelled() and ended.exception() is not None:
+                # Its group takes no more from now on, a moment before the keeper hears of it.
+                self.leave()
             self.ring()
 
         task.add_done_callback(forget)
@@ -172,7 +206,7 @@ class PodRun:
                 timer.cancel()
 
     async def _ring_later(self, bell: asyncio.Event, until_s: float) -> None:
-        await self.around.clock.sleep(max(until_s - self.around.clock.now_s(), 0.0))
+        await self.context.clock.sleep(max(until_s - self.context.clock.now_s(), 0.0))
         bell.set()
 
     # --- what is known -----------------------------------------------------------------------------------------
@@ -191,7 +225,7 @@ class PodRun:
         self.ring()
 
     def _note_exit(self, instance: Instance, *, was_known: bool) -> None:
-        now_s = self.around.clock.now_s()
+        now_s = self.context.clock.now_s()
         if was_known:
             self.note("exit", instance.name, _exit_text(instance))
         newest = self.seen.newest(instance.name)
@@ -220,20 +254,20 @@ class PodRun:
         known = next((one for one in self.seen.instances if one.id == instance_id), None)
         if known is None:
             return
-        around = self.around
+        context = self.context
         try:
-            status = await around.containers.container_status(instance_id)
+            status = await context.containers.container_status(instance_id)
         except NotFound:
             if known.stage is Stage.CREATED:
                 self.drop(instance_id)
             elif known.stage is not Stage.ENDED:
-                self.put(lost_instance(known, around.clock.now_s(), around.clock.wall_s()))
+                self.put(lost_instance(known, context.clock.now_s(), context.clock.wall_s()))
             return
-        fresh = with_status(known, status, around.wall_minus_now_s)
+        fresh = with_status(known, status, context.clock.now_s(), context.clock.wall_s())
         if fresh.stage is Stage.ENDED and not known.message:
             words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
             fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
-        # Two askers may answer in the wrong order: an end is never taken back.
+        # Two answers may come in the wrong order: an end is never taken back.
         now_known = next((one for one in self.seen.instances if one.id == instance_id), None)
         if now_known is None or (now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED):
             return
@@ -248,24 +282,24 @@ class PodRun:
         falls_back = container.fields.termination_message_policy == "FallbackToLogsOnError" and ended.exit_code != 0
         log_file = self.log_directory / ended.name / f"{ended.attempt}.log"
         with suppress(OSError):
-            return await asyncio.to_thread(self.around.files.read_message, Path(path), log_file, falls_back=falls_back)
+            return await asyncio.to_thread(self.context.files.read_message, Path(path), log_file, falls_back=falls_back)
         return ""
 
     @property
     def log_directory(self) -> Path:
-        return self.around.files.logs.pod(self.pod.namespace, self.pod.name, self.pod.uid)
+        return self.context.files.logs.pod(self.pod.namespace, self.pod.name, self.pod.uid)
 
     # --- what is told ------------------------------------------------------------------------------------------
 
     def note(self, kind: str, container: str = "", text: str = "", seconds: float = 0.0) -> None:
         """One moment of the history, and of the log."""
-        at_s = self.around.clock.wall_s()
+        at_s = self.context.clock.wall_s()
         self.history.add(Moment(at_s=at_s, kind=kind, container=container, text=printable(text), seconds=seconds))
         log.info("pod_moment_noted", pod=self.pod.key, uid=self.pod.uid, kind=kind, container=container, text=text, v=3)
 
     def tell(self, reason: str, message: str, container: str = "", *, is_warning: bool = False) -> None:
         """An event."""
-        self.around.tell(
+        self.context.tell(
             Event(
                 id="",
                 is_warning=is_warning,
@@ -287,17 +321,25 @@ class PodRun:
         if self.is_forgotten:
             return
         try:
-            content = encode_record(self.pod, memory, self.history.moments, self.around.settings().facts.boot_id)
+            content = encode_record(self.pod, memory, self.history.moments, self.context.settings().facts.boot_id)
             is_durable = memory.stop is None and not memory.ends
-            await self.around.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
+            await self.context.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
             self.saved_memory = memory
         except (OSError, ValueError) as error:
             log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
 
+    def show(self) -> None:
+        """People see it as it is now."""
+        self._listeners.changed(self)
+
+    def doubt(self) -> None:
+        """What is known may be wrong: the runtime is looked at as a whole."""
+        self._listeners.doubted()
+
     def save_soon(self) -> None:
         """Write the record once what happens now is over; nobody waits for it."""
-        if "save" not in self.tasks and self._group is not None:
-            self.spawn("save", self._save_settled())
+        if Saving() not in self.tasks and self._group is not None:
+            self.spawn(Saving(), self._save_settled())
 
     async def _save_settled(self) -> None:
         for _ in range(MOST_SAVES):

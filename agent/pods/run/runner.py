@@ -15,7 +15,6 @@ Never: decides what happens to a pod.
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -27,29 +26,29 @@ from agent.model.feed import Feed
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_error import NotFound, RuntimeCallFailed, Unavailable
+from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import Identity, Source
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
-from agent.pods.plan.backoff import Attempts
+from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.memory import Memory, Outcome, without_outdated
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
+from agent.pods.plan.work import RestartingAll
 from agent.pods.ports import Events, Manifests, Snapshot
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import ALL, PodKeeper
+from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.owners import Owners
-from agent.pods.run.pod_context import Surroundings
-from agent.pods.run.probes import ProbeAsker
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.pod_context import PodContext
+from agent.pods.run.probes import ProbeRunner
+from agent.pods.run.run_state import Listeners, PodRun
 from agent.pods.runtime.observation import seen_pods
-from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
+from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.history import History, Moment
 from agent.pods.view.status import Look, pod_status
 from agent.pods.view.waiting_text import why_starting, why_stopping
-from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["PodRunner"]
 
@@ -60,16 +59,15 @@ Result = TypeVar("Result")
 MOST_TOLD = 5
 MOST_PAST = 50
 SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
-FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 
 
 class PodRunner:
     """The pods plane. `pods` is what the API shows."""
 
-    def __init__(self, around: Surroundings, manifests: Manifests, events: Events) -> None:
+    def __init__(self, context: PodContext, manifests: Manifests, events: Events) -> None:
         self._manifests = manifests
         self._events = events
-        self._around = replace(around, sources=self._sources, others=self._others)
+        self._context = replace(context, sources=self._sources, others=self._others)
         self._reading = Reading()
         # What it wants, by uid.
         self._wanted: dict[str, PodSpec] = {}
@@ -78,20 +76,22 @@ class PodRunner:
         self._owners = Owners()
         # By name of the pod; those without problems have no entry.
         self._problems: dict[str, list[str]] = {}
+        # What is wrong with the manifests of pods that run, by uid.
+        self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
         # What happened to the last pods that are gone, and their containers.
         self.past: OrderedDict[str, tuple[tuple[Moment, ...], tuple[str, ...]]] = OrderedDict()
-        self._lists = Attempts()
+        self._lists = RetryPause()
         self._look = asyncio.Event()
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self._asker = ProbeAsker(around.containers, around.asker, around.settings().exec_probes_at_once)
+        self._probes = ProbeRunner(context.containers, context.probe_client, context.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
         # Who wants no new pods now: `drain`, `shutdown`.
         self._closed_by: set[str] = set()
         # Why, by name of the pod.
         self._rejected: dict[str, str] = {}
-        around.metrics.phases = self._phases
+        context.metrics.phases = self._phases
 
     # --- for the API -------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class PodRunner:
         """Something that goes on although who asked for it has left; it ends with the plane."""
         if self._group is None:
             work.close()
-            raise Refused("unavailable", "the pods plane does not run now; it begins anew by itself")
+            raise Refused("unavailable", "the pods plane is not running now; it restarts by itself")
         return self._group.create_task(work, name=name)
 
     async def listed(self) -> None:
@@ -140,9 +140,10 @@ class PodRunner:
         """Until cancelled; what runs goes on running."""
         self._owners.clear()
         self._problems.clear()
+        self._complaints.clear()
         self._listed.clear()
         await self._load_records()
-        housekeeping = Housekeeping(self._around, lambda: list(self._owners.keepers.values()))
+        housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()))
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -156,7 +157,7 @@ class PodRunner:
 
     async def _rounds(self, group: asyncio.TaskGroup) -> None:
         while True:
-            pause_s = self._around.settings().relist_s
+            pause_s = self._context.settings().relist_s
             self._look.clear()
             if self._has_read:
                 pause_s = min(await self._round(), pause_s)
@@ -165,7 +166,7 @@ class PodRunner:
             timer.cancel()
 
     async def _look_later(self, after_s: float) -> None:
-        await self._around.clock.sleep(after_s)
+        await self._context.clock.sleep(after_s)
         self._look.set()
 
     async def _report(self, report: Report) -> None:
@@ -175,17 +176,17 @@ class PodRunner:
             self._changed.clear()
 
     async def _load_records(self) -> None:
-        around = self._around
+        context = self._context
         try:
-            found = await around.records.read_folder(FOLDER)
+            found = await context.records.read_folder(FOLDER)
         except OSError as error:
             log.warning("pod_records_unreadable", error=str(error))
             return
-        boot_id = around.settings().facts.boot_id
+        boot_id = context.settings().facts.boot_id
         for name, content in found.items():
             uid = name.removesuffix(".json")
             try:
-                self._records[uid] = decode_record(content, boot_id, around.clock.now_s(), around.clock.wall_s())
+                self._records[uid] = decode_record(content, boot_id, context.clock.now_s(), context.clock.wall_s())
             except ValueError as error:
                 log.warning("pod_record_unreadable", record=name, error=str(error))
 
@@ -198,7 +199,7 @@ class PodRunner:
     async def _take(self, snapshot: Snapshot) -> None:
         """Read the manifests."""
         before = self._reading
-        settings = self._around.settings()
+        settings = self._context.settings()
         identity = Identity(settings.node, settings.name_suffix)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         self._wanted = {pod.uid: pod for pod in self._reading.pods.values()}
@@ -219,8 +220,8 @@ class PodRunner:
         for finding in self._reading.findings:
             if finding not in known:
                 log.warning("manifest_refused", finding=str(finding))
-                reason = "ManifestDuplicate" if "stands in" in finding.text else "FailedValidation"
-                self._around.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
+                reason = "ManifestDuplicate" if finding in self._reading.duplicates else "FailedValidation"
+                self._context.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
         for finding in self._reading.warnings:
             if finding not in before.warnings:
                 log.warning("manifest_doubtful", finding=str(finding))
@@ -249,13 +250,13 @@ class PodRunner:
     def _admit(self, pod: PodSpec) -> None:
         if pod.uid in self._owners.keepers:
             return
-        settings = self._around.settings()
+        settings = self._context.settings()
         if self._closed_by:
             self._reject(pod, "NodeShutdown", SHUTDOWN_TEXT)
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             self._reject(pod, "NodeAffinity", text)
         else:
-            self._begin(pod, SeenPod())
+            self._begin(self._keeper_for(pod))
 
     def _reject(self, pod: PodSpec, reason: str, text: str) -> None:
         """NSD-01: shown, told once, and begun as soon as it is taken."""
@@ -264,7 +265,7 @@ class PodRunner:
         self._rejected[pod.key] = text
         outcome = Outcome(phase="Failed", reason=reason, message=text)
         self.pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=Memory(outcome=outcome))))
-        self._around.tell(
+        self._context.tell(
             Event(
                 id="",
                 is_warning=True,
@@ -282,12 +283,14 @@ class PodRunner:
         run, reading = keeper.run, self._reading
         text = "; ".join(str(finding) for finding in reading.complaints_about(run.pod.file))
         if text and reading.is_stale(run.pod):
-            if not run.about_manifest:
+            if run.pod.uid not in self._complaints:
                 run.tell("ManifestStale", f"the last good manifest stays in force: {text}", is_warning=True)
             text = f"its last good manifest is in force: {text}"
-        if text != run.about_manifest:
-            run.about_manifest = text
+        if text != self._complaints.get(run.pod.uid, ""):
+            self._complaints[run.pod.uid] = text
             self._show(run)
+        if not text:
+            self._complaints.pop(run.pod.uid, None)
 
     def _sources(self) -> Mapping[tuple[str, str, str], Source]:
         return self._reading.sources
@@ -299,23 +302,25 @@ class PodRunner:
 
     # --- keepers -----------------------------------------------------------------------------------------------
 
-    def _begin(self, pod: PodSpec, seen: SeenPod) -> PodKeeper:
-        """A pod that is new, or was found."""
-        around = self._around
-        record = self._records.pop(pod.uid, None)
-        self._rejected.pop(pod.key, None)
+    def _keeper_for(self, pod: PodSpec) -> PodKeeper:
+        """For a pod that is new, or was found."""
+        context = self._context
+        record = self._records.get(pod.uid)
         memory = without_outdated(record.memory, record.pod, pod) if record is not None else Memory()
         if not memory.first_seen_wall_s:
-            memory = replace(memory, first_seen_s=around.clock.now_s(), first_seen_wall_s=around.clock.wall_s())
-        run = PodRun(pod, around, memory, History(record.moments if record is not None else ()))
-        run.seen = seen
-        run.on_change = self._show
-        run.on_doubt = self._look.set
-        run.has_looked = True
-        keeper = PodKeeper(run, self._asker)
+            memory = replace(memory, first_seen_s=context.clock.now_s(), first_seen_wall_s=context.clock.wall_s())
+        listeners = Listeners(changed=self._show, seen=self._owners.learn, doubted=self._look.set)
+        history = History(record.moments if record is not None else ())
+        return PodKeeper(PodRun(pod, context, memory, history, listeners), self._probes)
+
+    def _begin(self, keeper: PodKeeper) -> PodKeeper:
+        """From now on it is kept."""
+        run = keeper.run
+        record = self._records.pop(run.pod.uid, None)
+        self._rejected.pop(run.pod.key, None)
         self._owners.add(keeper)
         if self._group is not None:
-            self._group.create_task(self._keep(keeper), name=f"pod {pod.key}")
+            self._group.create_task(self._keep(keeper), name=f"pod {run.pod.key}")
         if record is None:
             run.note("first_seen")
         return keeper
@@ -323,19 +328,18 @@ class PodRunner:
     async def _keep(self, keeper: PodKeeper) -> None:
         """A bug that shows in one pod must not end the others."""
         run = keeper.run
-        failures = Attempts()
+        failures = RetryPause()
         while not run.is_gone:
             try:
                 await keeper.keep()
             except Exception as error:  # see above
-                failures.fail(self._around.clock.now_s(), repr(error))
+                failures.fail(self._context.clock.now_s(), repr(error))
                 log.error("pod_keeper_failed", pod=run.pod.key, error=repr(error), exc_info=error)
-                keeper.recover()
-                run.problem = f"kepd failed inside: {error!r}"
+                keeper.recover(f"kepd failed inside: {error!r}")
                 self._show(run)
-                await self._around.clock.sleep(failures.pause_s)
-                run.problem = ""
+                await self._context.clock.sleep(failures.pause_s)
         self._owners.remove(keeper)
+        self._complaints.pop(run.pod.uid, None)
         self.past[run.pod.key] = (run.history.moments, tuple(one.name for one in run.pod.containers))
         self.past.move_to_end(run.pod.key)
         while len(self.past) > MOST_PAST:
@@ -364,49 +368,27 @@ class PodRunner:
             return
         if event.kind in (EventKind.CREATED, EventKind.STARTED):
             return
-        run = self._owners.of_instance(event.container_id)
-        if run is not None:
-            self._look_at(run, event.container_id)
+        keeper = self._owners.of_instance(event.container_id)
+        if keeper is not None:
+            keeper.look_at(event.container_id)
         elif event.kind is EventKind.STOPPED and self._owners.of_sandbox(event.container_id) is not None:
-            self._look.set()
-
-    def _look_at(self, run: PodRun, container_id: str) -> None:
-        """What is told while somebody asks already is asked once more, however often it is told."""
-        task = f"refresh:{container_id}"
-        if task in run.tasks:
-            run.stale.add(container_id)
-        else:
-            run.spawn(task, self._refreshed(run, container_id))
-
-    async def _refreshed(self, run: PodRun, container_id: str) -> None:
-        """News of an exit may come before the runtime's own books have it."""
-        pause_s = FIRST_SECOND_LOOK_S
-        try:
-            await run.refresh(container_id)
-            while container_id in run.stale or (run.is_running(container_id) and pause_s < LAST_SECOND_LOOK_S):
-                run.stale.discard(container_id)
-                await self._around.clock.sleep(pause_s)
-                pause_s *= 2
-                await run.refresh(container_id)
-        except RuntimeCallFailed as error:
-            log.warning("container_not_looked_at", pod=run.pod.key, error=str(error))
             self._look.set()
 
     async def _round(self) -> float:
         """One look at everything; how long to rest at most."""
-        around = self._around
+        context = self._context
         try:
-            containers = await around.containers.list_containers()
-            sandboxes = await around.sandboxes.list_sandboxes()
-            seen = seen_pods(sandboxes, containers, around.settings().instance, around.wall_minus_now_s)
+            containers = await context.containers.list_containers()
+            sandboxes = await context.sandboxes.list_sandboxes()
+            seen = seen_pods(sandboxes, containers, context.settings().instance, context.wall_minus_now_s)
             for uid, pod in seen.items():
                 if uid in self._owners.keepers:
-                    await self._merge(self._owners.keepers[uid].run, pod)
+                    await self._owners.keepers[uid].merge(pod)
                 else:
                     await self._found(uid, pod)
             for uid, keeper in list(self._owners.keepers.items()):
                 if uid not in seen and (keeper.run.seen.sandboxes or keeper.run.seen.instances):
-                    await self._merge(keeper.run, SeenPod())
+                    await keeper.merge(SeenPod())
         except RuntimeCallFailed as error:
             return self._cannot_look(error)
         self._lists.reset()
@@ -414,15 +396,16 @@ class PodRunner:
         self._forgotten()
         self._want()
         self._changed.set()
-        return around.settings().relist_s
+        return context.settings().relist_s
 
     async def _found(self, uid: str, seen: SeenPod) -> None:
         """A pod that runs and nobody keeps: wanted, known from before, or an orphan (TRM-30)."""
         record = self._records.get(uid)
         pod = self._wanted.get(uid) or (record.pod if record is not None else orphan_spec(seen))
-        run = PodRun(pod, self._around, Memory(), History())
-        await self._merge(run, seen)
-        self._begin(pod, run.seen)
+        keeper = self._keeper_for(pod)
+        await keeper.merge(seen)
+        if uid not in self._owners.keepers:
+            self._begin(keeper)
 
     def _forgotten(self) -> None:
         """Records of pods that neither run nor are wanted: what is left of them goes (GC-03), unless finished."""
@@ -432,43 +415,11 @@ class PodRunner:
                 and uid not in self._owners.keepers
                 and not self._reading.is_unread(record.pod.file)
             ):
-                self._begin(record.pod, SeenPod()).remove()
-
-    async def _merge(self, run: PodRun, listed: SeenPod) -> None:
-        """Bring what is known of a pod up to date. What only one side knows is asked for by itself."""
-        around = self._around
-        known = {one.id: one for one in run.seen.sandboxes}
-        sandboxes = [await self._with_network(one, known.pop(one.id, None)) for one in listed.sandboxes]
-        for sandbox_id, before in known.items():
-            with suppress(NotFound):
-                status = await around.sandboxes.sandbox_status(sandbox_id)
-                sandboxes.append(replace(before, is_ready=status.state == pb.SANDBOX_READY))
-        run.seen = SeenPod(sandboxes_newest_first(sandboxes), run.seen.instances)
-        instances = {one.id: one for one in run.seen.instances}
-        for found in listed.instances:
-            before_instance = instances.pop(found.id, None)
-            if before_instance is None or (before_instance.stage is not found.stage):
-                if before_instance is None:
-                    run.seen = SeenPod(run.seen.sandboxes, (*run.seen.instances, found))
-                await run.refresh(found.id)
-        for instance_id in instances:
-            await run.refresh(instance_id)
-        run.ring()
-
-    async def _with_network(self, listed: SeenSandbox, before: SeenSandbox | None) -> SeenSandbox:
-        """Lists tell no addresses."""
-        if before is not None and (before.ip is not None or not listed.is_ready):
-            return replace(listed, ip=before.ip, more_ips=before.more_ips, is_host_network=before.is_host_network)
-        if not listed.is_ready:
-            return listed
-        status = await self._around.sandboxes.sandbox_status(listed.id)
-        is_host_network = status.linux.namespaces.options.network == pb.NODE
-        more_ips = tuple(one.ip for one in status.network.additional_ips)
-        return replace(listed, ip=status.network.ip, more_ips=more_ips, is_host_network=is_host_network)
+                self._begin(self._keeper_for(record.pod)).remove()
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
-        self._lists.fail(self._around.clock.now_s(), f"the container runtime {what}: {error.details}")
+        self._lists.fail(self._context.clock.now_s(), f"the container runtime {what}: {error.details}")
         self._show_waiting()
         self._changed.set()
         return self._lists.pause_s
@@ -486,21 +437,21 @@ class PodRunner:
         """Bring the feed up to date."""
         if run.is_gone:
             return
-        now_s = self._around.clock.now_s()
+        now_s = self._context.clock.now_s()
         if run.memory.stop is not None:
             waits_for = why_stopping(run.memory.stop, now_s)
         else:
-            waits_for = why_starting(run.plan.waiting, list(run.tasks), run.problem, now_s)
+            waits_for = why_starting(run.plan.waiting, run.tasks, run.problem, now_s)
         look = Look(
             pod=run.pod,
             seen=run.seen,
             memory=run.memory,
             waiting=run.plan.waiting,
             waits_for=waits_for,
-            message=run.about_manifest,
+            message=self._complaints.get(run.pod.uid, ""),
             is_terminating=run.is_terminating,
-            host_ips=self._around.settings().facts.addresses,
-            is_restarting_all=ALL in run.tasks,
+            host_ips=self._context.settings().facts.addresses,
+            is_restarting_all=RestartingAll() in run.tasks,
             more_conditions=run.resize_conditions,
         )
         self.pods.put(run.pod.key, pod_status(look))

@@ -20,10 +20,11 @@ from agent.model.image_reference import default_policy
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Hook
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.image_request import image_wish
+from agent.pods.plan.image_request import image_request
 from agent.pods.plan.memory import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, MakeSandbox, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
+from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.hooks import HookResult, HookRunner, Target
 from agent.pods.run.run_state import PodRun, reason_of_error
@@ -33,7 +34,7 @@ from agent.pods.runtime.names import CONTAINER_HASH
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Launcher"]
+__all__ = ["Starter"]
 
 log = structlog.get_logger(plane="pods")
 
@@ -43,7 +44,7 @@ NETWORK_PAUSE_S = 1.0
 MEMORY_S = 120.0
 NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
 AFTER_SIGNAL_S = 2
-PREFETCH = "prefetch:"
+INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it counts as done and is not run again"
 OWN_EVENTS = {
     "FailedMount": "FailedMount",
     "ErrImageNeverPull": "ErrImageNeverPull",
@@ -61,18 +62,18 @@ class Interrupted(Exception):
     """The pod shall end; what was being waited for does not matter any more."""
 
 
-class Overtaken(Exception):
+class AlreadyStarted(Exception):
     """What was to be launched runs already, or has run; the planner has to look again."""
 
 
-class Launcher:
+class Starter:
     """Launches for one pod."""
 
     def __init__(self, run: PodRun) -> None:
         self._run = run
-        self._around = run.around
+        self._context = run.context
         self._setup = ContainerSetup(run)
-        self._hooks = HookRunner(run.around.containers, run.around.asker, run.around.clock)
+        self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
         self._long: dict[str, asyncio.Timeout] = {}
         self._is_interrupted = False
         self._has_told_of_signal = False
@@ -82,8 +83,8 @@ class Launcher:
         self._is_interrupted = True
         for scope in self._long.values():
             scope.reschedule(asyncio.get_running_loop().time())
-        for name, task in self._run.tasks.items():
-            if name.startswith(PREFETCH):
+        for work, task in self._run.tasks.items():
+            if isinstance(work, FetchingAhead):
                 task.cancel()
 
     def resume(self) -> None:
@@ -113,15 +114,15 @@ class Launcher:
 
     async def make_sandbox(self, step: MakeSandbox) -> None:
         """SBX-02, STA-01."""
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         try:
             await self._clear_away(step)
             await self._setup.prepare()
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
-            began_s = around.clock.now_s()
-            sandbox_id = await around.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
-            status = await around.sandboxes.sandbox_status(sandbox_id)
+            began_s = context.clock.now_s()
+            sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
+            status = await context.sandboxes.sandbox_status(sandbox_id)
             if run.features.uses_systemd:
                 await self._setup.limit()
         except ConfigProblem as error:
@@ -149,8 +150,8 @@ class Launcher:
         )
         others = [one for one in run.seen.sandboxes if one.id != sandbox_id]
         run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
-        self._rest_before_the_next(around.clock.now_s())
-        run.note("sandbox_made", text=status.network.ip, seconds=around.clock.now_s() - began_s)
+        self._rest_before_the_next(context.clock.now_s())
+        run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
         self._prefetch()
 
     def _prefetch(self) -> None:
@@ -158,25 +159,25 @@ class Launcher:
         finds its image missing fetches it itself, and tells what is wrong with it."""
         images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
         for image in list(images)[1:]:
-            if PREFETCH + image not in self._run.tasks:
-                self._run.spawn(PREFETCH + image, self._fetch_quietly(image))
+            if FetchingAhead(image) not in self._run.tasks:
+                self._run.spawn(FetchingAhead(image), self._fetch_quietly(image))
 
     async def _came_ahead(self, image: str) -> bool:
         """Wait for an image that is on its way already; whether it is there now."""
-        ahead = self._run.tasks.get(PREFETCH + image)
+        ahead = self._run.tasks.get(FetchingAhead(image))
         if ahead is None:
             return False
         await asyncio.wait([ahead])
-        return await self._around.images.image_status(image) is not None
+        return await self._context.images.image_status(image) is not None
 
     async def _fetch_quietly(self, image: str) -> None:
-        images = self._around.images
+        images = self._context.images
         with suppress(*FAILURES):
             if await images.image_status(image) is None:
-                await images.pull_image(self._wish(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
+                await images.pull_image(self._request(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
 
-    def _wish(self, image: str, policy: str, container: str) -> PullRequest:
-        return image_wish(self._run.pod, image, policy, container, self._around.sources())
+    def _request(self, image: str, policy: str, container: str) -> PullRequest:
+        return image_request(self._run.pod, image, policy, container, self._context.sources())
 
     def _rest_before_the_next(self, now_s: float) -> None:
         """A pod that loses its sandbox again and again gets the next one later and later."""
@@ -186,13 +187,13 @@ class Launcher:
         self._run.memory = replace(known, reason="", message="", pause_s=pause_s, retry_s=now_s + pause_s)
 
     async def _clear_away(self, step: MakeSandbox) -> None:
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         if step.replaces:
             run.tell("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
         for sandbox_id in step.replaces:
-            await around.sandboxes.stop_sandbox(sandbox_id)
+            await context.sandboxes.stop_sandbox(sandbox_id)
         for instance_id in step.removes:
-            await around.containers.remove_container(instance_id)
+            await context.containers.remove_container(instance_id)
             run.drop(instance_id)
         run.seen = SeenPod(
             tuple(replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes),
@@ -204,10 +205,10 @@ class Launcher:
         known = run.memory
         pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if known.pause_s else FIRST_PAUSE_S
         pause_s = NETWORK_PAUSE_S if reason == "NetworkNotReady" else pause_s
-        retry_s = self._around.clock.now_s() + pause_s
+        retry_s = self._context.clock.now_s() + pause_s
         run.memory = replace(known, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s)
         run.tell(reason, text, is_warning=True)
-        run.on_doubt()
+        run.doubt()
         log.warning("pod_sandbox_failed", pod=run.pod.key, reason=reason, error=text)
 
     async def launch(self, step: Launch) -> None:
@@ -219,7 +220,7 @@ class Launcher:
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._settle(container, instance.id)
-        except (Interrupted, Overtaken):
+        except (Interrupted, AlreadyStarted):
             return
         except ConfigProblem as error:
             self._failed(container, error.reason, str(error))
@@ -237,7 +238,7 @@ class Launcher:
             instance = await self._create(step, container, await self._images(container))
             if not await self._start(instance, container, step):
                 return False
-        except (ConfigProblem, Overtaken, *FAILURES) as error:
+        except (ConfigProblem, AlreadyStarted, *FAILURES) as error:
             run.tell("Failed", f"Error: {error}", name, is_warning=True)
             return False
         run.remember(name, lambda one: replace(one.of(instance.id), post_start=HookPhase.OK, is_started=True))
@@ -285,14 +286,14 @@ class Launcher:
 
     async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
         """STA-08. Always and IfNotPresent both end with an image that is there."""
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         try:
-            present = await around.images.image_status(reference)
+            present = await context.images.image_status(reference)
         except RuntimeCallFailed as error:
             text = f'Failed to inspect image "{reference}": {error.details}'
             raise ConfigProblem(text, "ImageInspectError") from error
-        wish = self._wish(reference, policy, name)
-        if present is not None and policy != "Always" and await around.images.may_use(wish, present.id):
+        request = self._request(reference, policy, name)
+        if present is not None and policy != "Always" and await context.images.may_use(request, present.id):
             run.tell(
                 "Pulled",
                 f'Container image "{reference}" already present on machine and can be accessed by the pod',
@@ -302,13 +303,13 @@ class Launcher:
         if policy == "Never":
             text = f'Container image "{reference}" is not present with pull policy of Never'
             raise ConfigProblem(text, "ErrImageNeverPull")
-        began_s = around.clock.now_s()
+        began_s = context.clock.now_s()
         run.note("pull_started", name, reference)
         run.problem = f"fetch {reference} for {name}"
         run.ring()
         try:
             if not await self._came_ahead(reference) or policy == "Always":
-                await around.images.pull_image(wish, self._setup.sandbox_config(0))
+                await context.images.pull_image(request, self._setup.sandbox_config(0))
         except RuntimeCallFailed as error:
             run.note("pull_failed", name, reference)
             if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
@@ -317,8 +318,8 @@ class Launcher:
             raise ConfigProblem(text, reason) from error
         finally:
             run.problem = ""
-        run.note("pull_finished", name, reference, around.clock.now_s() - began_s)
-        found = await around.images.image_status(reference)
+        run.note("pull_finished", name, reference, context.clock.now_s() - began_s)
+        found = await context.images.image_status(reference)
         if found is None:
             raise ConfigProblem(f'image "{reference}" vanished after its pull', "ErrImagePull")
         return found
@@ -331,19 +332,19 @@ class Launcher:
             await run.refresh(instance_id)
             left = next((one for one in run.seen.instances if one.id == instance_id), None)
             if left is not None and left.stage is not Stage.CREATED:
-                raise Overtaken
-            await self._around.containers.remove_container(instance_id)
+                raise AlreadyStarted
+            await self._context.containers.remove_container(instance_id)
             run.drop(instance_id)
 
     async def _create(self, step: Launch, container: ContainerSpec, image: pb.Image) -> Instance:
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         await self._discard(step)
         made: Made = await self._setup.made(container, image, step.attempt)
         config = self._setup.container_config(container, made)
         if self._is_interrupted:
             raise Interrupted
-        began_s = around.clock.now_s()
-        instance_id = await around.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
+        began_s = context.clock.now_s()
+        instance_id = await context.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
         resources = container.fields.resources
         run.remember(container.name, lambda one: replace(one, resources=resources))
         instance = Instance(
@@ -355,24 +356,24 @@ class Launcher:
             image=container.image,
             image_id=image.id,
             hash=config.annotations[CONTAINER_HASH],
-            created_s=around.clock.now_s(),
+            created_s=context.clock.now_s(),
             notes=dict(config.annotations),
         )
         run.put(instance)
-        run.note("created", container.name, seconds=around.clock.now_s() - began_s)
+        run.note("created", container.name, seconds=context.clock.now_s() - began_s)
         run.tell("Created", "Container created", container.name)
         return instance
 
     async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         if self._is_interrupted:
             raise Interrupted
-        now_s = around.clock.now_s()
+        now_s = context.clock.now_s()
         run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         if step.ended_s is not None:
-            around.metrics.restarted(container.kind.value)
+            context.metrics.restarted(container.kind.value)
         try:
-            await around.containers.start_container(instance.id)
+            await context.containers.start_container(instance.id)
         except FAILURES as error:
             run.tell("Failed", f"Error: {reason_of_error(error)}", container.name, is_warning=True)
             await run.refresh(instance.id)
@@ -385,7 +386,7 @@ class Launcher:
             container.name,
             lambda one: replace(one.of(instance.id), reason="", message="", pause_s=0.0, retry_s=0.0),
         )
-        run.note("started", container.name, seconds=around.clock.now_s() - now_s)
+        run.note("started", container.name, seconds=context.clock.now_s() - now_s)
         run.tell("Started", "Container started", container.name)
         self._check_signal(container, instance.id)
         self._setup.link_log(instance)
@@ -406,19 +407,25 @@ class Launcher:
         """postStart (HOK-02), and what follows from its end."""
         run = self._run
         hook = container.fields.post_start
-        if hook is not None:
+        phase = run.memory.of(container.name).of(instance_id).post_start
+        if phase is HookPhase.CANCELLED:
+            run.note("poststart_end", container.name, "interrupted")
+            run.tell("PostStartHookInterrupted", INTERRUPTED_HOOK, container.name, is_warning=True)
+        elif hook is not None and phase is HookPhase.NONE:
             run.remember(container.name, lambda one: replace(one.of(instance_id), post_start=HookPhase.RUNNING))
             await run.save()
             active = run.seen.active
             target = Target(container, instance_id, (active.ip or "") if active is not None else "")
-            began_s = self._around.clock.now_s()
+            began_s = self._context.clock.now_s()
             run.note("poststart_start", container.name)
-            limit_s = run.wishes.post_start_limits_s.get(container.name) or self._around.settings().post_start_limit_s
+            limit_s = (
+                run.annotated.post_start_limits_s.get(container.name) or self._context.settings().post_start_limit_s
+            )
             result = await self._interruptible(container.name, self._bounded(hook, target, limit_s))
-            took_s = self._around.clock.now_s() - began_s
+            took_s = self._context.clock.now_s() - began_s
             run.note("poststart_end", container.name, "ok" if result.is_good else "failed", took_s)
             run.hook_outputs[f"{container.name}/postStart"] = result.record
-            self._around.metrics.hook_ended("postStart", "ok" if result.is_good else "failed", took_s)
+            self._context.metrics.hook_ended("postStart", "ok" if result.is_good else "failed", took_s)
             if not result.is_good:
                 self._hook_failed(container, instance_id, result.text)
                 return
@@ -448,7 +455,7 @@ class Launcher:
         except TimeoutError:
             if not scope.expired():
                 raise
-        return HookResult(is_good=False, text=f"not done after {limit_s:g} s")
+        return HookResult(is_good=False, text=f"not finished after {limit_s:g} s")
 
     def _hook_failed(self, container: ContainerSpec, instance_id: str, text: str) -> None:
         """HOK-04: the container ends, with its preStop and full grace; output stays out of events."""
@@ -469,7 +476,7 @@ class Launcher:
             (FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S) if is_image else (FIRST_PAUSE_S, LONGEST_PAUSE_S)
         )
         pause_s = min(known.pause_s * 2, longest_s) if known.pause_s else first_s
-        retry_s = self._around.clock.now_s() + pause_s
+        retry_s = self._context.clock.now_s() + pause_s
         shown, message = reason, text
         if reason == "ErrImagePull" and known.pause_s:
             shown = "ImagePullBackOff"
@@ -485,7 +492,7 @@ class Launcher:
             words = text if event != "Failed" else f"Error: {text}"
             run.tell(event, words, container.name, is_warning=True)
         run.save_soon()
-        run.on_doubt()
+        run.doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
 
     def _tell_image(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
@@ -494,7 +501,7 @@ class Launcher:
         if reason in OWN_EVENTS:
             run.tell(OWN_EVENTS[reason], text, name, is_warning=True)
             run.tell("Failed", f"Error: {reason}", name, is_warning=True)
-        elif not self._around.images.tells_pulls:
+        elif not self._context.images.tells_pulls:
             run.tell("Failed", f'Failed to pull image "{container.image}": {text}', name, is_warning=True)
             run.tell("Failed", f"Error: {reason}", name, is_warning=True)
         if shown != reason:
@@ -503,26 +510,26 @@ class Launcher:
 
     async def restart_all(self, step: RestartAll) -> None:
         """RST-05: signal, two seconds, and away; logs stay."""
-        run, around = self._run, self._around
+        run, context = self._run, self._context
         failed = False
         run.tell("RestartAllContainers", f"All containers restart because of the exit of {step.name}")
-        run.on_change(run)
+        run.show()
         try:
             async with asyncio.TaskGroup() as group:
                 for one in run.seen.running:
-                    group.create_task(around.containers.stop_container(one.id, AFTER_SIGNAL_S))
+                    group.create_task(context.containers.stop_container(one.id, AFTER_SIGNAL_S))
             order = sorted(run.seen.instances, key=lambda one: one.name == step.name)
             for one in order:
-                await around.containers.remove_container(one.id)
+                await context.containers.remove_container(one.id)
                 run.drop(one.id)
         except* FAILURES as errors:
             run.tell("FailedKillPod", str(errors.exceptions[0]), is_warning=True)
             failed = True
         if failed:
             # The container that brought this about goes last, so all of it is planned again.
-            await around.clock.sleep(FIRST_PAUSE_S)
+            await context.clock.sleep(FIRST_PAUSE_S)
             return
-        now_s = around.clock.now_s()
+        now_s = context.clock.now_s()
         run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
 

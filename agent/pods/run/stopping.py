@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries ends out: of a whole pod, or of one container for a fault of its own.
 
-Owns: the loop around stop.py, hooks under way, calls to the runtime and their repetition (TRM-19). State is written
-down before each step (TRM-31). A step never waits for another: waiting is the planner's.
+Owns: the loop around plan/stop.py, hooks under way, calls to the runtime and their repetition (TRM-19). State is
+written down before each step (TRM-31). A step never waits for another: waiting is the planner's.
 Never: decides.
 """
 
@@ -29,6 +29,7 @@ from agent.pods.plan.stop_steps import (
     StopPodSandbox,
     StopStep,
 )
+from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
 from agent.pods.run.hooks import HookRunner, Target
 from agent.pods.run.run_state import PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
@@ -48,16 +49,16 @@ class Stopper:
 
     def __init__(self, run: PodRun, relaunch: Callable[[str], Awaitable[bool]]) -> None:
         self._run = run
-        self._around = run.around
+        self._context = run.context
         self._relaunch = relaunch
-        self._hooks = HookRunner(run.around.containers, run.around.asker, run.around.clock)
+        self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
 
     def begin(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
         """The decision; what was being ended alone goes on as part of it."""
         run = self._run
         waits = waits_for_end(run.members)
         endings = tuple(self._ending(one.name, waits) for one in run.members)
-        stop = begin_stop(trigger, endings, grace_s, began_s, copies_kubelet=self._around.settings().copies_kubelet)
+        stop = begin_stop(trigger, endings, grace_s, began_s, copies_kubelet=self._context.settings().copies_kubelet)
         for one in run.seen.running:
             run.tell("Killing", f"Stopping container {one.name}", one.name)
         run.note("stop_began", text=cause, seconds=max(stop.deadline_s - began_s, 0.0))
@@ -66,19 +67,19 @@ class Stopper:
 
     def _ending(self, name: str, waits: Mapping[str, frozenset[str]]) -> Ending:
         run = self._run
-        container = run.pod.by_name[name]
+        container = run.container_of(name)
         newest = run.seen.newest(name)
         hook = container.fields.pre_stop
-        wishes = run.wishes
+        annotated = run.annotated
         waits_for = waits[name]
         ending = Ending(
             name=name,
             kind=container.kind,
             hook=hook.type if hook is not None else "",
-            is_hook_at_turn=wishes.is_hook_at_turn and container.kind is ContainerKind.SIDECAR,
+            is_hook_at_turn=annotated.is_hook_at_turn and container.kind is ContainerKind.SIDECAR,
             waits_for=waits_for,
-            own_grace_s=wishes.graces_s.get(name),
-            reserve_s=wishes.reserve_s if container.kind is ContainerKind.MAIN else 0.0,
+            own_grace_s=annotated.graces_s.get(name),
+            reserve_s=annotated.reserve_s if container.kind is ContainerKind.MAIN else 0.0,
             is_running=newest is not None and newest.is_running,
         )
         alone = run.memory.ends.get(name)
@@ -90,7 +91,7 @@ class Stopper:
     def begin_alone(self, step: EndContainer) -> None:
         """One container ends; no order, no sandbox."""
         run = self._run
-        now_s = self._around.clock.now_s()
+        now_s = self._context.clock.now_s()
         ending = replace(self._ending(step.name, {step.name: frozenset()}), reserve_s=0.0)
         stop = begin_stop(Trigger.PROBE, (ending,), float(step.grace_s), now_s)
         run.tell("Killing", step.message, step.name)
@@ -102,11 +103,11 @@ class Stopper:
         run = self._run
         if is_resumed:
             stop = run.memory.stop_of(key)
-            for step in steps_to_repeat(stop, self._around.clock.now_s()) if stop is not None else ():
+            for step in steps_to_repeat(stop, self._context.clock.now_s()) if stop is not None else ():
                 await self._carry_out(key, step)
             self._resume_sleeps(key)
         while (stop := run.memory.stop_of(key)) is not None and not stop.has_ended:
-            now_s = self._around.clock.now_s()
+            now_s = self._context.clock.now_s()
             stop = self._with_exits(stop, now_s)
             plan = plan_stop(stop, now_s)
             if not plan.steps:
@@ -119,7 +120,7 @@ class Stopper:
             await run.save()
             for step in plan.steps:
                 await self._carry_out(key, step)
-            run.on_change(run)
+            run.show()
 
     def _with_exits(self, stop: Stop, now_s: float) -> Stop:
         """What ended while nobody looked."""
@@ -151,9 +152,9 @@ class Stopper:
                 run.note("sigkill", name)
                 self._spawn_stop(key, name, 0)
             case RestartSidecar(name):
-                text = f"Sidecar {name} ended while others still need it; it is restarted"
+                text = f"Sidecar {name} ended while others still need it; kepd restarts it"
                 run.tell("SidecarRestartedWhileTerminating", text, name, is_warning=True)
-                run.spawn(f"restart:{name}", self._restart(key, name))
+                run.spawn(RestartingSidecar(name), self._restart(key, name))
             case StopPodSandbox():
                 await self._stop_sandboxes()
             case _:
@@ -163,11 +164,11 @@ class Stopper:
 
     def _spawn_hook(self, key: str, name: str, resumed_from_s: float | None) -> None:
         self._run.note("prestop_start", name)
-        self._run.spawn(f"hook:{name}", self._hook(key, name, resumed_from_s))
+        self._run.spawn(RunningHook(name), self._hook(key, name, resumed_from_s))
 
     async def _hook(self, key: str, name: str, resumed_from_s: float | None) -> None:
-        run, clock = self._run, self._around.clock
-        container = run.pod.by_name[name]
+        run, clock = self._run, self._context.clock
+        container = run.container_of(name)
         hook, newest, active = container.fields.pre_stop, run.seen.newest(name), run.seen.active
         if hook is None or newest is None:
             self._set_hook(key, name, HookPhase.FAILED)
@@ -177,7 +178,7 @@ class Stopper:
             await clock.sleep(max(resumed_from_s + hook.sleep.seconds - began_s, 0.0))
             is_good, text = True, ""
         else:
-            limit_s = run.wishes.pre_stop_limits_s.get(name)
+            limit_s = run.annotated.pre_stop_limits_s.get(name)
             target = Target(container, newest.id, (active.ip or "") if active is not None else "")
             try:
                 async with asyncio.timeout(limit_s) as scope:
@@ -189,11 +190,11 @@ class Stopper:
             except TimeoutError:
                 if not scope.expired():
                     raise
-                is_good, text = False, f"not done after {limit_s:g} s"
+                is_good, text = False, f"not finished after {limit_s:g} s"
         phase = HookPhase.OK if is_good else HookPhase.FAILED
         took_s = clock.now_s() - began_s
         run.note("prestop_end", name, f"{phase} {text}".strip(), took_s)
-        self._around.metrics.hook_ended("preStop", phase.value, took_s)
+        self._context.metrics.hook_ended("preStop", phase.value, took_s)
         if not is_good:
             # Who cannot be asked now is taken for what it was; the next look tells.
             with suppress(*FAILURES):
@@ -205,7 +206,7 @@ class Stopper:
 
     def _set_hook(self, key: str, name: str, phase: HookPhase) -> None:
         run = self._run
-        now_s = self._around.clock.now_s()
+        now_s = self._context.clock.now_s()
         for one in {key, ""}:
             stop = run.memory.stop_of(one)
             if stop is not None:
@@ -214,7 +215,7 @@ class Stopper:
 
     def _drop_hook(self, key: str, name: str, phase: HookPhase) -> None:
         run = self._run
-        task = run.tasks.get(f"hook:{name}")
+        task = run.tasks.get(RunningHook(name))
         if task is not None:
             task.cancel()
         run.note("prestop_end", name, phase.value)
@@ -228,15 +229,15 @@ class Stopper:
     def _spawn_stop(self, key: str, name: str, timeout_s: int) -> None:
         newest = self._run.seen.newest(name)
         if newest is not None:
-            word = "stop" if timeout_s else "kill"
-            self._run.spawn(f"{word}:{name}", self._stop_container(key, newest, timeout_s))
+            work = StoppingContainer(name) if timeout_s else KillingContainer(name)
+            self._run.spawn(work, self._stop_container(key, newest, timeout_s))
 
     async def _stop_container(self, key: str, instance: Instance, timeout_s: int) -> None:
         """Until it is gone. A call that failed is repeated with what is left (TRM-19, TRM-23)."""
-        run, clock = self._run, self._around.clock
+        run, clock = self._run, self._context.clock
         while run.is_running(instance.id):
             try:
-                await self._around.containers.stop_container(instance.id, timeout_s)
+                await self._context.containers.stop_container(instance.id, timeout_s)
                 await run.refresh(instance.id)
             except Unavailable as error:
                 log.warning("runtime_lost_while_stopping", pod=run.pod.key, container=instance.name, error=str(error))
@@ -257,7 +258,7 @@ class Stopper:
     async def _watch(self, instance: Instance) -> None:
         """An exit while the runtime was away may be told by nobody; it is looked for until it is seen."""
         while self._run.is_running(instance.id):
-            await self._around.clock.sleep(RETRY_S)
+            await self._context.clock.sleep(RETRY_S)
             with suppress(*FAILURES):
                 await self._run.refresh(instance.id)
 
@@ -266,15 +267,15 @@ class Stopper:
         one = stop.of(name) if stop is not None else None
         if stop is None or one is None:
             return 1
-        return max(ceil(kill_time_s(stop, one) - self._around.clock.now_s()), 1)
+        return max(ceil(kill_time_s(stop, one) - self._context.clock.now_s()), 1)
 
     async def _stop_sandboxes(self) -> None:
         """TRM-18; and whatever still runs although nobody knew of it is gone after this."""
-        run, clock = self._run, self._around.clock
+        run, clock = self._run, self._context.clock
         while True:
             try:
                 for sandbox in run.seen.sandboxes:
-                    await self._around.sandboxes.stop_sandbox(sandbox.id)
+                    await self._context.sandboxes.stop_sandbox(sandbox.id)
                 for one in run.seen.running:
                     await run.refresh(one.id)
                 break
@@ -294,7 +295,7 @@ class Stopper:
             run.note("restart", name)
             run.memory = run.memory.with_stop(key, restarted(stop, name))
         else:
-            gone = stop.changed(name, lambda one: replace(one, is_starting=False, ended_s=self._around.clock.now_s()))
+            gone = stop.changed(name, lambda one: replace(one, is_starting=False, ended_s=self._context.clock.now_s()))
             run.memory = run.memory.with_stop(key, gone)
         run.ring()
 

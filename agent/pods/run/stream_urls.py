@@ -10,26 +10,26 @@ from collections.abc import Awaitable, Sequence
 from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.ports import Streams
-from agent.pods.run.commands import PodDesk
+from agent.pods.run.commands import PodCommands
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["StreamDesk"]
+__all__ = ["StreamUrls"]
 
 Target = tuple[str, str, str]
 """Namespace, pod, container; an empty container is the only one."""
 
 
-class StreamDesk:
+class StreamUrls:
     """For the API."""
 
-    def __init__(self, desk: PodDesk, streams: Streams) -> None:
-        self._desk = desk
+    def __init__(self, commands: PodCommands, streams: Streams) -> None:
+        self._commands = commands
         self._streams = streams
 
     async def exec_url(self, target: Target, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
         """Where the streams of a command can be had."""
         request = pb.ExecRequest(
-            container_id=self._desk.running_id(*target),
+            container_id=self._commands.running_id(*target),
             cmd=command,
             stdin=has_stdin,
             tty=is_tty,
@@ -40,8 +40,8 @@ class StreamDesk:
 
     async def attach_url(self, target: Target, *, has_stdin: bool) -> tuple[str, bool]:
         """Where the streams of what runs already can be had, and whether it has a terminal."""
-        container_id = self._desk.running_id(*target)
-        run = self._desk.keeper(target[0], target[1]).run
+        container_id = self._commands.running_id(*target)
+        run = self._commands.keeper(target[0], target[1]).run
         name = next(one.name for one in run.seen.instances if one.id == container_id)
         fields = run.pod.by_name[name].fields
         if has_stdin and not fields.stdin:
@@ -53,7 +53,7 @@ class StreamDesk:
 
     async def port_forward_url(self, namespace: str, name: str, ports: Sequence[int]) -> str:
         """Where connections to these ports of a pod can be had."""
-        run = self._desk.keeper(namespace, name).run
+        run = self._commands.keeper(namespace, name).run
         active = run.seen.active
         if active is None or not active.is_ready:
             raise Refused("precondition", f"pod {run.pod.key} has no sandbox that is ready")

@@ -8,7 +8,7 @@ Never: resolves variables or volumes; gets them. Pure.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 
 import msgspec
 
@@ -57,7 +57,7 @@ class NodeShape:
     """What of the node matters here."""
 
     instance: str
-    log_directory: Path
+    log_directory: PurePath
     cgroup_root: str
     default_seccomp: str = "Unconfined"
     memory_bytes: int = 1 << 30
@@ -146,7 +146,7 @@ def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
         raise ConfigProblem(text + "and CRI-O 1.30 have them, with runc 1.2 or crun, from Linux 6.3 on", reason)
     given = spec.security_context
     if given is not None and given.supplemental_groups_policy == "Strict" and not features.has_group_policy:
-        text = f"supplementalGroupsPolicy Strict is more than {features.label} can do; "
+        text = f"supplementalGroupsPolicy Strict is not supported by {features.label}; "
         raise ConfigProblem(text + "containerd 2.0 and CRI-O 1.31 can", reason)
 
 

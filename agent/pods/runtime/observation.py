@@ -81,16 +81,23 @@ def _kept_notes(annotations: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in annotations.items() if name.startswith("io.kubernetes.")}
 
 
-def with_status(known: Instance, status: pb.ContainerStatus, wall_minus_now_s: float) -> Instance:
-    """With what only the container's own status tells."""
+def with_status(known: Instance, status: pb.ContainerStatus, now_s: float, wall_s: float) -> Instance:
+    """With what only the container's own status tells.
+
+    The runtime tells wall time. A clock that was set back puts moments into the future; nothing happened later than
+    now, and what is known of a moment already stays.
+    """
+    started_wall_s, finished_wall_s = status.started_at / NANOS, status.finished_at / NANOS
+    is_start_known = known.started_s > 0 and known.started_wall_s == started_wall_s
+    is_end_known = known.finished_s > 0 and known.finished_wall_s == finished_wall_s
     return replace(
         known,
         stage=STAGES.get(status.state, Stage.UNKNOWN),
         image_id=status.image_ref,
-        started_s=_moment(status.started_at, wall_minus_now_s),
-        finished_s=_moment(status.finished_at, wall_minus_now_s),
-        started_wall_s=status.started_at / NANOS,
-        finished_wall_s=status.finished_at / NANOS,
+        started_s=known.started_s if is_start_known else _moment(started_wall_s, now_s, wall_s),
+        finished_s=known.finished_s if is_end_known else _moment(finished_wall_s, now_s, wall_s),
+        started_wall_s=started_wall_s,
+        finished_wall_s=finished_wall_s,
         exit_code=status.exit_code,
         reason=status.reason,
         message=known.message or status.message,
@@ -111,5 +118,6 @@ def lost_instance(known: Instance, now_s: float, wall_s: float) -> Instance:
     )
 
 
-def _moment(nanos: int, wall_minus_now_s: float) -> float:
-    return nanos / NANOS - wall_minus_now_s if nanos > 0 else 0.0
+def _moment(then_wall_s: float, now_s: float, wall_s: float) -> float:
+    """On the clock of decisions; 0 for what has not been."""
+    return now_s - max(wall_s - then_wall_s, 0.0) if then_wall_s > 0 else 0.0

@@ -16,16 +16,16 @@ from agent.pods.runtime.qos import cpu_quota, cpu_shares, most_at_once, pod_need
 
 __all__ = [
     "GroupPlan",
-    "GroupWish",
     "MakeGroup",
     "PodLimits",
+    "WantedGroup",
     "WriteLimit",
     "group_path",
     "hugepage_limits",
     "plan_group",
     "pod_limits",
-    "wished_group",
-    "wished_levels",
+    "wanted_group",
+    "wanted_levels",
 ]
 
 PERIOD_US = 100_000
@@ -78,7 +78,7 @@ class WriteLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWish:
+class WantedGroup:
     """Everything that shall be so, in an order in which it can be made so."""
 
     steps: tuple[MakeGroup | WriteLimit, ...]
@@ -159,7 +159,7 @@ def _hugepages(pod: PodSpec, size_bytes: int) -> int:
     return whole or most_at_once(pod, lambda one: _of_size(one.fields.resources.limits, size_bytes))
 
 
-def wished_group(limits: PodLimits, path: str, shape: GroupShape, burstable_milli: int | None = None) -> GroupWish:
+def wanted_group(limits: PodLimits, path: str, shape: GroupShape, burstable_milli: int | None = None) -> WantedGroup:
     """For one pod, with the groups above it; `burstable_milli` is what all Burstable pods ask for together."""
     controllers = [one for one in CONTROLLERS if one in shape.controllers]
     *above, own = _levels(path)
@@ -169,10 +169,10 @@ def wished_group(limits: PodLimits, path: str, shape: GroupShape, burstable_mill
     else:
         steps = [MakeGroup(f"{controller}/{one}") for controller in controllers for one in (*above, own)]
         files = _legacy_files(limits, own, shape)
-    return GroupWish((*steps, *wished_levels(path, shape, burstable_milli).steps, *files))
+    return WantedGroup((*steps, *wanted_levels(path, shape, burstable_milli).steps, *files))
 
 
-def wished_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> GroupWish:
+def wanted_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> WantedGroup:
     """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over."""
     found = []
     for one in _levels(path)[:-1] if "cpu" in shape.controllers else ():
@@ -182,7 +182,7 @@ def wished_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> 
             found.append(WriteLimit(f"{one}/cpu.weight", str(cpu_weight(cpu_shares(milli)))))
         elif milli is not None:
             found.append(WriteLimit(f"cpu/{one}/cpu.shares", str(cpu_shares(milli))))
-    return GroupWish(tuple(found))
+    return WantedGroup(tuple(found))
 
 
 def _levels(path: str) -> list[str]:
@@ -233,7 +233,7 @@ def cpu_weight(shares: int) -> int:
     return MOST_WEIGHT if shares >= MOST_SHARES else 1 + (shares - LEAST_SHARES) * 9999 // 262_142
 
 
-def plan_group(wish: GroupWish, observed: Mapping[str, str | None]) -> GroupPlan:
+def plan_group(wish: WantedGroup, observed: Mapping[str, str | None]) -> GroupPlan:
     """What differs. `observed` has the text of files, "" for directories, None for what is not there."""
     return GroupPlan(tuple(step for step in wish.steps if not _is_so(step, observed.get(step.path))))
 

@@ -1,22 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an end would look like: the production planner against containers that behave as assumed, in virtual time.
+"""What the start and the end of a pod would look like, in virtual time.
 
-Owns: the simulated containers and the list of what happens to them. `kepctl plan stop` shows it, the vectors check it.
-Never: knows a rule of its own; whatever it shows, the planner decided. Pure.
+Owns: assumptions about containers that end, and the lists of what happens. `kepctl plan stop` and `kepctl timeline
+--from-files` show them, the vectors check them.
+Never: knows a rule of its own; whatever it shows, a production planner decided. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
+import msgspec
+
+from agent.model.pod import ContainerKind, PodSpec
+from agent.pods.plan.start import StartRules
 from agent.pods.plan.stop import after_step, plan_stop
 from agent.pods.plan.stop_state import HookPhase, Stop, exited, hook_ended, restarted, shortened
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
+from agent.pods.view.history import Moment
+from agent.pods.view.simulation import Beginning, Due, PodSimulation, Simulation
 
-__all__ = ["Assumption", "Happening", "HookAssumption", "Request", "forecast_stop"]
+__all__ = [
+    "Assumption",
+    "Beginning",
+    "EndSimulation",
+    "Happening",
+    "HookAssumption",
+    "Request",
+    "forecast_start",
+    "forecast_stop",
+]
 
 SIGKILL_CODE = 137
-# Every container goes through few states; more rounds than this would be a planner that runs in circles.
-MOST_ROUNDS = 10_000
+# What happens by itself at one moment: exits first, then hooks, then people.
+EXIT, HOOK, REQUEST = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,104 +74,82 @@ class Happening:
     code: int | None = None
 
 
-@dataclass(slots=True)
-class _Process:
-    """A simulated container. Changed by the simulation alone."""
+class EndSimulation(Simulation[StopStep]):
+    """An end that is under way."""
 
-    assumed: Assumption
-    dies_s: float | None = None
-    dies_with: int = 0
-    hook_ends_s: float | None = None
+    def __init__(self, stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request]) -> None:
+        super().__init__(stop.began_s)
+        self.stop = stop
+        self.happenings: list[Happening] = []
+        self._assumed = {one.name: assumptions.get(one.name, Assumption()) for one in stop.containers}
+        self._deaths: dict[str, Due] = {}
+        self._hooks: dict[str, Due] = {}
+        for one in stop.containers:
+            assumed = self._assumed[one.name]
+            if one.is_running and assumed.exits_at_s is not None:
+                self._die(one.name, assumed.exits_at_s, assumed.exits_with)
+        for request in requests:
+            self.later(request.at_s, lambda request=request: self._shorten(request.grace_s), REQUEST)  # type: ignore[misc]
 
-    def die(self, at_s: float, code: int) -> None:
-        if self.dies_s is None or at_s < self.dies_s:
-            self.dies_s, self.dies_with = at_s, code
+    def decide(self) -> tuple[Sequence[StopStep], float | None]:
+        plan = plan_stop(self.stop, self.now_s)
+        for step in plan.steps:
+            self.stop = after_step(self.stop, step, self.now_s)
+        return plan.steps, plan.wake_s
 
-
-@dataclass(slots=True)
-class _Simulation:
-    """Lives for one forecast."""
-
-    stop: Stop
-    requests: list[Request]
-    processes: dict[str, _Process]
-    now_s: float
-    happenings: list[Happening] = field(default_factory=list)
-
-    def run(self) -> None:
-        for _ in range(MOST_ROUNDS):
-            self._facts()
-            plan = plan_stop(self.stop, self.now_s)
-            for step in plan.steps:
-                self.stop = after_step(self.stop, step, self.now_s)
-                self._carry_out(step)
-            if plan.steps or any(self._is_due(at_s) for at_s in self._times()):
-                continue
-            times = [at_s for at_s in (plan.wake_s, *self._times()) if at_s is not None]
-            if not times or self.stop.has_ended:
-                return
-            self.now_s = min(times)
-        raise AssertionError(f"no end after {MOST_ROUNDS} rounds: {self.stop}")
-
-    def _is_due(self, at_s: float | None) -> bool:
-        return at_s is not None and at_s <= self.now_s
-
-    def _times(self) -> list[float | None]:
-        times: list[float | None] = [request.at_s for request in self.requests]
-        for process in self.processes.values():
-            times += [process.dies_s, process.hook_ends_s]
-        return times
+    def is_over(self) -> bool:
+        return self.stop.has_ended
 
     def _tell(self, event: str, container: str = "", result: str = "", code: int | None = None) -> None:
         self.happenings.append(Happening(at_s=self.now_s, event=event, container=container, result=result, code=code))
 
-    def _facts(self) -> None:
-        """What happens by itself at this moment: exits first, then hooks, then people."""
-        for name, process in self.processes.items():
-            if self._is_due(process.dies_s):
-                self._exit(name, process)
-        for name, process in self.processes.items():
-            if self._is_due(process.hook_ends_s):
-                assumed = process.assumed.hook
-                is_good = assumed is None or assumed.succeeds
-                self._end_hook(name, process, HookPhase.OK if is_good else HookPhase.FAILED)
-        for request in [one for one in self.requests if self._is_due(one.at_s)]:
-            self.requests.remove(request)
-            self.stop = shortened(self.stop, request.grace_s, self.now_s)
+    def _shorten(self, grace_s: float) -> None:
+        self.stop = shortened(self.stop, grace_s, self.now_s)
 
-    def _exit(self, name: str, process: _Process) -> None:
-        process.dies_s = None
+    def _die(self, name: str, at_s: float, code: int) -> None:
+        known = self._deaths.get(name)
+        if known is None or at_s < known.at_s:
+            self._call_off(self._deaths, name)
+            self._deaths[name] = self.later(at_s, lambda: self._exit(name, code), EXIT)
+
+    @staticmethod
+    def _call_off(due: dict[str, Due], name: str) -> None:
+        if (known := due.pop(name, None)) is not None:
+            known.is_off = True
+
+    def _exit(self, name: str, code: int) -> None:
+        self._call_off(self._deaths, name)
         self.stop = exited(self.stop, name, self.now_s)
-        self._tell("exit", name, code=process.dies_with)
-        hook = process.assumed.hook
+        self._tell("exit", name, code=code)
+        hook = self._assumed[name].hook
         one = self.stop.of(name)
         if one is not None and one.hook_phase is HookPhase.RUNNING and hook is not None and not hook.is_native:
-            self._end_hook(name, process, HookPhase.FAILED)
+            self._end_hook(name, HookPhase.FAILED)
 
-    def _end_hook(self, name: str, process: _Process, phase: HookPhase) -> None:
-        process.hook_ends_s = None
+    def _end_hook(self, name: str, phase: HookPhase) -> None:
+        self._call_off(self._hooks, name)
         self.stop = hook_ended(self.stop, name, phase, self.now_s)
         self._tell("prestop_end", name, result=phase)
 
-    def _carry_out(self, step: StopStep) -> None:
+    def do(self, step: StopStep) -> None:
         match step:
             case RunHook(name):
                 self._tell("prestop_start", name)
-                hook = self.processes[name].assumed.hook
+                hook = self._assumed[name].hook
                 if hook is not None and hook.seconds is not None:
-                    self.processes[name].hook_ends_s = self.now_s + hook.seconds
+                    phase = HookPhase.OK if hook.succeeds else HookPhase.FAILED
+                    self._hooks[name] = self.later(self.now_s + hook.seconds, lambda: self._end_hook(name, phase), HOOK)
             case DropHook(name, phase):
-                self.processes[name].hook_ends_s = None
+                self._call_off(self._hooks, name)
                 self._tell("prestop_end", name, result=phase)
             case Signal(name):
                 self._tell("stop_signal", name)
-                process = self.processes[name]
-                if process.assumed.exit_after_s is not None:
-                    process.die(self.now_s + process.assumed.exit_after_s, process.assumed.exit_code)
+                assumed = self._assumed[name]
+                if assumed.exit_after_s is not None:
+                    self._die(name, self.now_s + assumed.exit_after_s, assumed.exit_code)
             case Kill(name):
                 self._tell("sigkill", name)
-                self.processes[name].die(self.now_s, SIGKILL_CODE)
-                self._exit(name, self.processes[name])
+                self._exit(name, SIGKILL_CODE)
             case RestartSidecar(name):
                 self.stop = restarted(self.stop, name)
                 self._tell("restart", name)
@@ -169,11 +163,28 @@ def forecast_stop(
     stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request] = ()
 ) -> tuple[Happening, ...]:
     """Everything that would happen, in order."""
-    processes = {}
-    for one in stop.containers:
-        process = processes[one.name] = _Process(assumptions.get(one.name, Assumption()))
-        if one.is_running and process.assumed.exits_at_s is not None:
-            process.die(process.assumed.exits_at_s, process.assumed.exits_with)
-    simulation = _Simulation(stop, list(requests), processes, stop.began_s)
-    simulation.run()
-    return tuple(simulation.happenings)
+    end = EndSimulation(stop, assumptions, requests)
+    end.run_until()
+    return tuple(end.happenings)
+
+
+class _Start(PodSimulation):
+    """An end that is under way."""
+
+    def __init__(self, pod: PodSpec, rules: StartRules, beginnings: Mapping[str, Beginning]) -> None:
+        self.moments: list[Moment] = []
+        super().__init__(pod, rules, lambda step: beginnings.get(step.name, Beginning()))
+
+    def note(self, kind: str, container: str = "", text: str = "") -> None:
+        if kind != "ready" or self.pod.by_name[container].kind is not ContainerKind.INIT:
+            self.moments.append(Moment(at_s=self.now_s, kind=kind, container=container, text=text))
+
+
+def forecast_start(pod: PodSpec, rules: StartRules, beginnings: Mapping[str, Beginning]) -> tuple[Moment, ...]:
+    """Everything that would happen until all that can run does, from second 0 on. A deadline does not count here."""
+    spec = msgspec.structs.replace(pod.spec, active_deadline_seconds=None)
+    start = _Start(replace(pod, spec=spec), rules, beginnings)
+    start.run_until()
+    if all(start.seen.newest(one.name) for one in pod.containers):
+        start.note("pod_started")
+    return tuple(start.moments)

@@ -4,26 +4,29 @@
 Owns: the words. Never: works anything out: it reads what planners left. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agent.pods.plan.start import Waiting
 from agent.pods.plan.stop import blockers_of, kill_time_s
 from agent.pods.plan.stop_state import Ending, HookPhase, Stop
+from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
 
 __all__ = ["why_starting", "why_stopping"]
 
 
-def why_starting(waiting: Sequence[Waiting], busy: Sequence[str], problem: str, now_s: float) -> str:
+def why_starting(waiting: Sequence[Waiting], works: Iterable[Work], problem: str, now_s: float) -> str:
     """What a pod that comes up, or stays up, waits for."""
     parts = [problem] if problem else []
-    for task in busy:
-        word, _, name = task.partition(":")
-        if word == "launch" and not problem:
-            parts.append(f"{name} to start")
-        elif word == "end":
-            parts.append(f"{name} to end")
-        elif task == "*sandbox":
-            parts.append("its sandbox")
+    for work in works:
+        match work:
+            case Launching(name) if not problem:
+                parts.append(f"{name} to start")
+            case EndingAlone(name):
+                parts.append(f"{name} to end")
+            case MakingSandbox():
+                parts.append("its sandbox")
+            case _:
+                pass
     for one in waiting:
         if one.why == "activeDeadlineSeconds" or (problem and not one.name):
             continue

@@ -4,28 +4,35 @@
 import pytest
 
 from agent.model.pod import ContainerKind
-from agent.pods.annotations import read_wishes
+from agent.pods.manifest.annotations import read_annotations
 from agent.pods.plan.order import Dependency, Member
 
 MEMBERS = [Member(name=name, kind=ContainerKind.MAIN) for name in ("app", "db")]
 
 
 def wishes(**notes: str):  # the fields are what is looked at
-    return read_wishes({f"kepd.dev/{key.replace('_', '-')}": value for key, value in notes.items()}, MEMBERS)
+    return read_annotations({f"kepd.dev/{key.replace('_', '-')}": value for key, value in notes.items()}, MEMBERS)
 
 
 def test_both_forms_say_the_same() -> None:
-    """names.md section 4."""
-    single = read_wishes({"kepd.dev/grace.app": "5s", "kepd.dev/grace.db": "1m30s"}, MEMBERS)
+    """The container stands in the key, or in the value."""
+    single = read_annotations({"kepd.dev/grace.app": "5s", "kepd.dev/grace.db": "1m30s"}, MEMBERS)
 
     assert single.graces_s == {"app": 5.0, "db": 90.0}
     assert wishes(grace="app=5s,db=1m30s").graces_s == single.graces_s
     assert single.faults == ()
 
 
+def test_white_space_in_a_list_does_not_count() -> None:
+    """FP-28: what the proxy understood was a container `' db'` here."""
+    found = wishes(grace="app=5s, db = 1m30s")
+
+    assert (found.graces_s, found.faults) == ({"app": 5.0, "db": 90.0}, ())
+
+
 def test_needs_are_read_with_their_conditions() -> None:
     """BEY-03, BEY-05."""
-    found = read_wishes({"kepd.dev/depends-on.app": "db=ready"}, MEMBERS)
+    found = read_annotations({"kepd.dev/depends-on.app": "db=ready"}, MEMBERS)
 
     assert found.needs == {"app": (Dependency("db", "ready"),)}
 
@@ -41,21 +48,22 @@ def test_the_rest() -> None:
 @pytest.mark.parametrize(
     ("notes", "fault"),
     [
-        ({"kepd.dev/grace.app": "soon"}, "is no duration"),
+        ({"kepd.dev/grace.app": "soon"}, "is not a duration"),
         ({"kepd.dev/grace.none": "5s"}, "there is no container 'none'"),
-        ({"kepd.dev/grace.app": "5s", "kepd.dev/grace": "app=6s"}, "is given in both forms"),
+        ({"kepd.dev/grace.app": "5s", "kepd.dev/grace": "app=6s"}, "'app' is given more than once"),
         ({"kepd.dev/depends-on.app": "db=up"}, "'up' is none of started, ready, completed"),
         ({"kepd.dev/depends-on.app": "app"}, "there is no other container 'app'"),
-        ({"kepd.dev/depends-on.app": "db", "kepd.dev/depends-on.db": "app"}, "goes in a circle: app → db → app"),
+        ({"kepd.dev/depends-on.app": "db", "kepd.dev/depends-on.db": "app"}, "is a cycle: app → db → app"),
         ({"kepd.dev/keystone": "none"}, "'none' is none of app, db"),
-        ({"kepd.dev/max-restarts": "many"}, "is no number of restarts"),
-        ({"kepd.dev/max-restarts": "3/soon"}, "is no duration"),
+        ({"kepd.dev/max-restarts": "many"}, "is not a number of restarts"),
+        ({"kepd.dev/max-restarts": "3/soon"}, "is not a duration"),
+        ({"kepd.dev/max-restarts": "9" * 5000}, "is not a number of restarts"),
         ({"kepd.dev/max-restarts": "3/0s"}, "has a window without time"),
         ({"kepd.dev/prestop-at-turn": "yes"}, "'yes' is none of true, false"),
     ],
 )
 def test_a_wrong_value_is_told_and_ignored(notes: dict[str, str], fault: str) -> None:
-    found = read_wishes(notes, MEMBERS)
+    found = read_annotations(notes, MEMBERS)
 
     assert fault in "; ".join(text for _, text in found.faults)
     assert (found.keystone, found.most_restarts, found.is_hook_at_turn) == ("", None, False)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from agent.model.finding import Finding
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import Container, Env
-from agent.pods.manifest.objects import Identity, parse_objects, parse_pods
+from agent.pods.manifest.objects import Identity, parse_objects
 
 GOOD = """
 apiVersion: v1
@@ -20,8 +20,8 @@ NODE = Identity("n1", has_name_suffix=True)
 
 
 def read(text: str, path: str = "/m/web.yaml", identity: Identity = NODE) -> tuple[tuple[PodSpec, ...], list[str]]:
-    pods, findings = parse_pods(path, text.encode(), identity)
-    return pods, [str(finding) for finding in findings]
+    found = parse_objects(path, text.encode(), identity)
+    return tuple(found.pods), [str(finding) for finding in found.findings]
 
 
 def test_a_pod_is_read_with_the_node_in_its_name() -> None:
@@ -123,7 +123,7 @@ def test_names_that_just_fit_are_fine() -> None:
 
 
 class TestKinds:
-    """MAN-04, names.md section 3."""
+    """MAN-04."""
 
     def test_sources_are_read_and_their_values_shown_nowhere(self) -> None:
         """VOL-06; no secret is ever rendered."""
@@ -197,7 +197,7 @@ def indented(text: str) -> str:
 @given(st.binary(max_size=200) | st.text(alphabet="kindPoLst: -{}[]\n,name", max_size=200).map(str.encode))
 def test_no_bytes_make_the_reader_fail(content: bytes) -> None:
     for head in (b"", b"kind: Pod\n", b"kind: List\nitems:\n"):
-        _, findings = parse_pods("f", head + content, NODE)
+        findings = parse_objects("f", head + content, NODE).findings
         assert all(isinstance(finding, Finding) for finding in findings)
 
 

@@ -87,7 +87,7 @@ class TestTwoOfOneName:
 
         assert sources(reading) == {"web": "a:1"}
         assert [str(one) for one in reading.findings] == [
-            "/b:1: metadata.name: pod default/web stands in /a:1 already; this one is ignored"
+            "/b:1: metadata.name: pod default/web is already in /a:1; this one is ignored"
         ]
 
     def test_the_one_in_force_wins_over_a_file_that_comes_later(self) -> None:
@@ -115,7 +115,7 @@ class TestTwoOfOneName:
 
         assert (sources(reading), sources(later)) == ({"web": "a:1"}, {"db": "b:1"})
         assert [str(one) for one in reading.findings] == [
-            "/b:1: metadata.uid: a pod with uid u stands in /a:1 already; this one is ignored"
+            "/b:1: metadata.uid: a pod with uid u is already in /a:1; this one is ignored"
         ]
 
     def test_who_takes_the_uid_of_another_keeps_what_ran(self) -> None:

@@ -52,9 +52,9 @@ def test_a_directory_with_a_fault_keeps_what_it_had() -> None:
 @pytest.mark.parametrize(
     ("name", "key", "complaint"),
     [
-        ("c", "a b", "/m/configmaps/default/c/a b: is no name of a key"),
-        ("c", "a~", "/m/configmaps/default/c/a~: is no name of a key"),
-        ("c", "\udcff", "/m/configmaps/default/c/?: is no name of a key"),
+        ("c", "a b", "/m/configmaps/default/c/a b: is not the name of a key"),
+        ("c", "a~", "/m/configmaps/default/c/a~: is not the name of a key"),
+        ("c", "\udcff", "/m/configmaps/default/c/?: is not the name of a key"),
         ("C", "a", '/m/configmaps/default/C: name: Invalid value: "C"'),
         ("c_d", "a", '/m/configmaps/default/c_d: name: Invalid value: "c_d"'),
     ],
@@ -71,7 +71,7 @@ def test_a_document_comes_before_a_directory() -> None:
     reading = read_pods(Snapshot({"/m/a.yaml": text}, folders=folder(a="directory")), Reading(), NODE)
 
     assert reading.sources[KEY].data == {"a": b"document"}
-    assert "ConfigMap default/c stands in /m/a.yaml:1 already; this one is ignored" in str(reading.findings[0])
+    assert "ConfigMap default/c is already in /m/a.yaml:1; this one is ignored" in str(reading.findings[0])
 
 
 def test_what_is_no_text_is_for_volumes_only() -> None:
@@ -87,7 +87,7 @@ def test_what_is_no_text_is_for_volumes_only() -> None:
     [
         ("data: {../../x: a}", 'f:4: data[../../x]: Invalid value: "../../x": a key must consist of'),
         ("data: {..: a}", 'f:4: data[..]: Invalid value: "..": a key must consist of'),
-        ("data: {a: b}\nbinaryData: {a: eA==}", 'f:5: binaryData[a]: Invalid value: "a": stands in data and in'),
+        ("data: {a: b}\nbinaryData: {a: eA==}", 'f:5: binaryData[a]: Invalid value: "a": is in both data and'),
         (
             f"data: {{a: {'x' * 1048577}}}",
             "f:1: data: Too long: all values together have 1048577 bytes; at most 1048576",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.pod_fields import PodFields
-from agent.pods.plan.drain import Candidate, Group, begin_shutdown, plan_shutdown, priority_of
+from agent.pods.plan.drain import Candidate, Group, begin_drain, plan_drain, priority_of
 
 CRITICAL = 2_000_000_000
 
@@ -28,13 +28,13 @@ def play(
     most_s: float = 0.0,
 ) -> list[str]:
     """What is done when; `lasts_s` says how long the end of a pod takes, its grace if nothing is said, None hangs."""
-    shutdown, now_s = begin_shutdown(pods, groups, most_s), 0.0
+    drain, now_s = begin_drain(pods, groups, most_s), 0.0
     ended: set[str] = set()
     ends: list[tuple[float, str]] = []
     lines = []
     while True:
-        plan = plan_shutdown(shutdown, ended, now_s)
-        shutdown = plan.then
+        plan = plan_drain(drain, ended, now_s)
+        drain = plan.then
         for step in plan.steps:
             lines.append(f"{now_s:g} {step.uid} {step.grace_s:g}")
             lasts = (lasts_s or {}).get(step.uid, step.grace_s)
@@ -103,9 +103,9 @@ def test_nothing_to_end_is_over_at_once() -> None:
 
 
 def test_what_ended_before_its_turn_is_not_ended_again() -> None:
-    shutdown = begin_shutdown([pod("a"), pod("b", 1), pod("c", 2)], [group(0, 5), group(1, 5), group(2, 5)])
+    drain = begin_drain([pod("a"), pod("b", 1), pod("c", 2)], [group(0, 5), group(1, 5), group(2, 5)])
 
-    assert [step.uid for step in plan_shutdown(shutdown, {"a", "b"}, 0.0).steps] == ["c"]
+    assert [step.uid for step in plan_drain(drain, {"a", "b"}, 0.0).steps] == ["c"]
 
 
 def test_a_class_stands_for_its_priority_where_nobody_looked_it_up() -> None:
@@ -141,7 +141,7 @@ def test_planning_again_after_a_plan_was_carried_out_gives_nothing(
 ) -> None:
     """STY-03."""
     given_pods = [pod(f"p{place}", priority, grace) for place, (priority, grace, _) in enumerate(pods)]
-    shutdown = begin_shutdown(given_pods, [group(*one) for one in groups])
-    first = plan_shutdown(shutdown, (), 0.0)
+    drain = begin_drain(given_pods, [group(*one) for one in groups])
+    first = plan_drain(drain, (), 0.0)
 
-    assert plan_shutdown(first.then, (), 0.0).steps == ()
+    assert plan_drain(first.then, (), 0.0).steps == ()

@@ -5,7 +5,7 @@ import pytest
 
 from agent.model.image_pull import PullPolicy
 from agent.pods.manifest.objects import Source
-from agent.pods.plan.image_request import image_wish
+from agent.pods.plan.image_request import image_request
 from tests.pods.pods import make_pod
 
 JSON = b'{"auths": {}}'
@@ -27,29 +27,31 @@ def secret(name: str, **data: bytes) -> dict[tuple[str, str, str], Source]:
 )
 def test_how_urgent_it_is(spec: dict[str, object], priority: int) -> None:
     """IMG-S09, for pods from files too."""
-    wish = image_wish(make_pod(**spec), "i:1", "Always", "app", {})
-    assert (wish.priority, wish.policy, wish.container) == (priority, PullPolicy.ALWAYS, "app")
-    assert (wish.pod.namespace, wish.pod.name, wish.pod.uid) == ("default", "web", "u1")
+    request = image_request(make_pod(**spec), "i:1", "Always", "app", {})
+    assert (request.priority, request.policy, request.container) == (priority, PullPolicy.ALWAYS, "app")
+    assert (request.pod.namespace, request.pod.name, request.pod.uid) == ("default", "web", "u1")
 
 
 def test_which_secrets_it_brings() -> None:
     """In the order named; a Secret of another kind brings nothing, one that is not there is named."""
     sources = secret("old", dockercfg=b"{}") | secret("new", dockerconfigjson=JSON) | secret("other", key=b"x")
     names = [{"name": name} for name in ("new", "gone", "other", "old")]
-    wish = image_wish(make_pod(imagePullSecrets=names), "i:1", "IfNotPresent", "app", sources)
+    request = image_request(make_pod(imagePullSecrets=names), "i:1", "IfNotPresent", "app", sources)
 
-    assert [(one.id.name, one.type) for one in wish.secrets] == [
+    assert [(one.id.name, one.type) for one in request.secrets] == [
         ("new", "kubernetes.io/dockerconfigjson"),
         ("other", ""),
         ("old", "kubernetes.io/dockercfg"),
     ]
-    assert wish.secrets[0].data[".dockerconfigjson"].reveal() == JSON.decode()
-    assert not wish.secrets[1].data
-    assert wish.missing_secrets == ("gone",)
-    assert "auths" not in repr(wish)
+    assert request.secrets[0].data[".dockerconfigjson"].reveal() == JSON.decode()
+    assert not request.secrets[1].data
+    assert request.missing_secrets == ("gone",)
+    assert "auths" not in repr(request)
 
 
 def test_a_secret_of_another_namespace_is_none() -> None:
     found = Source(kind="Secret", namespace="other", name="s", data={".dockerconfigjson": JSON})
-    wish = image_wish(make_pod(imagePullSecrets=[{"name": "s"}]), "i:1", "IfNotPresent", "app", {found.key: found})
-    assert (wish.secrets, wish.missing_secrets) == ((), ("s",))
+    request = image_request(
+        make_pod(imagePullSecrets=[{"name": "s"}]), "i:1", "IfNotPresent", "app", {found.key: found}
+    )
+    assert (request.secrets, request.missing_secrets) == ((), ("s",))

@@ -3,8 +3,8 @@
 
 from agent.model.pod_fields import Probe
 from agent.pods.plan.probe import (
-    Answer,
     AnswerKind,
+    ProbeAnswer,
     ProbeKind,
     ProbeState,
     after_answer,
@@ -19,7 +19,7 @@ LETTERS = {"s": AnswerKind.SUCCESS, "w": AnswerKind.WARNING, "f": AnswerKind.FAI
 def verdicts(kind: ProbeKind, letters: str, **fields: int) -> str:
     state, found = first_state(kind), ""
     for letter in letters:
-        state = after_answer(state, Probe(**fields), Answer(LETTERS[letter]))
+        state = after_answer(state, Probe(**fields), ProbeAnswer(LETTERS[letter]))
         found += {True: "+", False: "-", None: "?"}[state.verdict]
     return found
 
@@ -57,4 +57,4 @@ def test_the_delay_counts_whole_seconds_from_the_start_of_the_container() -> Non
 
 
 def test_state_is_a_value() -> None:
-    assert after_answer(ProbeState(), Probe(), Answer(AnswerKind.ERROR)) == ProbeState()
+    assert after_answer(ProbeState(), Probe(), ProbeAnswer(AnswerKind.ERROR)) == ProbeState()

@@ -49,7 +49,7 @@ def test_hooks_that_ran_are_lost_and_not_run_again() -> None:
 
     assert record.memory.stop is not None
     assert record.memory.stop.containers[0].hook_phase is HookPhase.FAILED
-    assert record.memory.of("app").post_start is HookPhase.OK
+    assert record.memory.of("app").post_start is HookPhase.CANCELLED
 
 
 def test_after_a_reboot_counts_and_outcomes_stay_and_moments_of_the_clock_do_not() -> None:

@@ -6,11 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.pods.plan.memory import Failing
+from agent.pods.plan.memory import ContainerMemory, Failing, resumed_memory
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.restart import Curve
-from agent.pods.plan.start import StartRules
+from agent.pods.plan.start import StartRules, plan_start
 from agent.pods.plan.start_steps import Launch
+from agent.pods.plan.stop_state import HookPhase
+from agent.pods.plan.work import Launching
 from agent.pods.runtime.seen import Stage
 from tests.pods.pods import Runs, World, container, make_pod
 
@@ -30,7 +32,8 @@ def test_inits_run_one_after_the_other_then_sidecars_then_mains() -> None:
 
 def test_nothing_starts_after_a_sidecar_that_has_not_started() -> None:
     """STA-03."""
-    world = World(make_pod(("app",), ("+net",)), started=lambda name: name != "net")
+    net = container("net", restartPolicy="Always", startupProbe={"exec": {"command": ["true"]}})
+    world = World(make_pod(("app",), (net,)), started=lambda name: name != "net")
     plan = world.settle()
 
     assert world.log == ["0 sandbox 0", "0 start net"]
@@ -262,6 +265,15 @@ class TestCompletion:
 
         assert world.log[2:] == ["60 stop: deadline", "60 app exits 143", "60 Failed"]
 
+    def test_a_deadline_in_a_back_off_ends_what_is_there(self) -> None:
+        """FP-9: nothing runs, but the sandbox is up."""
+        world = World(make_pod(activeDeadlineSeconds=15), {"app": [FAILS]})
+        world.memory = replace(world.memory, first_seen_s=1.0)
+        world.run(40)
+
+        assert world.log[-2:] == ["15 stop: deadline", "15 Failed"]
+        assert world.seen.active is None
+
     def test_a_keystone_ends_the_pod_with_its_code(self) -> None:
         """BEY-07."""
         world = World(make_pod(("job", "helper")), {"job": [Runs(3)]}, StartRules(keystone="job")).run(10)
@@ -315,6 +327,17 @@ def test_a_changed_definition_restarts_its_container_and_no_other() -> None:
     assert world.log[3:] == ["0 end app", "0 app exits 143", "0 start app 1"]
 
 
+def test_a_container_that_was_taken_out_of_the_manifest_ends_and_no_other() -> None:
+    """FP-7, MAN-11: and it is not started again."""
+    world = World(make_pod(("app", "web")))
+    world.settle()
+    world.pod = make_pod(("app",))
+    world.run(60)
+
+    assert world.log[3:] == ["0 end web", "0 web exits 143"]
+    assert [one.name for one in world.seen.running] == ["app"]
+
+
 def test_an_instance_found_running_whose_post_start_nobody_noted_is_gone_on_with() -> None:
     """HOK-12: kepd died between start and postStart."""
     world = World(make_pod(("app", "web")))
@@ -326,11 +349,55 @@ def test_an_instance_found_running_whose_post_start_nobody_noted_is_gone_on_with
     assert world.of("web") == web
 
 
+HOOK = {"lifecycle": {"postStart": {"exec": {"command": ["begin"]}}}}
+PROBE = {"startupProbe": {"exec": {"command": ["true"]}}}
+WHERE = {
+    "before it is noted": HookPhase.NONE,
+    "while it runs": HookPhase.RUNNING,
+    "after an earlier version died while it ran": HookPhase.OK,
+    "after its failure is noted": HookPhase.FAILED,
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("is_sidecar", [True, False])
+@pytest.mark.parametrize("has_probe", [True, False])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_wherever_kepd_died_around_a_post_start_the_pod_goes_on(
+    where: str, is_sidecar: bool, has_probe: bool, deaths: int
+) -> None:
+    """FP-2, HOK-12: no hook runs twice, and no container ends because kepd did."""
+    more = HOOK | (PROBE if has_probe else {}) | ({"restartPolicy": "Always"} if is_sidecar else {})
+    hooked = container("hooked", **more)
+    world = World(make_pod(("app",), (hooked,)) if is_sidecar else make_pod((hooked, "app")))
+    for _ in range(2):
+        for step in world.plan().steps:
+            world.do(step)
+    instance, phase = world.of("hooked"), WHERE[where]
+    failing = Failing(instance=instance.id, cause="hook", message="") if phase is HookPhase.FAILED else None
+    known = ContainerMemory(instance=instance.id, post_start=phase, failing=failing)
+    world.memory = replace(world.memory, containers={"hooked": known}, passed=frozenset(), is_initialised=False)
+    for _ in range(deaths):
+        world.memory = resumed_memory(world.memory)
+        plan = world.plan()
+    is_ended = phase is HookPhase.FAILED
+    # With a startup probe the old state is the right one of a container that is being probed.
+    is_probed = has_probe and phase is HookPhase.OK
+
+    wanted = "end hooked" if is_ended else "go on with hooked"
+    assert [str(step)[: len(wanted)] for step in plan.steps if "hooked" in str(step)] == ([] if is_probed else [wanted])
+    if is_probed:
+        return
+    world.run(60)
+    assert world.memory.of("hooked").is_started
+    assert "app" in {one.name for one in world.seen.running}
+    assert world.of("hooked").attempt == int(is_ended)
+
+
 def test_a_busy_container_is_left_alone() -> None:
     world = World(make_pod())
     world.settle()
     world.exit(world.of("app").id, 1)
-    from agent.pods.plan.start import plan_start
 
-    plan = plan_start(world.pod, world.seen, world.memory, 5.0, world.rules, busy=frozenset({"app"}))
+    plan = plan_start(world.pod, world.seen, world.memory, 5.0, world.rules, works=frozenset({Launching("app")}))
     assert plan.steps == ()

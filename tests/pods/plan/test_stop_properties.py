@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends of any pod: they end in time, in order, and a crash between any two steps changes nothing."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop import after_step, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop, exited, hook_ended, resumed
-from agent.pods.plan.stop_steps import Signal, StopPodSandbox
-from agent.pods.view.forecast import Assumption, HookAssumption, Request, forecast_stop
+from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop, resumed
+from agent.pods.plan.stop_steps import RunHook, Signal, StopStep
+from agent.pods.view.forecast import Assumption, EndSimulation, HookAssumption, Request, forecast_stop
 
 SECONDS = st.integers(0, 80).map(lambda half: half / 2)
 KINDS = st.sampled_from([ContainerKind.MAIN, ContainerKind.SIDECAR, ContainerKind.INIT])
@@ -99,80 +97,46 @@ def test_a_crash_after_any_step_and_a_new_plan_reach_the_same_end(
 ) -> None:
     """STY-03, TRM-31: what was written down goes on; steps that may be lost are repeated, none comes twice."""
     stop, assumptions = given_pod
-    whole, crashed = World(assumptions), World(assumptions)
+    whole, crashed = Crashing(stop, assumptions, 0), Crashing(stop, assumptions, survived)
 
-    assert sorted(whole.run(stop, crash_after=None)) == sorted(crashed.run(stop, crash_after=survived))
+    assert sorted(whole.exits()) == sorted(crashed.exits())
 
 
-class World:
-    """Containers that behave as assumed, driven by plans; the driver may die once, between writing and acting."""
+class Crashing(EndSimulation):
+    """An end whose driver dies once, after so many steps (0: never), between writing a step down and taking it."""
 
-    def __init__(self, assumptions: dict[str, Assumption]) -> None:
-        self.assumptions = assumptions
-        self.signals: set[tuple[str, int]] = set()
-        self.restarts = 0
+    def __init__(self, stop: Stop, assumptions: dict[str, Assumption], survived: int) -> None:
+        super().__init__(stop, assumptions, ())
+        self._left = survived
+        self._signals: set[tuple[str, int]] = set()
 
-    def run(self, stop: Stop, crash_after: int | None) -> list[tuple[float, str]]:
+    def decide(self) -> tuple[list[StopStep], float | None]:
+        plan = plan_stop(self.stop, self.now_s)
+        taken: list[StopStep] = []
+        for step in plan.steps:
+            self.stop = after_step(self.stop, step, self.now_s)
+            self._left -= 1
+            if self._left == 0:
+                for one in taken:
+                    self.do(one)
+                self.stop = resumed(self.stop)
+                # A sleep goes on where it was (HOK-12).
+                asleep = [step] if isinstance(step, RunHook) else []
+                return [*asleep, *steps_to_repeat(self.stop, self.now_s)], self.now_s
+            taken.append(step)
+        return taken, plan.wake_s
+
+    def do(self, step: StopStep) -> None:
+        """As a runtime does, an instance gets its signal once."""
+        if isinstance(step, Signal):
+            one = self.stop.of(step.name)
+            instance = (step.name, one.restarts if one is not None else 0)
+            if instance in self._signals:
+                return
+            self._signals.add(instance)
+        super().do(step)
+
+    def exits(self) -> list[tuple[float, str]]:
         """When each container ended."""
-        now_s, steps_left, exits = 0.0, crash_after, []
-        deaths = {
-            one.name: self.assumptions[one.name].exits_at_s
-            for one in stop.containers
-            if one.is_running and self.assumptions[one.name].exits_at_s is not None
-        }
-        for _ in range(500):
-            for name in [name for name, at_s in deaths.items() if at_s is not None and at_s <= now_s]:
-                del deaths[name]
-                stop = exited(stop, name, now_s)
-                exits.append((now_s, name))
-            for one in stop.containers:
-                ends_s = self._hook_end_s(one)
-                if ends_s is not None and ends_s <= now_s:
-                    stop = hook_ended(stop, one.name, "ok", now_s)  # type: ignore[arg-type]
-            plan = plan_stop(stop, now_s)
-            pending = list(plan.steps)
-            for index, step in enumerate(pending):
-                stop = after_step(stop, step, now_s)
-                if steps_left is not None:
-                    steps_left -= 1
-                    if steps_left == 0:
-                        stop, steps_left = resumed(stop), None
-                        again = steps_to_repeat(stop, now_s)
-                        stop = self._act(stop, again, now_s, deaths)
-                        del pending[index + 1 :]
-                        break
-                stop = self._act(stop, (step,), now_s, deaths)
-            if plan.steps:
-                continue
-            if stop.has_ended:
-                return exits
-            times = [plan.wake_s, *deaths.values(), *(self._hook_end_s(one) for one in stop.containers)]
-            now_s = min(at_s for at_s in times if at_s is not None and at_s > now_s)
-        raise AssertionError(stop)
-
-    def _hook_end_s(self, one: Ending) -> float | None:
-        hook = self.assumptions[one.name].hook
-        is_running = one.hook_phase == "running" and hook is not None and hook.seconds is not None
-        return (one.hook_began_s or 0.0) + hook.seconds if is_running and hook and hook.seconds is not None else None
-
-    def _act(self, stop: Stop, steps: tuple, now_s: float, deaths: dict[str, float | None]) -> Stop:
-        for step in steps:
-            name = getattr(step, "name", "")
-            assumed = self.assumptions.get(name)
-            kind = type(step).__name__
-            if isinstance(step, Signal) and assumed is not None:
-                if (name, self.restarts) in self.signals:
-                    continue  # as a runtime does: an instance gets its signal once
-                self.signals.add((name, self.restarts))
-                if assumed.exit_after_s is not None:
-                    known_s = deaths.get(name)
-                    exit_s = now_s + assumed.exit_after_s
-                    deaths[name] = exit_s if known_s is None else min(known_s, exit_s)
-            elif kind == "Kill":
-                deaths[name] = now_s
-            elif kind == "RestartSidecar":
-                self.restarts += 1
-                stop = stop.changed(name, lambda one: replace(one, is_running=True, is_starting=False, ended_s=None))
-            elif isinstance(step, StopPodSandbox):
-                pass
-        return stop
+        self.run_until()
+        return [(one.at_s, one.container) for one in self.happenings if one.event == "exit"]

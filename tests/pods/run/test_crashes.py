@@ -6,6 +6,8 @@ Every call that changes the runtime is a step; the process ends right after it, 
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import Unavailable
+from agent.pods.plan.memory import Outcome
+from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.pods.plane import DISKS, Slow, running
+from tests.pods.plane import DISKS, News, Plane, Slow, running
 from tests.pods.run.test_runner import log_directories
 
 POD = b"""
@@ -254,6 +258,83 @@ async def test_a_keeper_that_fails_in_the_middle_of_an_end_goes_on_with_it(
     asked = list(dict.fromkeys(name for name, _ in runtime.stops))
     assert (sorted(asked[:2]), asked[2:]) == (["app", "web"], ["log", "net"])
     assert runtime.commands == Counter(["begin", "drain", "flush"])
+
+
+TWO = b"""
+apiVersion: v1
+kind: Pod
+metadata: {name: bad, uid: u-bad}
+spec:
+  volumes: [{name: conf, configMap: {name: conf}}]
+  containers: [{name: app, image: "i:1"}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: good, uid: u-good}
+spec:
+  containers: [{name: app, image: "i:1"}]
+"""
+SOURCE = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: %s}\n"
+
+
+class TestPause:
+    """FP-10: what comes from outside while the keeper of one pod pauses after a failure ends nothing else."""
+
+    @pytest.fixture
+    def given(self) -> FakeManifestDirectory:
+        return FakeManifestDirectory({"/m/pods.yaml": TWO, "/m/conf.yaml": SOURCE % b"one"})
+
+    @asynccontextmanager
+    async def pausing(
+        self, given: FakeManifestDirectory, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[tuple[Plane, PodKeeper]]:
+        """A plane with a keeper that has failed once."""
+        monkeypatch.setattr("agent.pods.plan.backoff.FIRST_PAUSE_S", 0.5)
+        runtime = Runtime()
+        async with running(runtime, given, place, events=News(runtime)) as plane:
+            await plane.until_phases(bad="Running", good="Running")
+            keeper = plane.runner.keepers["u-bad"]
+            advance = keeper._advance
+
+            def fail() -> None:
+                keeper._advance = advance  # type: ignore[method-assign]
+                raise KeyError("a bug")
+
+            keeper._advance = fail  # type: ignore[method-assign]
+            keeper.run.ring()
+            await plane.until(lambda: keeper.run.problem, "it pauses")
+            yield plane, keeper
+
+    async def test_its_container_exits(
+        self, given: FakeManifestDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.pausing(given, tmp_path / "logs", monkeypatch) as (plane, keeper):
+            plane.cri.exit(keeper.run.seen.instances[0].id, 1)
+            await plane.until(lambda: not keeper.run.seen.running, "the exit is known, although it pauses")
+            assert keeper.run.problem
+            await plane.until(lambda: plane.pod("bad-n").containers[0].restart_count == 1, "it goes on")
+
+            assert plane.pod("good-n").containers[0].restart_count == 0
+
+    async def test_one_of_its_sources_changes(
+        self, given: FakeManifestDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.pausing(given, tmp_path / "logs", monkeypatch) as (plane, keeper):
+            given.put("/m/conf.yaml", SOURCE % b"two")
+            files = keeper.run.context.files
+            (file,) = files.of("u-bad").glob("volumes/*/conf/a")
+            await plane.until(lambda: file.read_text() == "two", "it follows when it is kept again")
+
+            assert plane.phases == {"bad-n": "Running", "good-n": "Running"}
+
+    async def test_it_has_to_end(
+        self, given: FakeManifestDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.pausing(given, tmp_path / "logs", monkeypatch) as (plane, keeper):
+            keeper.end("evicted", 1.0, Outcome(phase="Failed", reason="Evicted"))
+            await plane.until_phases(bad="Failed", good="Running")
+
+            assert plane.pod("bad-n").reason == "Evicted"
 
 
 class Vanishing(Runtime):

@@ -4,6 +4,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import RuntimeCallFailed
@@ -13,7 +15,7 @@ from tests.pods.plane import Plane, Slow, manifest, running
 
 
 def housekeeping(plane: Plane) -> Housekeeping:
-    return Housekeeping(plane.runner._around, lambda: list(plane.runner.keepers.values()))
+    return Housekeeping(plane.runner._context, lambda: list(plane.runner.keepers.values()))
 
 
 def write(path: Path, text: str) -> None:
@@ -49,6 +51,31 @@ async def test_a_pod_that_takes_more_than_its_volume_may_have_ends(tmp_path: Pat
         pod: PodState = plane.pod()
 
         assert (pod.reason, pod.message) == ("Evicted", 'Usage of EmptyDir volume "cache" exceeds the limit "4Ki". ')
+
+
+async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FP-3."""
+    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.0)
+    volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
+    given = {
+        f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes)
+        for name in ("bad", "good")
+    }
+    async with running(Slow(), FakeManifestDirectory(given), tmp_path / "logs", log_check_s=0.01) as plane:
+        await plane.until_phases(bad="Running", good="Running")
+        files = plane.runner._context.files
+        used_bytes = files.used_bytes
+
+        def used(uid: str, place: str) -> int:
+            if uid == "u-bad":
+                raise RecursionError("maximum recursion depth exceeded")
+            return used_bytes(uid, place)
+
+        monkeypatch.setattr(files, "used_bytes", used)
+        write(one(tmp_path / "logs-pods", "pods/u-good/volumes/*/cache") / "file", "x" * 9000)
+        await plane.until_phases(bad="Running", good="Failed")
 
 
 class TestLogs:

@@ -14,7 +14,7 @@ from agent.drivers.logind.fake import FakeLogind
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import Board, State
 from agent.pods.plan.drain import Group
-from agent.pods.run.commands import PodDesk
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.run.node_shutdown import NodeShutdown
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
@@ -70,8 +70,8 @@ async def node(
 ) -> AsyncIterator[Node]:
     async with running(cri, given, logs) as plane:
         wanted = [groups or GROUPS]
-        around = plane.runner._around
-        shutdown = NodeShutdown(plane.runner, Drainer(plane.runner, around), logind, around.clock, lambda: wanted[0])
+        context = plane.runner._context
+        shutdown = NodeShutdown(plane.runner, Drainer(plane.runner, context), logind, context.clock, lambda: wanted[0])
         made = Node(plane, shutdown, logind, wanted)
         report = made.board.add("node-shutdown", State.STARTING)
         async with asyncio.TaskGroup() as tasks:
@@ -202,7 +202,7 @@ async def test_a_delay_that_stays_too_short_is_told(cri: Slow, tmp_path: Path) -
         await made.until(lambda: logind.is_locked, "the lock")
         (advice,) = await made.shutdown.advice()
 
-    assert made.message == "delays a shutdown by up to 5 s, 30 s were needed"
+    assert made.message == "delays a shutdown by at most 5 s, but 30 s are needed"
     assert (advice.subject, advice.found, advice.wanted) == ("logind InhibitDelayMaxSec", "5", "30")
     assert "a shutdown kills what has not ended after 5 s, but pods.shutdown.groups need 30 s" in advice.text
     assert "Read-only file system" in advice.text
@@ -264,13 +264,13 @@ async def test_a_drain_goes_on_when_nobody_waits_for_it_any_longer(
     given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0), "/m/b.yaml": prioritised("db", 100)})
     async with node(cri, given, tmp_path, logind) as made:
         runner = made.plane.runner
-        desk = PodDesk(runner, Drainer(runner, runner._around), runner._around, tmp_path)
+        commands = PodCommands(runner, Drainer(runner, runner._context), runner._context, tmp_path)
         await made.plane.until_phases(batch="Running", db="Running")
         cri.may_stop.clear()
-        impatient = asyncio.ensure_future(desk.drain(0))
+        impatient = asyncio.ensure_future(commands.drain(0))
         await made.until(lambda: cri.stopping == {"a"}, "the first group ends")
         impatient.cancel()
-        again = asyncio.ensure_future(desk.drain(0))
+        again = asyncio.ensure_future(commands.drain(0))
         cri.may_stop.set()
 
         assert await again == ["default/batch-n", "default/db-n"]

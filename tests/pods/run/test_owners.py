@@ -30,10 +30,9 @@ async def test_every_container_and_sandbox_has_its_pod_and_none_is_left_behind(t
         await plane.until(
             lambda: owned(plane.runner) == (set(cri._containers), set(cri._sandboxes)), "all that is there has an owner"
         )
-        runs = {keeper.run.pod.name: keeper.run for keeper in plane.runner.keepers.values()}
-        for run in runs.values():
-            assert all(plane.runner._owners.of_instance(one.id) is run for one in run.seen.instances)
-            assert all(plane.runner._owners.of_sandbox(one.id) is run for one in run.seen.sandboxes)
+        for keeper in plane.runner.keepers.values():
+            assert all(plane.runner._owners.of_instance(one.id) is keeper for one in keeper.run.seen.instances)
+            assert all(plane.runner._owners.of_sandbox(one.id) is keeper for one in keeper.run.seen.sandboxes)
         assert plane.runner._owners.of_instance("somebody else's") is None
         given.put("/m/a.yaml", None)
         given.put("/m/b.yaml", None)

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.probe_client.fake import FakeAsker
+from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.model.http_question import HttpAnswer
 from agent.model.pod_fields import Hook, Probe
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
-from agent.pods.plan.probe import Answer, AnswerKind
+from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.run.hooks import HookRunner, Target
-from agent.pods.run.probes import ProbeAsker
+from agent.pods.run.probes import ProbeRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 
@@ -36,9 +36,9 @@ class Runtime:
         return pb.ExecSyncResponse(exit_code=answer, stdout=b"out ", stderr=b"err")
 
 
-async def ask(given: dict, asker: FakeAsker | None = None, runtime: Runtime | None = None) -> Answer:
+async def ask(given: dict, client: FakeProbeClient | None = None, runtime: Runtime | None = None) -> ProbeAnswer:
     probe = msgspec.convert(given, Probe)
-    return await ProbeAsker(runtime or Runtime(), asker or FakeAsker(), 10).ask(probe, TARGET)  # type: ignore[arg-type]
+    return await ProbeRunner(runtime or Runtime(), client or FakeProbeClient(), 10).run(probe, TARGET)  # type: ignore[arg-type]
 
 
 class TestProbes:
@@ -73,30 +73,30 @@ class TestProbes:
     )  # fmt: skip
     async def test_statuses(self, status: int, kind: AnswerKind, text: str) -> None:
         """PRB-08."""
-        asker = FakeAsker()
-        asker.answers[8080] = status
+        client = FakeProbeClient()
+        client.answers[8080] = status
 
-        assert await ask({"httpGet": {"port": "http"}}, asker) == Answer(kind, text)
+        assert await ask({"httpGet": {"port": "http"}}, client) == ProbeAnswer(kind, text)
 
     async def test_what_is_sent(self) -> None:
         """PRB-08: an empty Accept header takes it away."""
-        asker = FakeAsker()
-        asker.answers[80] = 200
-        await ask({"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS", "host": "h"}}, asker)
+        client = FakeProbeClient()
+        client.answers[80] = 200
+        await ask({"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS", "host": "h"}}, client)
         headers = [{"name": "Accept", "value": ""}, {"name": "User-Agent", "value": "me"}]
-        await ask({"httpGet": {"port": 80, "httpHeaders": headers}}, asker)
+        await ask({"httpGet": {"port": 80, "httpHeaders": headers}}, client)
 
-        first, second = asker.asked
+        first, second = client.asked
         assert (first.host, first.path, first.is_tls) == ("h", "/x", True)
         assert dict(first.headers) == {"User-Agent": "kube-probe/1.36", "Accept": "*/*"}
         assert (second.host, list(second.headers)) == ("10.0.0.2", [("User-Agent", "me")])
 
     async def test_redirects_elsewhere_warn_and_refusals_fail(self) -> None:
-        asker = FakeAsker()
-        asker.answers[80] = HttpAnswer(status=302, body=b"bye", is_redirect_elsewhere=True)
+        client = FakeProbeClient()
+        client.answers[80] = HttpAnswer(status=302, body=b"bye", is_redirect_elsewhere=True)
 
-        assert (await ask({"httpGet": {"port": 80}}, asker)).kind is AnswerKind.WARNING
-        refused = await ask({"httpGet": {"port": 81}}, asker)
+        assert (await ask({"httpGet": {"port": 80}}, client)).kind is AnswerKind.WARNING
+        refused = await ask({"httpGet": {"port": 81}}, client)
         assert (refused.kind, "dial tcp 10.0.0.2:81: connect: connection refused" in refused.text) == (
             AnswerKind.FAILURE,
             True,
@@ -104,22 +104,22 @@ class TestProbes:
 
     async def test_connections_and_health(self) -> None:
         """PRB-09, PRB-10."""
-        asker = FakeAsker()
-        asker.answers = {80: 0, 90: "", 91: 'service unhealthy (responded with "NOT_SERVING")'}
+        client = FakeProbeClient()
+        client.answers = {80: 0, 90: "", 91: 'service unhealthy (responded with "NOT_SERVING")'}
 
-        assert (await ask({"tcpSocket": {"port": 80}}, asker)).kind is AnswerKind.SUCCESS
+        assert (await ask({"tcpSocket": {"port": 80}}, client)).kind is AnswerKind.SUCCESS
         assert (
-            await ask({"tcpSocket": {"port": 81}}, asker)
+            await ask({"tcpSocket": {"port": 81}}, client)
         ).text == "dial tcp 10.0.0.2:81: connect: connection refused"
-        assert (await ask({"grpc": {"port": 90}}, asker)).kind is AnswerKind.SUCCESS
-        assert (await ask({"grpc": {"port": 91}}, asker)).kind is AnswerKind.FAILURE
+        assert (await ask({"grpc": {"port": 90}}, client)).kind is AnswerKind.SUCCESS
+        assert (await ask({"grpc": {"port": 91}}, client)).kind is AnswerKind.FAILURE
 
     async def test_a_port_without_a_number_is_an_error(self) -> None:
         assert (await ask({"httpGet": {"port": "none"}})).kind is AnswerKind.ERROR
 
 
-async def hook(given: dict, asker: FakeAsker | None = None, runtime: Runtime | None = None) -> Any:
-    runner = HookRunner(runtime or Runtime(), asker or FakeAsker(), FakeClock())  # type: ignore[arg-type]
+async def hook(given: dict, client: FakeProbeClient | None = None, runtime: Runtime | None = None) -> Any:
+    runner = HookRunner(runtime or Runtime(), client or FakeProbeClient(), FakeClock())  # type: ignore[arg-type]
     return await runner.run(msgspec.convert(given, Hook), TARGET)
 
 
@@ -135,29 +135,29 @@ class TestHooks:
     @pytest.mark.parametrize("status", [200, 500])
     async def test_any_status_is_a_success(self, status: int) -> None:
         """HOK-07."""
-        asker = FakeAsker()
-        asker.answers[80] = status
+        client = FakeProbeClient()
+        client.answers[80] = status
 
-        assert (await hook({"httpGet": {"port": 80}}, asker)).is_good
-        assert dict(asker.asked[0].headers)["User-Agent"] == "kube-lifecycle/1.36"
-        assert not (await hook({"httpGet": {"port": 81}}, asker)).is_good
+        assert (await hook({"httpGet": {"port": 80}}, client)).is_good
+        assert dict(client.asked[0].headers)["User-Agent"] == "kube-lifecycle/1.36"
+        assert not (await hook({"httpGet": {"port": 81}}, client)).is_good
 
     async def test_a_plain_answer_to_tls_is_asked_in_plain_without_credentials(self) -> None:
         """HOK-08."""
 
-        class Plain(FakeAsker):
+        class Plain(FakeProbeClient):
             async def http_get(self, question: Any) -> HttpAnswer:
                 self.asked.append(question)
                 if question.is_tls:
                     raise ValueError("http: server gave HTTP response to HTTPS client")
                 return HttpAnswer(status=200)
 
-        asker = Plain()
+        client = Plain()
         headers = [{"name": "Authorization", "value": "secret"}]
-        result = await hook({"httpGet": {"port": 80, "scheme": "HTTPS", "httpHeaders": headers}}, asker)
+        result = await hook({"httpGet": {"port": 80, "scheme": "HTTPS", "httpHeaders": headers}}, client)
 
         assert (result.is_good, result.fell_back) == (True, True)
-        assert "Authorization" not in dict(asker.asked[1].headers)
+        assert "Authorization" not in dict(client.asked[1].headers)
 
     async def test_a_sleep_of_nothing_and_a_socket(self) -> None:
         """HOK-11, HOK-01."""

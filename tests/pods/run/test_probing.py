@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.pods.plan.work import Probing
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import Plane, Slow, running
 
@@ -44,7 +45,7 @@ def told(plane: Plane, reason: str) -> list[tuple[str, str]]:
 
 def probes(plane: Plane) -> set[str]:
     run = plane.runner.keeper("default", "web-n").run  # type: ignore[union-attr]
-    return {task.split(":")[1] for task in run.tasks if task.startswith("probe:")}
+    return {work.kind.value for work in run.tasks if isinstance(work, Probing)}
 
 
 async def test_a_port_is_found_by_its_name_and_readiness_only_marks(cri: Slow, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_a_port_is_found_by_its_name_and_readiness_only_marks(cri: Slow, t
         await plane.until_phases(web="Running")
         await plane.until(lambda: told(plane, "Unhealthy"), "it is told")
         assert not one(plane).is_ready
-        plane.asker.answers[80] = 200
+        plane.probe_client.answers[80] = 200
         await plane.until(lambda: one(plane).is_ready, "ready")
 
     assert told(plane, "Unhealthy")[0] == (
@@ -70,7 +71,7 @@ async def test_nothing_else_is_asked_before_a_container_has_started(cri: Slow, t
         await plane.until_phases(web="Running")
         await plane.until(lambda: told(plane, "Unhealthy"), "the start is asked for")
         assert probes(plane) == {"startup"}
-        plane.asker.answers.update({80: 200, 81: 200, 82: 200})
+        plane.probe_client.answers.update({80: 200, 81: 200, 82: 200})
         await plane.until(lambda: one(plane).is_started, "it has started")
         await plane.until(lambda: probes(plane) == {"liveness", "readiness"}, "the others are asked")
         await plane.until(lambda: one(plane).is_ready, "ready")
@@ -82,13 +83,13 @@ async def test_a_sidecar_that_fails_its_liveness_restarts_alone(cri: Slow, tmp_p
     """PRB-11, PRB-12: it is held back by no main, and mains stay up."""
     given = manifests(PORTS, sidecar=f"{LIVENESS}, lifecycle: {{preStop: {{exec: {{command: [flush]}}}}}}")
     async with running(cri, given, tmp_path) as plane:
-        plane.asker.answers[81] = 200
+        plane.probe_client.answers[81] = 200
         await plane.until_phases(web="Running")
         app = one(plane).id
         cri.may_stop.clear()
-        del plane.asker.answers[81]
+        del plane.probe_client.answers[81]
         await plane.until(lambda: cri.stopping, "it is ended")
-        plane.asker.answers[81] = 200
+        plane.probe_client.answers[81] = 200
         cri.may_stop.set()
         await plane.until(lambda: one(plane, "net").restart_count == 1, "and started again")
 
@@ -110,13 +111,13 @@ async def test_while_a_pod_ends_readiness_goes_on_and_liveness_does_not(cri: Slo
     """TRM-26."""
     given = manifests(LIVENESS, READINESS, PORTS)
     async with running(cri, given, tmp_path) as plane:
-        plane.asker.answers.update({80: 200, 81: 200})
+        plane.probe_client.answers.update({80: 200, 81: 200})
         await plane.until(lambda: plane.phases and one(plane).is_ready, "ready")
         cri.may_stop.clear()
         given.put("/m/f.yaml", None)
         await plane.until(lambda: cri.stopping == {"app"}, "it ends")
         await plane.until(lambda: probes(plane) == {"readiness"}, "one kind of probe is left")
-        del plane.asker.answers[80]
+        del plane.probe_client.answers[80]
         await plane.until(lambda: not one(plane).is_ready, "Ready follows")
         cri.may_stop.set()
         await plane.until(lambda: not plane.phases, "gone")
@@ -126,7 +127,7 @@ async def test_who_was_ready_before_a_restart_of_kepd_stays_so_until_its_own_wor
     """PRB-17."""
     given = manifests(READINESS.replace("periodSeconds: 1", "periodSeconds: 3600"), PORTS)
     async with running(cri, given, tmp_path) as plane:
-        plane.asker.answers[80] = 200
+        plane.probe_client.answers[80] = 200
         await plane.until(lambda: plane.phases and one(plane).is_ready, "ready")
         run = plane.runner.keeper("default", "web-n").run  # type: ignore[union-attr]
         await plane.until(lambda: run.saved_memory == run.memory, "it is written down")

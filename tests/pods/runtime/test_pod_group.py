@@ -18,8 +18,8 @@ from agent.pods.runtime.pod_group import (
     page_name,
     plan_group,
     pod_limits,
-    wished_group,
-    wished_levels,
+    wanted_group,
+    wanted_levels,
 )
 from tests.pods.pods import container, make_pod
 
@@ -109,7 +109,7 @@ def test_shares_as_weights(shares: int, weight: int) -> None:
 
 def test_the_writes_of_version_one() -> None:
     limits = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=64 << 20, pids=50, hugepages=(("2MB", 0),))
-    wish = wished_group(limits, "/kepd/besteffort/podu1", ONE)
+    wish = wanted_group(limits, "/kepd/besteffort/podu1", ONE)
     told = [str(step) for step in wish.steps if not isinstance(step, MakeGroup)]
 
     assert told == [
@@ -124,7 +124,7 @@ def test_the_writes_of_version_one() -> None:
 
 
 def test_the_writes_of_version_two() -> None:
-    wish = wished_group(PodLimits(hugepages=(("2MB", 0),)), "/kepd/besteffort/podu1", TWO)
+    wish = wanted_group(PodLimits(hugepages=(("2MB", 0),)), "/kepd/besteffort/podu1", TWO)
 
     assert [str(step) for step in wish.steps] == [
         "write cgroup.subtree_control +cpu +memory +pids +hugetlb",
@@ -158,7 +158,7 @@ def test_the_writes_of_version_two() -> None:
     ],
 )
 def test_qualities_of_service_are_worth_what_they_ask_for(path: str, shape: GroupShape, written: list[str]) -> None:
-    assert [str(step) for step in wished_levels(path, shape, 1000).steps] == written
+    assert [str(step) for step in wanted_levels(path, shape, 1000).steps] == written
 
 
 def carry_out(tree: FakeControlGroups, wish: Any, most: int = 1000) -> int:
@@ -186,12 +186,12 @@ def test_what_a_plan_has_brought_about_needs_nothing_more(
     """Also when kepd died after some of its steps, or the limits are others now."""
     tree, clean = FakeControlGroups(shape), FakeControlGroups(shape)
     path = "/kepd/burstable/podu1"
-    carry_out(tree, wished_group(first, path, shape), stopped)
-    carry_out(tree, wished_group(then, path, shape))
-    carry_out(clean, wished_group(then, path, shape))
+    carry_out(tree, wanted_group(first, path, shape), stopped)
+    carry_out(tree, wanted_group(then, path, shape))
+    carry_out(clean, wanted_group(then, path, shape))
 
     assert tree.files == clean.files
-    assert carry_out(tree, wished_group(then, path, shape)) == 0
+    assert carry_out(tree, wanted_group(then, path, shape)) == 0
     assert (
-        str(plan_group(wished_group(then, path, shape), tree.read(wished_group(then, path, shape).paths))) == "nothing"
+        str(plan_group(wanted_group(then, path, shape), tree.read(wanted_group(then, path, shape).paths))) == "nothing"
     )

@@ -52,7 +52,8 @@ def test_the_phase_follows_from_the_table(behaves: dict, phases: tuple[str, ...]
 
 
 def test_a_sidecar_that_is_not_started_keeps_the_pod_pending() -> None:
-    world = World(make_pod(("a",), ("+s",)), started=lambda name: name != "s")
+    sidecar = container("s", restartPolicy="Always", startupProbe={"exec": {"command": ["true"]}})
+    world = World(make_pod(("a",), (sidecar,)), started=lambda name: name != "s")
     state = shown(world)
 
     assert (state.phase, state.status, state.ready_count) == ("Pending", "Init:0/1", (0, 2))
@@ -66,7 +67,7 @@ def test_a_ready_pod_is_shown_ready() -> None:
     world = ready(World(make_pod(("a",), ("i", "+s")), {"i": [Runs(1)]}).run(5), "a", "s")
     state = shown(world)
 
-    assert (state.phase, state.status, state.ready_count, state.ip) == ("Running", "Running", (2, 2), "10.0.0.2")
+    assert (state.phase, state.status, state.ready_count, state.ip) == ("Running", "Running", (2, 2), "192.0.2.2")
     assert all(one.is_true for one in state.conditions)
     assert [one.state for one in state.containers] == ["Terminated", "Running", "Running"]
 

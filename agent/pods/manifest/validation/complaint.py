@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One thing that is wrong with a value: path, kind, value and detail, worded as Kubernetes words it.
 
-Owns: the kinds and their wording (section 8), and the list that checks write to. Never: checks. Pure.
+Owns: the kinds and their wording, and the list that checks write to. Never: checks. Pure.
 """
 
 import ipaddress

@@ -8,27 +8,29 @@ Never: leaves the directory, follows a link out of a volume (VOL-05), or removes
 
 import os
 import secrets
-import shutil
 import stat
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from agent.model.mount_access import Access
+from agent.pods.run.disk.drafts import make_directory, make_file
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.disk.trees import remove_tree, tree_bytes
+from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume
+from agent.pods.runtime.volume_plan import PlannedVolume
 
 __all__ = ["Mounts", "PodFiles"]
 
 DIRECTORY_MODE = 0o755
-PRIVATE_MODE = 0o700
+PRIVATE_MODE, PRIVATE_FILE_MODE = 0o700, 0o600
 SHARED_MODE = 0o777
 SET_GROUP = 0o2000
 STICKY = 0o1000
-READABLE = 0o440
 HOSTS_MODE = 0o644
 MESSAGE_MODE = 0o666
 MOST_MESSAGE_BYTES = 4096
@@ -38,7 +40,6 @@ FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 # Each line of a log has its time, stream and tag before it.
 FALLBACK_READ = FALLBACK_BYTES + FALLBACK_LINES * 64
 TAG = 2
-DATA = "..data"
 VOLUMES = "volumes"
 MOUNT_PROBLEM = "FailedMount"
 TESTS = {
@@ -53,13 +54,11 @@ TESTS = {
 class Mounts(Protocol):
     """Mounting, by blocking calls."""
 
-    def tmpfs(self, path: Path, size_bytes: int, *, is_secret: bool) -> None: ...
+    def tmpfs(self, path: Path, size_bytes: int, access: Access, *, is_secret: bool) -> None: ...
 
-    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int) -> None: ...
+    def huge_pages(self, path: Path, page_bytes: int, size_bytes: int, access: Access) -> None: ...
 
     def bind(self, source: Path, target: Path) -> None: ...
-
-    def is_mounted(self, path: Path) -> bool: ...
 
     def unmount_below(self, directory: Path) -> None: ...
 
@@ -68,45 +67,47 @@ class PodFiles:
     """All pods' directories. Methods raise OSError, and ConfigProblem for what the manifest asks and cannot have."""
 
     def __init__(self, directory: Path, logs: LogDirectories, mounts: Mounts) -> None:
-        self.directory = directory
+        # What is mounted has its whole path in the kernel's table, whatever links lead here.
+        self.directory = directory.resolve()
         self.logs = logs
-        self.ranges = IdRanges(directory)
+        self.ranges = IdRanges(self.directory)
         self._mounts = mounts
+        self._locks: dict[str, threading.Lock] = {}
 
     def of(self, uid: str) -> Path:
         """The directory of one pod."""
         path = self.directory / "pods" / uid
         if path.parent != self.directory / "pods" or uid in ("", ".", ".."):
-            raise ValueError(f"{uid!r} is no name for a directory")
+            raise ValueError(f"{uid!r} is not a valid name of a directory")
         return path
 
     def prepare(self, uid: str, volumes: Sequence[PlannedVolume]) -> None:
         """Make what is missing and bring contents up to date; doing it again changes nothing."""
+        home = self._home(uid)
+        # A change of a source and the start of a container may come at the same time.
+        with self._locks.setdefault(uid, threading.Lock()):
+            for volume in volumes:
+                if volume.host_path:
+                    _check_host_path(volume)
+                else:
+                    self._make(home / volume.directory, volume)
+
+    def _home(self, uid: str) -> Path:
         home = self.of(uid)
-        home.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
-        for volume in volumes:
-            if volume.host_path:
-                _check_host_path(volume)
-                continue
-            place = home / volume.directory
-            is_new = not place.exists()
-            place.mkdir(parents=True, exist_ok=True)
-            if is_new:
-                place.chmod(SHARED_MODE if volume.files is None else DIRECTORY_MODE)
-            if volume.tmpfs_bytes is not None or volume.page_bytes:
-                # Memory does not outlive a reboot, its directory does.
-                is_new = is_new or not self._mounts.is_mounted(place)
-            if volume.tmpfs_bytes is not None:
-                self._mounts.tmpfs(place, volume.tmpfs_bytes, is_secret=volume.files is not None)
-            if volume.page_bytes:
-                self._mounts.huge_pages(place, volume.page_bytes, volume.limit_bytes)
-            if volume.group is not None and is_new:
-                os.chown(place, -1, volume.group)
-                mode = DIRECTORY_MODE if volume.files is not None else SHARED_MODE
-                is_memory = volume.files is None and volume.tmpfs_bytes is not None
-                place.chmod(mode | SET_GROUP | (STICKY if is_memory else 0))
-            if volume.files is not None:
-                swap_content(place, volume.files, volume.group)
+        make_directory(home, PRIVATE_MODE)
+        return home
+
+    def _make(self, place: Path, volume: PlannedVolume) -> None:
+        """What is there, or is mounted there, stays: a container may have given it other rights."""
+        access = _access(volume)
+        make_directory(place, access.mode, access.group, above_mode=DIRECTORY_MODE)
+        if volume.tmpfs_bytes is not None:
+            # Memory does not outlive a reboot, its directory does.
+            self._mounts.tmpfs(place, volume.tmpfs_bytes, access, is_secret=volume.files is not None)
+        if volume.page_bytes:
+            self._mounts.huge_pages(place, volume.page_bytes, volume.limit_bytes, access)
+        if volume.files is not None:
+            swap_content(place, volume.files, volume.group)
 
     def source(self, uid: str, place: str, sub_path: str, number: str) -> Path:
         """What is mounted: a volume, or a path in it, bound where nobody can put a link in its way (VOL-05)."""
@@ -132,11 +133,11 @@ class PodFiles:
             self._mounts.unmount_below(target)
             if target.is_dir() != stat.S_ISDIR(told.st_mode):
                 target.rmdir() if target.is_dir() else target.unlink()
-        target.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        make_directory(target.parent, PRIVATE_MODE)
         if stat.S_ISDIR(told.st_mode):
-            target.mkdir(exist_ok=True)
+            make_directory(target, PRIVATE_MODE)
         else:
-            target.touch()
+            make_file(target, PRIVATE_FILE_MODE)
         self._mounts.bind(Path(f"/proc/self/fd/{handle}"), target)
 
     def read_below(self, uid: str, place: str, path: str) -> bytes | None:
@@ -145,16 +146,15 @@ class PodFiles:
 
     def write_hosts(self, uid: str, text: str) -> Path:
         """The hosts file, anew at each start of a container (NET-01). The same file, because it is mounted."""
-        path = self.of(uid) / "etc-hosts"
-        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        path = self._home(uid) / "etc-hosts"
         path.write_text(text)
         path.chmod(HOSTS_MODE)
         return path
 
     def message_file(self, uid: str, container: str) -> Path:
         """A new file for a container's last words (TMS-01)."""
-        folder = self.of(uid) / "containers" / container
-        folder.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
+        folder = self._home(uid) / "containers" / container
+        make_directory(folder, DIRECTORY_MODE)
         path = folder / secrets.token_hex(4)
         path.touch()
         path.chmod(MESSAGE_MODE)
@@ -169,19 +169,16 @@ class PodFiles:
 
     def used_bytes(self, uid: str, place: str) -> int:
         """What lies in a volume (VOL-03)."""
-        total = 0
-        for folder, _, files in os.walk(self.of(uid) / place):
-            for name in files:
-                with suppress(OSError):
-                    total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118  # thousands of files
-        return total
+        path = self.of(uid) / place
+        return tree_bytes(path) if path.is_dir() else 0
 
     def remove(self, uid: str) -> None:
         """Everything of a pod that is gone. Nothing is removed while something is still mounted in it."""
         home = self.of(uid)
         if home.is_dir():
             self._mounts.unmount_below(home)
-            shutil.rmtree(home, ignore_errors=False)
+            remove_tree(home)
+        self._locks.pop(uid, None)
 
     def release(self, uid: str) -> None:
         """The volumes of a pod that has ended and stays as a record (TRM-18); its last words stay with it."""
@@ -189,12 +186,15 @@ class PodFiles:
         if home.is_dir():
             self._mounts.unmount_below(home)
             if (home / VOLUMES).is_dir():
-                shutil.rmtree(home / VOLUMES, ignore_errors=False)
+                remove_tree(home / VOLUMES)
 
-    def known(self) -> list[str]:
-        """Uids of pods that have a directory."""
-        folder = self.directory / "pods"
-        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+def _access(volume: PlannedVolume) -> Access:
+    """Of the top of a volume. Memory that containers share is like /tmp."""
+    mode = SHARED_MODE if volume.files is None else DIRECTORY_MODE
+    if volume.files is None and volume.tmpfs_bytes is not None:
+        mode |= STICKY
+    return Access(mode if volume.group is None else mode | SET_GROUP, volume.group)
 
 
 def _check_host_path(volume: PlannedVolume) -> None:
@@ -209,12 +209,12 @@ def check_host_path(path: str, kind: str) -> None:
     """VOL-04."""
     place = Path(path)
     if kind == "DirectoryOrCreate" and not place.exists():
-        place.mkdir(parents=True, mode=DIRECTORY_MODE)
+        make_directory(place, DIRECTORY_MODE)
     elif kind == "FileOrCreate" and not place.exists():
         try:
-            place.touch(mode=HOSTS_MODE)
+            make_file(place, HOSTS_MODE)
         except OSError as error:
-            raise ConfigProblem(f"hostPath {path} cannot be made: {error.strerror}", MOUNT_PROBLEM) from error
+            raise ConfigProblem(f"hostPath {path} cannot be created: {error.strerror}", MOUNT_PROBLEM) from error
     if not kind:
         return
     test, name = TESTS[kind.removesuffix("OrCreate")]
@@ -226,58 +226,8 @@ def check_host_path(path: str, kind: str) -> None:
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {name}", MOUNT_PROBLEM)
 
 
-def swap_content(place: Path, files: Sequence[PlannedFile], group: int | None) -> None:
-    """A new directory with the content, made visible by one rename; nothing is done where nothing changed."""
-    if _is_same(place, files, group):
-        return
-    fresh = place / f"..{secrets.token_hex(8)}"
-    fresh.mkdir(mode=DIRECTORY_MODE)
-    for file in files:
-        path = fresh / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-        path.chmod(_mode(file, group))
-        if group is not None:
-            os.chown(path, -1, group)
-    before = str((place / DATA).readlink()) if (place / DATA).is_symlink() else ""
-    draft = place / f"{DATA}_tmp"
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(fresh.name)
-    draft.rename(place / DATA)
-    wanted = {file.path.split("/")[0] for file in files}
-    for name in wanted:
-        link = place / name
-        if not link.is_symlink():
-            link.symlink_to(f"{DATA}/{name}")
-    for path in place.iterdir():
-        if not path.name.startswith("..") and path.name not in wanted:
-            path.unlink()
-    if before and before != fresh.name:
-        shutil.rmtree(place / before, ignore_errors=True)
-
-
-def _mode(file: PlannedFile, group: int | None) -> int:
-    """Whoever has the pod's group reads, and so does the owner."""
-    return file.mode | (READABLE if group is not None else 0)
-
-
-def _is_same(place: Path, files: Sequence[PlannedFile], group: int | None) -> bool:
-    root = place / DATA
-    if not root.is_symlink():
-        return False
-    try:
-        there = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-        return there.keys() == {file.path for file in files} and all(
-            there[file.path].read_bytes() == file.content
-            and stat.S_IMODE(there[file.path].stat().st_mode) == _mode(file, group)
-            for file in files
-        )
-    except OSError:
-        return False
-
-
 def tail_of(path: Path, most: int) -> str:
-    """The last bytes of a file as text; of one that is not there, or is no file, nothing.
+    """The last bytes of a file as text; of one that is not there, or is not a file, nothing.
 
     Containers write there, so nothing is followed and nothing waited for.
     """

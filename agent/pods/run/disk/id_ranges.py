@@ -10,6 +10,7 @@ import os
 import threading
 from pathlib import Path
 
+from agent.pods.run.disk.drafts import make_directory
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.user_ranges import RANGE_LENGTH, decode_range, encode_range, free_range, id_source
 
@@ -37,7 +38,7 @@ class IdRanges:
             if path.exists():
                 return self._read(path)
             first = self._free()
-            path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+            make_directory(path.parent, PRIVATE_MODE)
             draft = path.with_name(f".{FILE}")
             with draft.open("wb") as out:
                 out.write(encode_range(first))

@@ -12,6 +12,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from agent.pods.run.disk.drafts import make_directory
+from agent.pods.run.disk.trees import remove_tree
 from agent.pods.runtime.names import log_directory_name, log_link_name
 
 __all__ = ["LogDirectories", "rotated_name"]
@@ -44,12 +46,7 @@ class LogDirectories:
 
     def make(self, log_directory: Path, container: str = "") -> None:
         """For a pod, or for one of its containers."""
-        (log_directory / container).mkdir(parents=True, exist_ok=True, mode=MODE)
-
-    def take_back(self, log_directory: Path) -> None:
-        """For a pod that did not come to be. What somebody wrote stays."""
-        with suppress(OSError):
-            log_directory.rmdir()
+        make_directory(log_directory / container, MODE)
 
     def next_attempt(self, log_directory: Path, container: str) -> int:
         """After the highest that ever wrote a log (LBL-06): names of attempts are used once."""
@@ -64,7 +61,7 @@ class LogDirectories:
         """Where log shippers look; only for a log that exists."""
         if self.links is None or not log.exists():
             return
-        self.links.mkdir(parents=True, exist_ok=True, mode=MODE)
+        make_directory(self.links, MODE)
         link = self.links / log_link_name(namespace, pod, container, container_id)
         link.unlink(missing_ok=True)
         link.symlink_to(log)
@@ -83,7 +80,7 @@ class LogDirectories:
     def remove(self, namespace: str, pod: str, uid: str) -> None:
         """With everything in it."""
         with suppress(FileNotFoundError, ValueError):
-            shutil.rmtree(self.pod(namespace, pod, uid))
+            remove_tree(self.pod(namespace, pod, uid))
 
     def is_full(self, log: Path, most_bytes: int) -> bool:
         """Whether it has to be rotated."""

@@ -11,6 +11,7 @@ import stat
 from collections import deque
 from pathlib import Path
 
+from agent.pods.run.disk.drafts import make_directory_at
 from agent.pods.runtime.environment import ConfigProblem
 
 __all__ = ["open_inside", "read_inside"]
@@ -23,7 +24,7 @@ def open_inside(root: Path, path: str, *, makes: bool = True) -> int:
     """A descriptor that stands for a path and reads nothing. Raises OSError, and ConfigProblem for a way out."""
     parts = deque(Path(path).parts)
     if ".." in parts or path.startswith("/"):
-        raise ConfigProblem(f"{path!r} leads out of its volume")
+        raise ConfigProblem(f"{path!r} points outside of its volume")
     opened = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     links = 0
     try:
@@ -32,7 +33,7 @@ def open_inside(root: Path, path: str, *, makes: bool = True) -> int:
             if part == "..":
                 os.close(opened.pop())
                 if not opened:
-                    raise ConfigProblem(f"{path!r} leads out of its volume through a link")
+                    raise ConfigProblem(f"{path!r} points outside of its volume through a link")
                 continue
             below = _step(opened[-1], part, makes=makes)
             if not stat.S_ISLNK(os.fstat(below).st_mode):
@@ -42,7 +43,7 @@ def open_inside(root: Path, path: str, *, makes: bool = True) -> int:
             os.close(below)
             links += 1
             if target.startswith("/") or links > MOST_LINKS:
-                raise ConfigProblem(f"{path!r} leads out of its volume through the link {part}")
+                raise ConfigProblem(f"{path!r} points outside of its volume through the link {part}")
             parts.extendleft(reversed(Path(target).parts))
         return opened.pop()
     finally:
@@ -57,14 +58,8 @@ def _step(handle: int, part: str, *, makes: bool) -> int:
     except FileNotFoundError:
         if not makes:
             raise
-    mode = stat.S_IMODE(os.fstat(handle).st_mode)
-    try:
-        os.mkdir(part, dir_fd=handle)
-    except FileExistsError:
-        return os.open(part, STEP, dir_fd=handle)
-    below = os.open(part, STEP, dir_fd=handle)
-    Path(f"/proc/self/fd/{below}").chmod(mode)
-    return below
+    make_directory_at(handle, part, stat.S_IMODE(os.fstat(handle).st_mode))
+    return os.open(part, STEP, dir_fd=handle)
 
 
 def read_inside(root: Path, path: str, most_bytes: int) -> bytes | None:

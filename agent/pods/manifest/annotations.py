@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What annotations `kepd.dev/…` ask of a pod: order, graces, hooks, restarts.
+
+Owns: their keys and what each value may be; agent/model/annotation_list.py has the grammar. A value that cannot be used
+is ignored and noted; it never keeps a pod from running.
+Never: applies them. Pure.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
+from agent.pods.plan.order import Dependency, Member, cycle
+
+__all__ = ["PodAnnotations", "read_annotations"]
+
+NUMBER = re.compile(r"[0-9]{1,9}\Z")
+CONDITIONS = ("started", "ready", "completed")
+NO_LIMIT: tuple[int | None, float] = (None, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAnnotations:
+    """What was understood; `faults` are (annotation, text)."""
+
+    needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
+    graces_s: dict[str, float] = field(default_factory=dict)
+    post_start_limits_s: dict[str, float] = field(default_factory=dict)
+    pre_stop_limits_s: dict[str, float] = field(default_factory=dict)
+    reserve_s: float = 0.0
+    is_hook_at_turn: bool = False
+    keystone: str = ""
+    most_restarts: int | None = None
+    restart_window_s: float = 0.0
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> PodAnnotations:
+    """Everything that is understood."""
+    names = [member.name for member in members]
+    reader = AnnotationReader(annotations, names)
+    # Its values are lists, so it has the form with the name alone.
+    needs = reader.by_container("depends-on", _needs(names, reader), has_list=False)
+    linked = [Member(name=one.name, kind=one.kind, needs=needs.get(one.name, ())) for one in members]
+    if ring := cycle(linked):
+        reader.fault("depends-on", f"is a cycle: {' → '.join(ring)}")
+        needs = {}
+    most_restarts, window_s = reader.value("max-restarts", _restarts, NO_LIMIT)
+    return PodAnnotations(
+        needs=needs,
+        graces_s=reader.by_container("grace", _seconds),
+        post_start_limits_s=reader.by_container("poststart-timeout", _seconds),
+        pre_stop_limits_s=reader.by_container("prestop-timeout", _seconds),
+        reserve_s=reader.value("sidecar-reserve", parse_duration, 0.0),
+        is_hook_at_turn=reader.value("prestop-at-turn", one_of("true", "false"), "false") == "true",
+        keystone=reader.value("keystone", one_of(*names), ""),
+        most_restarts=most_restarts,
+        restart_window_s=window_s,
+        faults=tuple(reader.faults),
+    )
+
+
+def _seconds(_name: str, text: str) -> float:
+    return parse_duration(text)
+
+
+def _needs(names: Sequence[str], reader: AnnotationReader) -> Callable[[str, str], tuple[Dependency, ...]]:
+    """One need that cannot be used costs itself alone."""
+
+    def parse(name: str, text: str) -> tuple[Dependency, ...]:
+        needs = []
+        for part in parts_of(text):
+            try:
+                needs.append(_dependency(names, name, part))
+            except AnnotationFault as fault:
+                reader.fault(f"depends-on.{name}", str(fault))
+        return tuple(needs)
+
+    return parse
+
+
+def _dependency(names: Sequence[str], name: str, text: str) -> Dependency:
+    other, _, condition = (part.strip() for part in text.partition("="))
+    condition = condition or CONDITIONS[0]
+    if other not in names or other == name:
+        raise AnnotationFault(f"there is no other container {other!r}")
+    return Dependency(other, one_of(*CONDITIONS)(condition))
+
+
+def _restarts(text: str) -> tuple[int | None, float]:
+    """How many, and within how many seconds; 0 is for good (BEY-09)."""
+    number, slash, window = text.partition("/")
+    if not NUMBER.match(number):
+        raise AnnotationFault(f"{text!r} is not a number of restarts such as 5 or 5/10m")
+    window_s = parse_duration(window) if slash else 0.0
+    if slash and not window_s:
+        raise AnnotationFault(f"{text!r} has a window without time; expected, for example, 5/10m")
+    return int(number), window_s

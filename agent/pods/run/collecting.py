@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out what plan/collect.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02).
+
+Owns: when it tries again. A part of the keeper of its pod. Never: decides what is no longer needed.
+"""
+
+import asyncio
+
+import structlog
+
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.collect import dead_instances, dead_sandboxes
+from agent.pods.plan.work import Collecting
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.seen import SeenPod, Stage
+
+__all__ = ["Collector"]
+
+log = structlog.get_logger(plane="pods")
+
+FAILURES = (RuntimeCallFailed, OSError, ValueError)
+
+
+class Collector:
+    """Of one pod."""
+
+    def __init__(self, run: PodRun) -> None:
+        self._run = run
+        self._due_s = 0.0
+
+    def advance(self) -> None:
+        """Look whether anything is to be removed, and begin it."""
+        run = self._run
+        is_worth_it = dead_instances(run.pod, run.seen, run.context.settings().keep_dead) or dead_sandboxes(run.seen)
+        if is_worth_it and Collecting() not in run.tasks and run.context.clock.now_s() >= self._due_s:
+            run.spawn(Collecting(), self._collect_quietly())
+
+    async def _collect_quietly(self) -> None:
+        """What cannot be removed now is tried again later."""
+        try:
+            await self.collect()
+        except FAILURES as error:
+            self._due_s = self._run.context.clock.now_s() + self._run.context.settings().collect_s
+            log.warning("dead_containers_not_removed", pod=self._run.pod.key, error=str(error))
+
+    async def collect(self) -> None:
+        """GC-01, GC-02: what is dead and no longer needed."""
+        run, context = self._run, self._run.context
+        settings = context.settings()
+        for instance in dead_instances(run.pod, run.seen, settings.keep_dead):
+            await context.containers.remove_container(instance.id)
+            if instance.stage is Stage.ENDED:
+                await asyncio.to_thread(
+                    context.files.logs.remove_attempt, run.log_directory, instance.name, instance.attempt, instance.id
+                )
+            run.drop(instance.id)
+        for sandbox in dead_sandboxes(run.seen):
+            await context.sandboxes.stop_sandbox(sandbox.id)
+            await context.sandboxes.remove_sandbox(sandbox.id)
+            left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
+            run.seen = SeenPod(left, run.seen.instances)

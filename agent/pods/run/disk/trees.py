@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of directories that containers may have filled: measured and removed, whatever is in them.
+
+Owns: walking without recursion, without a path (a tree may be deeper than any path can be long) and with few open
+descriptors. Each directory is opened from the one above it.
+Never: crosses a mount, also a bind mount on the same device: what is mounted belongs to others. Never follows a link.
+Blocking; called in threads. What is kept in memory are the names of the directories that are still to be visited.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from errno import ESTALE, EXDEV
+from pathlib import Path
+
+__all__ = ["remove_tree", "tree_bytes"]
+
+STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Python has no name for openat2; it is the only call that refuses bind mounts, and its number is the same everywhere.
+OPENAT2 = 437
+NO_MOUNTS, NO_LINKS = 0x01, 0x04
+MOST_OPEN, ALWAYS_OPEN = 32, 2
+CLOSED = -1
+BLOCK_BYTES = 512
+MOST_SHOWN = 200
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _How(ctypes.Structure):
+    """`struct open_how`."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@dataclass(slots=True)
+class _Level:
+    """A directory on the way down. `left` are directories in it that were not visited yet."""
+
+    name: str
+    identity: tuple[int, int]
+    handle: int
+    left: list[str]
+
+
+def remove_tree(root: Path) -> None:
+    """A directory with everything in it. Raises OSError; what was removed by then stays removed.
+
+    A mount ends the removal with EXDEV; nothing that is seen through it is touched.
+    """
+
+    def look(handle: int) -> list[str]:
+        below = []
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                else:
+                    os.unlink(entry.name, dir_fd=handle)
+        return below
+
+    _Walk(look, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
+
+
+def tree_bytes(root: Path) -> int:
+    """What the files in a directory take on their disk. What moves or vanishes meanwhile may be left out."""
+    total = 0
+
+    def look(handle: int) -> list[str]:
+        nonlocal total
+        below = []
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                else:
+                    with suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+        return below
+
+    _Walk(look, lambda _above, _name: None, is_strict=False).run(root)
+    return total
+
+
+class _Walk:
+    """One walk, the deepest first. `look` sees each directory once and answers with the names of those in it.
+
+    `leave` hears of each directory, by the one above it, when everything below is done. Where the walk is not strict,
+    what cannot be entered is passed over. The deepest level is always open, and so are the first two.
+    """
+
+    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool) -> None:
+        self._look = look
+        self._leave = leave
+        self._is_strict = is_strict
+        self._levels: list[_Level] = []
+
+    def run(self, root: Path) -> None:
+        handle = os.open(root.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._levels = [_Level(str(root.parent), (0, 0), handle, [root.name])]
+        try:
+            while len(self._levels) > 1 or self._levels[0].left:
+                if self._levels[-1].left:
+                    self._down(self._levels[-1].left.pop())
+                else:
+                    self._up()
+        finally:
+            for level in self._levels:
+                _close(level)
+
+    def _down(self, name: str) -> None:
+        level = _Level(name, (0, 0), CLOSED, [])
+        try:
+            level.handle = _step(self._levels[-1].handle, name)
+            level.identity = _identity(level.handle)
+            level.left = self._look(level.handle)
+        except OSError as error:
+            _close(level)
+            if self._is_strict:
+                raise self._explained(error, name) from error
+            return
+        self._levels.append(level)
+        if len(self._levels) > MOST_OPEN:
+            _close(self._levels[-MOST_OPEN + ALWAYS_OPEN - 1])
+
+    def _up(self) -> None:
+        done, above = self._levels[-1], self._levels[-2]
+        try:
+            if above.handle == CLOSED:
+                above.handle = _back(done, above)
+            _close(self._levels.pop())
+            self._leave(above.handle, done.name)
+        except OSError as error:
+            if self._is_strict:
+                raise self._explained(error, done.name) from error
+            while len(self._levels) > ALWAYS_OPEN:
+                _close(self._levels.pop())
+
+    def _explained(self, error: OSError, name: str) -> OSError:
+        """With the place; a deep one is cut."""
+        path = "/".join([*(level.name for level in self._levels), name])
+        shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
+        what = "something is mounted there; kepd leaves it alone" if error.errno == EXDEV else error.strerror
+        return OSError(error.errno, what, shown)
+
+
+def _step(handle: int, name: str) -> int:
+    """Open a directory from the one above or below it. EXDEV where that would cross a mount."""
+    how = _How(STEP, 0, NO_MOUNTS | NO_LINKS)
+    opened: int = _LIBC.syscall(OPENAT2, handle, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
+    if opened < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+    return opened
+
+
+def _back(below: _Level, above: _Level) -> int:
+    """The way up from a directory, unless it was moved meanwhile."""
+    handle = _step(below.handle, "..")
+    if _identity(handle) != above.identity:
+        os.close(handle)
+        raise OSError(ESTALE, "it was moved while kepd was reading it", below.name)
+    return handle
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino
+
+
+def _close(level: _Level) -> None:
+    if level.handle != CLOSED:
+        os.close(level.handle)
+        level.handle = CLOSED

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people ask of pods goes through the keeper; what they read says what is being done."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.refused import Refused
+from agent.pods.run.commands import PodCommands
+from agent.pods.run.draining import Drainer
+from tests.pods.plane import News, Plane, Slow, manifest, running
+
+
+@pytest.fixture
+def given() -> FakeManifestDirectory:
+    return FakeManifestDirectory({"/m/f.yaml": manifest("web", "i", "i")})
+
+
+def commands_of(plane: Plane, directory: Path) -> PodCommands:
+    context = plane.runner._context
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory)
+
+
+async def test_explain_says_in_words_what_is_being_done(given: FakeManifestDirectory, tmp_path: Path) -> None:
+    """FP-26: names of tasks such as `*stop` and `launch:a` were shown."""
+    cri = Slow()
+    cri.registry.add("slow")
+    cri.slow_images.add("slow")
+    given.put("/m/f.yaml", manifest("web", "i", "slow"))
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        commands = commands_of(plane, tmp_path)
+        await plane.until(lambda: cri.pulling["slow"] and plane.pod().containers[0].state == "Running", "a pull")
+        await plane.until(lambda: "doing: start b" in commands.explain("", "web-n")[1], "what is done")
+        cri.may_pull.set()
+        await plane.until_phases(web="Running")
+        cri.may_stop.clear()
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: cri.stopping == {"a", "b"}, "both are stopped")
+        doing = {line for line in commands.explain("", "web-n")[1] if line.startswith("doing")}
+        cri.may_stop.set()
+        await plane.until(lambda: not plane.phases, "gone")
+
+    assert doing >= {"doing: end the pod", "doing: stop a", "doing: stop b"}
+
+
+async def test_a_restart_on_request_ends_one_container_and_starts_it_again(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    """BEY-11."""
+    cri = Slow()
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        commands = commands_of(plane, tmp_path)
+
+        assert commands.restart("", "web-n", "a") == ["a"]
+        with pytest.raises(Refused, match='has no container "none"'):
+            commands.restart("", "web-n", "none")
+
+        await plane.until(lambda: [one.restart_count for one in plane.pod().containers] == [1, 0], "a restart")
+        keeper = plane.runner.keeper("default", "web-n")
+        assert keeper is not None
+        assert keeper.run.memory.of("a").backoff.restarts == 1
+        commands.clear_backoff("", "web-n")
+        assert keeper.run.memory.of("a").backoff.restarts == 0, "BEY-10"
+    assert [name for name, _ in cri.stops] == ["a"]
+
+
+async def test_a_pod_that_is_found_running_reports_its_annotations_once(tmp_path: Path) -> None:
+    """It was made twice, once to look at it and once to keep it."""
+    cri = Slow()
+    given = FakeManifestDirectory({"/m/f.yaml": manifest(more=", annotations: {kepd.dev/grace.a: soon}")})
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        await plane.rounds()
+
+        assert [one.message for one in plane.events if one.reason == "InvalidAnnotation"] == [
+            "kepd.dev/grace.a: 'soon' is not a duration such as 5s, 1m30s or 500ms"
+        ]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime tells of containers, on the clock that decisions are made by."""
+
+import pytest
+
+from agent.model.pod_fields import Probe
+from agent.pods.plan.probe import is_delayed
+from agent.pods.plan.restart import BackOff, Curve
+from agent.pods.runtime.observation import with_status
+from agent.pods.runtime.seen import Instance, Stage
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+NOW_S, WALL_S = 1000.0, 1_800_000_000.0
+HOUR_S = 3600.0
+
+
+def status(started_s: float, finished_s: float = 0.0) -> pb.ContainerStatus:
+    """Of a container whose moments are told in wall time."""
+    state = pb.CONTAINER_EXITED if finished_s else pb.CONTAINER_RUNNING
+    return pb.ContainerStatus(state=state, started_at=int(started_s * 1e9), finished_at=int(finished_s * 1e9))
+
+
+def listed() -> Instance:
+    return Instance(id="c1", name="app", sandbox_id="s1", stage=Stage.UNKNOWN)
+
+
+def test_moments_are_told_on_the_clock_of_decisions() -> None:
+    found = with_status(listed(), status(WALL_S - 60, WALL_S - 10), NOW_S, WALL_S)
+
+    assert (found.started_s, found.finished_s) == (pytest.approx(940.0), pytest.approx(990.0))
+    assert with_status(listed(), status(WALL_S - 60), NOW_S, WALL_S).finished_s == 0.0
+
+
+def test_a_clock_that_was_set_back_freezes_neither_probes_nor_restarts() -> None:
+    """FP-17: what the runtime noted by the earlier clock lies in the future."""
+    wall_s = WALL_S - HOUR_S
+    running = with_status(listed(), status(WALL_S - 60), NOW_S, wall_s)
+    ended = with_status(listed(), status(WALL_S - 60, WALL_S - 10), NOW_S, wall_s)
+
+    assert not is_delayed(Probe(), running.started_s, NOW_S)
+    assert BackOff().due_s(ended.finished_s, Curve()) <= NOW_S
+
+
+def test_a_moment_that_is_known_does_not_move_with_the_clock() -> None:
+    """FP-17: or a delay would begin anew at each look."""
+    known = with_status(listed(), status(WALL_S - 60), NOW_S, WALL_S)
+    again = with_status(known, status(WALL_S - 60), NOW_S + 5, WALL_S + 5 - HOUR_S)
+    ended = with_status(again, status(WALL_S - 60, WALL_S - HOUR_S + 6), NOW_S + 8, WALL_S + 8 - HOUR_S)
+
+    assert again.started_s == ended.started_s == known.started_s
+    assert ended.finished_s == pytest.approx(NOW_S + 6)
