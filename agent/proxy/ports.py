@@ -10,7 +10,7 @@ from agent.model.runtime_event import RuntimeEvent
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Asker", "Clock", "Events", "Kubelet", "Pulls", "Records", "Runtime"]
+__all__ = ["Asker", "Events", "Kubelet", "Pulls", "Records", "Runtime"]
 
 
 class Runtime(Protocol):
@@ -70,13 +70,3 @@ class Kubelet(Protocol):
     """The configuration of the kubelet beside us. Raises OSError or ValueError where it cannot be read."""
 
     async def settings(self) -> KubeletSettings: ...
-
-
-class Clock(Protocol):
-    """Time: monotonic for decisions, wall time for what the runtime dates."""
-
-    def now_s(self) -> float: ...
-
-    def wall_s(self) -> float: ...
-
-    async def sleep(self, duration_s: float) -> None: ...

@@ -19,13 +19,11 @@ def proxy_faults(configuration: Configuration) -> Iterator[Finding]:
     if not proxy.enabled:
         return
     if runtime.image_endpoint not in ("", runtime.endpoint):
-        text = f"{runtime.image_endpoint}: the proxy serves images and pods from one runtime.endpoint; leave it out"
+        text = f"{runtime.image_endpoint}: the proxy serves images and pods from one runtime.endpoint; remove this key"
         yield Finding("", "runtime.imageEndpoint", text)
     if proxy.socket and runtime.endpoint == f"unix://{proxy.socket}":
-        text = f"{proxy.socket} is the runtime's own socket; right is a path of kepd's, or nothing"
+        text = f"{proxy.socket} is the runtime's own socket; expected a path of kepd's own, or nothing"
         yield Finding("", "proxy.socket", text)
     if proxy.link and proxy.link == proxy.socket:
-        text = f"{proxy.link} is proxy.socket; right is another path, which leads there"
+        text = f"{proxy.link} is proxy.socket itself; expected another path, which will lead there"
         yield Finding("", "proxy.link", text)
-    if proxy.synthesize_runtime_config:
-        yield Finding("", "proxy.synthesizeRuntimeConfig", "this version does not know it; leave it out")

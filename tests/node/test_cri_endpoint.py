@@ -130,7 +130,8 @@ def test_a_socket_that_somebody_takes_away_is_made_again(kepd: Kepd, how: str) -
         with socket.socket(socket.AF_UNIX) as thief:
             thief.bind(str(path))
     kepd.wait(
-        lambda: path.exists() and path.stat().st_mtime_ns != before and "made anew" in kepd.log.read_text(), "a new one"
+        lambda: path.exists() and path.stat().st_mtime_ns != before and "creates it again" in kepd.log.read_text(),
+        "a new one",
     )
     kepd.wait_ready()
 
@@ -250,7 +251,7 @@ def test_a_restart_with_a_held_socket_fails_no_call(lab: Lab, short_path: Path, 
 
 
 def test_a_plain_restart_is_over_before_a_node_becomes_unready(kepd: Kepd) -> None:
-    """PRX section 5: the kubelet reconnects by itself; what is lost is the time in between."""
+    """The kubelet reconnects by itself; what is lost is the time in between."""
     with calling(cri(kepd) / "kubelet.sock") as caller:
         kepd.wait(lambda: caller.calls > 20, "calls")
         began_s = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CRI proxy between a scripted kubelet and a real containerd: the sequences of the specification, and crashes."""
+"""The CRI proxy between a scripted kubelet and a real containerd: calls in the order of a kubelet, and crashes."""
 
 import contextlib
 import random
@@ -107,7 +107,7 @@ def test_a_main_is_held_until_its_sidecar_says_that_it_is_ready(node: Node) -> N
 
 
 def test_a_sidecar_stops_after_its_main_though_both_are_asked_at_once(node: Node) -> None:
-    """STO-1, STO-2, STO-3 (a), S2: held until the main is gone, forwarded with what is left, then the sandbox."""
+    """STO-1, STO-2, STO-3 (a): held until the main is gone, forwarded with what is left, then the sandbox."""
     plan = node.plan("stop", ("side", STAY), ("main", SLOW), annotations=SIDECAR, grace_s=8)
     assert node.kubelet.sync(plan) == []
     node.kubelet.kill_pod(plan)
@@ -120,7 +120,7 @@ def test_a_sidecar_stops_after_its_main_though_both_are_asked_at_once(node: Node
 
 
 def test_a_hook_of_a_main_is_waited_for_as_well(node: Node) -> None:
-    """STO-3 (b), S2: side's stop comes at once, main's only after its preStop."""
+    """STO-3 (b): side's stop comes at once, main's only after its preStop."""
     hook = ("sh", "-c", "sleep 2")
     plan = node.plan("hook", ("side", STAY), ("main", STAY), annotations=SIDECAR, grace_s=8, hooks={"main": hook})
     assert node.kubelet.sync(plan) == []
@@ -134,7 +134,7 @@ def test_a_hook_of_a_main_is_waited_for_as_well(node: Node) -> None:
 
 
 def test_the_first_calls_of_a_kubelet_and_its_idle_rounds(node: Node) -> None:
-    """PRX section 4: what every kubelet says at its start, then again and again; two connections, as it has them."""
+    """What every kubelet says at its start, then again and again; two connections, as it has them."""
     image_side = Kubelet(node.lab, node.link)
     kubelet = node.kubelet
     kubelet.call("Version", pb.VersionRequest())
@@ -163,7 +163,7 @@ def test_the_first_calls_of_a_kubelet_and_its_idle_rounds(node: Node) -> None:
 
 
 def test_sidecars_first_with_a_blocking_hook_never_meet_the_gate(node: Node) -> None:
-    """S1, ORD-11: postStart runs without a deadline between the start of one container and the making of the next."""
+    """ORD-11: postStart runs without a deadline between the start of one container and the making of the next."""
     plan = node.plan("s1", ("side", STAY), ("main", STAY), annotations=SIDECAR)
     kubelet = node.kubelet
     kubelet.run_sandbox(plan)
@@ -185,7 +185,7 @@ def test_sidecars_first_with_a_blocking_hook_never_meet_the_gate(node: Node) -> 
 
 
 def test_a_newer_kubelet_that_stops_in_order_itself_loses_no_time(node: Node) -> None:
-    """S3, STO-9: main first, and only when it is gone the sidecar."""
+    """STO-9: main first, and only when it is gone the sidecar."""
     plan = node.plan("s3", ("side", STAY), ("main", SLOW), annotations=SIDECAR)
     assert node.kubelet.sync(plan) == []
     node.kubelet.stop(plan, "main", 8).result()
@@ -197,7 +197,7 @@ def test_a_newer_kubelet_that_stops_in_order_itself_loses_no_time(node: Node) ->
 
 
 def test_after_a_kill_the_kubelet_finds_nothing_running(node: Node) -> None:
-    """PRX-42, S2: the final check of a kubelet, and its clearing up."""
+    """PRX-42: the final check of a kubelet, and its clearing up."""
     plan = node.plan("check", ("side", STAY), ("main", SLOW), annotations=SIDECAR)
     assert node.kubelet.sync(plan) == []
     node.kubelet.kill_pod(plan)
@@ -236,7 +236,7 @@ def test_the_sleep_before_a_stop_keeps_the_container_serving(node: Node) -> None
 
 
 def test_sidecars_of_a_finished_job_are_ended_and_look_like_successes(node: Node) -> None:
-    """JOB-1 to JOB-6, S4: masked through the proxy for good, as it was for whoever asks the runtime itself."""
+    """JOB-1 to JOB-6: masked through the proxy for good, as it was for whoever asks the runtime itself."""
     deaf = ("sh", "-c", "while true; do sleep 0.05; done")
     notes = {**SIDECAR, "kepd.dev/job-end": "success"}
     plan = node.plan("job", ("side", deaf), ("main", WORK), annotations=notes, grace_s=1)
@@ -393,7 +393,7 @@ def test_a_pod_without_annotations_passes_untouched(node: Node) -> None:
 
 
 def test_a_wrong_annotation_is_told_once_and_has_no_effect(node: Node) -> None:
-    """names.md 4: InvalidAnnotation."""
+    """PRX-53: the event is InvalidAnnotation."""
     notes = {"kepd.dev/sidecars": "Side Car!", "kepd.dev/mains": "main", "kepd.dev/prestop-sleep.main": "soon"}
     plan = node.plan("wrong", ("main", STAY), annotations=notes)
     assert node.kubelet.sync(plan) == []

@@ -15,7 +15,6 @@ RUNTIME = "unix:///run/containerd/containerd.sock"
         ({}, {"image_endpoint": "unix:///run/other.sock"}, "runtime.imageEndpoint"),
         ({"socket": "/run/containerd/containerd.sock"}, {}, "proxy.socket"),
         ({"socket": "/run/a.sock", "link": "/run/a.sock"}, {}, "proxy.link"),
-        ({"synthesize_runtime_config": True}, {}, "proxy.synthesizeRuntimeConfig"),
     ],
 )
 def test_a_contradiction_is_named_while_the_plane_is_on(proxy, runtime, path) -> None:

@@ -55,15 +55,15 @@ class Runtime(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(handle)
 
 
-class Doorman:
+class CallJudge:
     """Passes everything, unless a test replaces one of its methods."""
 
     def __init__(self) -> None:
         self.finished: list[Call] = []
-        self.verdict: Callable[[Call, bytes], str | Refusal] = lambda _call, _message: Verdict.PASS
+        self.verdict: Callable[[Call, bytes], Verdict | Refusal] = lambda _call, _message: Verdict.PASS
         self.change: Callable[[Call, bytes], bytes] = lambda _call, message: message
 
-    def judge(self, call: Call, message: bytes) -> str | Refusal:
+    def judge(self, call: Call, message: bytes) -> Verdict | Refusal:
         return self.verdict(call, message)
 
     def finish(self, call: Call) -> None:
@@ -78,8 +78,8 @@ class Wire:
 
     def __init__(self, folder: Path) -> None:
         self.direct, self.through = folder / "runtime.sock", folder / "proxy.sock"
-        self.runtime, self.doorman = Runtime(), Doorman()
-        self.server = ProxyServer(str(self.direct), self.doorman, SystemClock())
+        self.runtime, self.judge = Runtime(), CallJudge()
+        self.server = ProxyServer(str(self.direct), self.judge, SystemClock())
 
     def channel(self, *, direct: bool = False, **options: int) -> grpc.aio.Channel:
         path = self.direct if direct else self.through

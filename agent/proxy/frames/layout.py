@@ -8,6 +8,7 @@ Source: RFC 9113; gRPC over HTTP/2.
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -28,6 +29,7 @@ __all__ = [
     "status_of",
     "timeout_s",
     "window_frame",
+    "with_content",
 ]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -69,9 +71,9 @@ def data_frame(stream: int, payload: bytes, *, ends: bool = False) -> bytes:
     return frame(DATA, END_STREAM if ends else 0, stream, payload)
 
 
-def reset_frame(stream: int) -> bytes:
-    """Nobody wants the answer of a call any more."""
-    return frame(RESET, 0, stream, CANCEL.to_bytes(4, "big"))
+def reset_frame(stream: int, error: int = CANCEL) -> bytes:
+    """A stream ends here and now: by default because its caller has gone."""
+    return frame(RESET, 0, stream, error.to_bytes(4, "big"))
 
 
 def window_frame(stream: int, credit_bytes: int) -> bytes:
@@ -114,6 +116,20 @@ def data_of(flags: int, payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise ValueError("a DATA frame with more padding than content")
     return payload[1 : len(payload) - payload[0]]
+
+
+def with_content(frames: Sequence[bytes], content: bytes) -> list[bytes]:
+    """The same DATA frames, sizes and padding included, with other content. Raises ValueError where it does not fit."""
+    parts = [data_of(one[4], one[HEAD_BYTES:]) for one in frames]
+    size = sum(len(part) for part in parts)
+    if size != len(content):
+        raise ValueError(f"{len(content)} bytes in place of {size}")
+    out, position = [], 0
+    for one, part in zip(frames, parts, strict=True):
+        start = HEAD_BYTES + bool(one[4] & PADDED)
+        out.append(one[:start] + content[position : position + len(part)] + one[start + len(part) :])
+        position += len(part)
+    return out
 
 
 def message_in(buffer: bytes | bytearray) -> bytes | None:

@@ -23,6 +23,11 @@ class Rewriting:
         self.has_given_up = False
         self._waiting = bytearray()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that came and have not gone on."""
+        return len(self._waiting)
+
     def take(self, content: bytes, change: Callable[[bytes], bytes]) -> tuple[bytes, int]:
         """What goes on now, and how many bytes that is more than came for it."""
         self._waiting += content

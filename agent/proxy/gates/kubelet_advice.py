@@ -61,18 +61,18 @@ def advise(settings: KubeletSettings, endpoints: tuple[str, ...]) -> list[Advice
     found = []
     ours = tuple(f"unix://{path}" for path in endpoints)
     if settings.endpoint not in ours:
-        found.append(_change("containerRuntimeEndpoint", settings.endpoint, ours[0], "the kubelet passes kepd by"))
+        found.append(_change("containerRuntimeEndpoint", settings.endpoint, ours[0], "the kubelet bypasses kepd"))
     if settings.image_endpoint and settings.image_endpoint not in ours:
-        why = "pulls pass kepd by, and with them every limit"
+        why = "pulls bypass kepd and every limit"
         found.append(_change("imageServiceEndpoint", settings.image_endpoint, "unset", why))
     if settings.is_serial:
-        why = "the kubelet pulls one image after the other, so kepd lets its pulls pass without queueing them"
+        why = "the kubelet pulls one image at a time, so kepd lets its pulls pass without queueing them"
         found.append(_change("serializeImagePulls", "true", "false", why))
     if settings.most_parallel is not None:
-        why = "the kubelet keeps back pulls that kepd would have put into order"
+        why = "the kubelet holds back pulls that kepd could have ordered"
         found.append(_change("maxParallelImagePulls", str(settings.most_parallel), "unset", why))
     if settings.qps:
-        why = "the kubelet fails pulls that come too fast; kepd makes them wait instead"
+        why = "the kubelet fails pulls above its rate limit; kepd makes them wait instead"
         found.append(_change("registryPullQPS", f"{settings.qps:g}", "0", why))
     return found
 
@@ -87,7 +87,7 @@ def _document(content: bytes, source: str) -> Mapping[str, object]:
     except yaml.YAMLError as error:
         raise ValueError(f"{source} is neither YAML nor JSON: {str(error).splitlines()[0]}") from error
     if not isinstance(document, dict):
-        raise ValueError(f"{source} is no configuration of a kubelet: it holds no keys")
+        raise ValueError(f"{source} is not a kubelet's configuration: it has no keys")
     inner = document.get("kubeletconfig", document)
     return inner if isinstance(inner, dict) else {}
 

@@ -2,18 +2,20 @@
 """One call on its way through the proxy.
 
 Owns: what is known of it while it is under way: path, deadline, what was kept of request and answer, what is held.
-Changed by its link, and by the doorman through `release` and `refuse` alone.
+Changed by its link, and by the judge through `release` and `refuse` alone.
 Never: decides.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Protocol
 
-from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data_frame, frame, framed
+from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data_frame, frame, framed, with_content
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import Holding, Route
+from agent.proxy.gates.subjects import Subject
 
-__all__ = ["Call", "Doorman", "Line", "Refusal", "Verdict"]
+__all__ = ["Call", "CallJudge", "Line", "Refusal", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,11 @@ class Refusal:
     text: str
 
 
-class Verdict:
+class Verdict(Enum):
     """What becomes of a request, besides a refusal."""
 
-    PASS = "pass"  # noqa: S105  # no password
-    HOLD = "hold"
+    PASS = auto()
+    HOLD = auto()
 
 
 class Line(Protocol):
@@ -52,21 +54,32 @@ class Call:
     request: bytearray | None = field(default=None, repr=False)
     answer: bytearray | None = field(default=None, repr=False)
     is_judged: bool = False
+    is_sent: bool = False
+    """Whether its client has said all it will say."""
+    withheld: list[bytes] | None = field(default=None, repr=False)
+    """The first pieces of a request that may have to change, until the last one is there."""
     held: list[bytes] | None = field(default=None, repr=False)
     rewriting: Rewriting | None = None
     code: int | None = None
     text: str = ""
     added_s: float = 0.0
     is_over: bool = False
-    note: object = field(default=None)
-    """What the doorman remembers of it."""
+    subject: Subject | None = None
+    """What the judge remembers of it."""
+
+    def take_withheld(self, whole: bytes) -> bytes | None:
+        """The last piece after those that waited for it. None: none did, so it passes as it is."""
+        if not self.withheld:
+            return None
+        frames, self.withheld = b"".join([*self.withheld, whole]), []
+        return frames
 
     def keep_back(self, flags: int, whole: bytes) -> bytes:
         """Begin to hold with the frame that ends the request; what may travel on nevertheless."""
         content = whole[HEAD_BYTES:]
         is_divisible = len(content) > 1 and not flags & PADDED
         if self.route is None or self.route.holding is not Holding.LAST or not is_divisible:
-            self.held = [whole]
+            self.held, self.withheld = [*(self.withheld or ()), whole], None
             return b""
         self.held = [frame(DATA, flags & END_STREAM, self.stream, content[-1:])]
         return data_frame(self.stream, content[:-1])
@@ -74,38 +87,35 @@ class Call:
     def release(self, message: bytes | None = None) -> None:
         """Let the request go on, with another message in place of its own if one is given.
 
-        That message must have the length of the first one, for its bytes are already counted at both ends.
+        That message must have the length of the first one, for its bytes are already counted at both ends. Raises
+        ValueError where it has not, or where a part of the request is out of reach; the request stays held.
         """
         if self.held is None or self.is_over:
             return
-        frames, self.held = b"".join(self.held), None
+        frames = self.held
         if message is not None:
-            start = frames.find(bytes(self.request or b""))
-            changed = framed(message)
-            if start < 0 or len(changed) != len(self.request or b""):
-                raise ValueError(
-                    f"{self.path}: a request of {len(self.request or b'')} bytes cannot become another one"
-                )
-            frames = frames[:start] + changed + frames[start + len(changed) :]
-        self.line.release(frames)
+            try:
+                frames = with_content(frames, framed(message))
+            except ValueError as error:
+                raise ValueError(f"{self.path}: the held request cannot become another one: {error}") from None
+        self.held = None
+        self.line.release(b"".join(frames))
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer in place of the runtime, which hears that the call was given up."""
-        if self.held is not None and not self.is_over:
-            self.held = None
-            self.line.refuse(self, refusal)
+        if self.held is not None:
+            self.abort(refusal)
 
     def abort(self, refusal: Refusal) -> None:
         """Answer in place of the runtime, whether the request has reached it or not."""
         if not self.is_over:
-            self.held = None
             self.line.refuse(self, refusal)
 
 
-class Doorman(Protocol):
+class CallJudge(Protocol):
     """Who decides. All of this is called from the loop and returns at once."""
 
-    def judge(self, call: Call, message: bytes) -> str | Refusal: ...
+    def judge(self, call: Call, message: bytes) -> Verdict | Refusal: ...
 
     def finish(self, call: Call) -> None: ...
 

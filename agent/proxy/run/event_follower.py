@@ -22,9 +22,9 @@ from agent.proxy.gates.recovery import drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
 from agent.proxy.ports import Events, Records, Runtime
 from agent.proxy.run.readiness import Readiness
-from agent.proxy.run.state import Gatehouse
+from agent.proxy.run.state import ProxyState
 
-__all__ = ["Minder"]
+__all__ = ["EventFollower"]
 
 log = structlog.get_logger(plane="proxy")
 
@@ -32,13 +32,13 @@ MASKS = "masks.json"
 RETRY_S = 0.2
 
 
-class Minder:
+class EventFollower:
     """Of one run."""
 
     def __init__(
-        self, house: Gatehouse, runtime: Runtime, readiness: Readiness, events: Events, records: Records
+        self, state: ProxyState, runtime: Runtime, readiness: Readiness, events: Events, records: Records
     ) -> None:
-        self._house = house
+        self._state = state
         self._runtime = runtime
         self._readiness = readiness
         self._events = events
@@ -51,7 +51,7 @@ class Minder:
         """What an earlier process promised. A damaged file is kept aside and told."""
         content = await self._records.read(MASKS)
         try:
-            self._house.masks = read_masks(content)
+            self._state.masks = read_masks(content)
         except msgspec.MsgspecError as error:
             place = await self._records.set_aside(MASKS)
             log.error("proxy_masks_unreadable", error=str(error), kept_at=place)
@@ -68,29 +68,29 @@ class Minder:
                     await self._look_again()
             except RuntimeCallFailed as error:
                 log.info("proxy_recovery_waits", error=str(error))
-                await self._house.clock.sleep(RETRY_S)
+                await self._state.clock.sleep(RETRY_S)
 
     async def _look(self) -> None:
         sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
-        ledger = self._house.ledger
-        rebuild(ledger, sandboxes, containers, self._house.clock.wall_s() - self._house.clock.now_s())
+        ledger = self._state.ledger
+        rebuild(ledger, sandboxes, containers, self._state.clock.wall_s() - self._state.clock.now_s())
         await self._ask_exit_codes()
         await self._keep_masks({one.id for one in containers})
         for sandbox in ledger.sandboxes.values():
-            self._house.tell_faults(sandbox)
+            self._state.tell_faults(sandbox)
             for container in sandbox.running():
                 self._readiness.watch(sandbox, container)
-        log.info("proxy_state_recovered", sandboxes=len(ledger), masks=len(self._house.masks), v=1)
+        log.info("proxy_state_recovered", sandboxes=len(ledger), masks=len(self._state.masks), v=1)
 
     async def _keep_masks(self, present: set[str]) -> None:
-        kept = gone(self._house.masks, present)
-        if kept != self._house.masks:
-            self._house.masks = kept
+        kept = gone(self._state.masks, present)
+        if kept != self._state.masks:
+            self._state.masks = kept
             await self._records.write(MASKS, written_masks(kept))
 
     async def _ask_exit_codes(self) -> None:
         """Of those that exited, and whose code decides something."""
-        for sandbox, container in list(self._house.ledger.containers()):
+        for sandbox, container in list(self._state.ledger.containers()):
             wants = sandbox.wishes.job_end and container.name in sandbox.wishes.mains
             if wants and container.state is ContainerState.EXITED and container.exit_code is None:
                 await self._ask_exit_code(container)
@@ -114,17 +114,17 @@ class Minder:
         if not self._is_known:
             self._has_missed = True
             return
-        if not len(self._house.ledger):
+        if not len(self._state.ledger):
             return
         if event.kind is EventKind.LOST:
             await self._look_again()
         elif event.kind is EventKind.STARTED:
             # A start that an earlier process passed on may take effect when this one has read the lists already.
-            found = self._house.ledger.find(event.container_id)
+            found = self._state.ledger.find(event.container_id)
             if found is not None and found[1].state is ContainerState.CREATED:
                 self._note_start(*found)
         elif event.kind is EventKind.STOPPED:
-            found = self._house.ledger.find(event.container_id)
+            found = self._state.ledger.find(event.container_id)
             if found is None:
                 return
             sandbox, container = found
@@ -132,15 +132,15 @@ class Minder:
             container.exit_code = event.exit_code
             if event.exit_code is None and sandbox.wishes.job_end:
                 await self._ask_exit_code(container)
-            self._house.wake(sandbox.id)
+            self._state.wake(sandbox.id)
             self._end_job(sandbox)
         elif event.kind is EventKind.DELETED:
-            self._house.ledger.remove_sandbox(event.container_id)
-            self._house.ledger.remove_container(event.container_id)
+            self._state.ledger.remove_sandbox(event.container_id)
+            self._state.ledger.remove_container(event.container_id)
 
     async def _look_again(self) -> None:
         """What was missed is in the lists."""
-        ledger = self._house.ledger
+        ledger = self._state.ledger
         drop_absent(ledger, await self._runtime.list_sandboxes())
         changed = merge(ledger, await self._runtime.list_containers())
         await self._ask_exit_codes()
@@ -148,37 +148,37 @@ class Minder:
             sandbox = ledger.sandboxes[sandbox_id]
             for container in sandbox.running():
                 self._readiness.watch(sandbox, container)
-            self._house.wake(sandbox_id)
+            self._state.wake(sandbox_id)
         self.end_jobs()
 
     def _note_start(self, sandbox: Sandbox, container: Container) -> None:
         container.state = ContainerState.RUNNING
         sandbox.has_started_main |= container.name in sandbox.wishes.mains
         self._readiness.watch(sandbox, container)
-        self._house.wake(sandbox.id)
+        self._state.wake(sandbox.id)
 
     # ended Jobs
 
     def end_jobs(self) -> None:
         """Look at all pods that asked for it."""
-        for sandbox in self._house.ledger.sandboxes.values():
+        for sandbox in self._state.ledger.sandboxes.values():
             self._end_job(sandbox)
 
     def _end_job(self, sandbox: Sandbox) -> None:
-        if self._house.is_ending or sandbox.has_ended_sidecars:
+        if self._state.is_ending or sandbox.has_ended_sidecars:
             return
         due = sidecars_to_end(sandbox)
         if due:
             sandbox.has_ended_sidecars = True
-            self._house.spawn(self._end(sandbox, due), f"proxy-job:{sandbox.name}")
+            self._state.spawn(self._end(sandbox, due), f"proxy-job:{sandbox.name}")
 
     async def _end(self, sandbox: Sandbox, due: tuple[Container, ...]) -> None:
         names = [one.name for one in due]
         try:
-            self._house.masks.update({one.id: sandbox.id for one in due})
-            await self._records.write(MASKS, written_masks(self._house.masks))
+            self._state.masks.update({one.id: sandbox.id for one in due})
+            await self._records.write(MASKS, written_masks(self._state.masks))
             text = f"all of {', '.join(sandbox.wishes.mains)} are done; ending {', '.join(names)}"
-            self._house.tell(sandbox, "SidecarsEnded", text, is_warning=False)
+            self._state.tell(sandbox, "SidecarsEnded", text, is_warning=False)
             log.info("proxy_sidecars_ended", pod=f"{sandbox.namespace}/{sandbox.name}", sidecars=names)
             for container in due:
                 await self._stop(container)
@@ -189,7 +189,7 @@ class Minder:
 
     async def _stop(self, container: Container) -> None:
         """One sidecar, after the preStop hook that its kubelet wrote down, within one grace."""
-        clock, grace_s, command = self._house.clock, grace_of(container), pre_stop_command(container)
+        clock, grace_s, command = self._state.clock, grace_of(container), pre_stop_command(container)
         began_s = clock.now_s()
         if command and grace_s > LEAST_S:
             try:

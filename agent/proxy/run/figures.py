@@ -116,7 +116,7 @@ class Figures:
         """For a scrape."""
         requests = CounterMetricFamily("kepd_proxy_requests", "Calls through the proxy.", labels=["method", "code"])
         added = HistogramMetricFamily(
-            "kepd_proxy_added_seconds", "Time a call spent in the proxy, holds left out.", labels=["method"]
+            "kepd_proxy_added_seconds", "Time that calls spent in the proxy, without holds.", labels=["method"]
         )
         for name, figures in self.methods.items():
             for code, number in figures.codes.items():
@@ -127,13 +127,13 @@ class Figures:
         )
         for (name, reason), times in self.holds.items():
             held.add_metric([name, reason], times.rows(), sum_value=times.total_s)
-        present = GaugeMetricFamily("kepd_proxy_holds", "Calls that are held now.", labels=["reason"])
+        present = GaugeMetricFamily("kepd_proxy_holds", "Calls held now.", labels=["reason"])
         for reason, number in Counter(holds_now).items():
             present.add_metric([reason], number)
-        errors = CounterMetricFamily("kepd_proxy_policy_errors", "Calls that passed for want of a decision.")
+        errors = CounterMetricFamily("kepd_proxy_policy_errors", "Calls that passed because kepd could not decide.")
         errors.add_metric([], sum(self.policy_errors.values()))
-        connections = GaugeMetricFamily("kepd_proxy_connections", "Connections of clients.")
+        connections = GaugeMetricFamily("kepd_proxy_connections", "Open connections of clients.")
         connections.add_metric([], links)
-        oldest = GaugeMetricFamily("kepd_proxy_oldest_hold_seconds", "Age of the oldest call that is held.")
+        oldest = GaugeMetricFamily("kepd_proxy_oldest_hold_seconds", "Age of the oldest held call.")
         oldest.add_metric([], oldest_s)
         return (requests, added, held, present, oldest, errors, connections)

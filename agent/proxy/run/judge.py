@@ -2,7 +2,7 @@
 """Each call that is read along, at the door: what it tells the ledger, and whether it passes, waits or is refused.
 
 Owns: the reading of requests and answers, method by method. A pod without annotations costs one look for the prefix.
-Never: waits (waiting.py does) or judges order (start_gate.py and stop_gate.py do). What fails in here lets the call
+Never: waits (waiting.py does) or judges order (gates/start.py and gates/stop.py do). What fails in here lets the call
 pass, is counted and logged once; only `proxy.failOpen: false` refuses instead.
 Source: PRX-21, PRX-53, NOH-3, NOH-8, JOB-4.
 """
@@ -17,26 +17,27 @@ from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.gates.annotations import read_wishes
 from agent.proxy.gates.ledger import WHOLE_ID, Container, ContainerState, Sandbox
 from agent.proxy.gates.stop import note_evidence, pre_stop_command
+from agent.proxy.gates.subjects import ContainerToMake, ContainerToRemove, KnownContainer, Subject
 from agent.proxy.run.call import Call, Refusal, Verdict
-from agent.proxy.run.state import Gatehouse
+from agent.proxy.run.state import ProxyState
 from agent.proxy.run.waiting import Waiting
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["GateDoorman"]
+__all__ = ["GateJudge"]
 
 PREFIX = b"kepd.dev/"
 UNAVAILABLE = 14
 OK = 0
 
-Judge = Callable[[Call, bytes], str | Refusal]
-Finish = Callable[[Call, object], None]
+Judge = Callable[[Call, bytes], Verdict | Refusal]
+Finish = Callable[[Call, Subject], None]
 
 
-class GateDoorman:
-    """The doorman of all links of a run."""
+class GateJudge:
+    """The judge of all calls of a run."""
 
-    def __init__(self, house: Gatehouse, waiting: Waiting) -> None:
-        self._house = house
+    def __init__(self, state: ProxyState, waiting: Waiting) -> None:
+        self._state = state
         self._waiting = waiting
         self._judges: Mapping[str, Judge] = {
             "RunPodSandbox": self._run_sandbox,
@@ -64,7 +65,7 @@ class GateDoorman:
 
     # for links
 
-    def judge(self, call: Call, message: bytes) -> str | Refusal:
+    def judge(self, call: Call, message: bytes) -> Verdict | Refusal:
         """What becomes of a request that is whole now."""
         if call.route is None:
             return Verdict.PASS
@@ -74,41 +75,41 @@ class GateDoorman:
             # The runtime will say what is wrong with it.
             return Verdict.PASS
         except Exception as error:  # noqa: BLE001  # a defect of ours must not keep a node from working (PRX-53)
-            self._house.broke(f"judge {call.route.name}", error)
-            if self._house.settings.fails_open:
+            self._state.broke(f"judge {call.route.name}", error)
+            if self._state.settings.fails_open:
                 return Verdict.PASS
             return Refusal(UNAVAILABLE, "kepd: cannot decide about this call; its log has the cause")
 
     def finish(self, call: Call) -> None:
         """A call is over."""
-        self._house.figures.called(call.path, call.code, call.added_s)
+        self._state.figures.called(call.path, call.code, call.added_s)
         if call.route is None:
             return
         self._waiting.ended(call)
         finish = self._finishes.get(call.route.name)
-        if finish is not None and call.note is not None:
+        if finish is not None and call.subject is not None:
             try:
-                finish(call, call.note)
+                finish(call, call.subject)
             except Exception as error:  # noqa: BLE001
-                self._house.broke(f"finish {call.route.name}", error)
+                self._state.broke(f"finish {call.route.name}", error)
 
     def rewrite(self, call: Call, message: bytes) -> bytes:
         """An answer with the exits of ended sidecars masked."""
-        if not self._house.masks:
+        if not self._state.masks:
             return message
         try:
             method = call.route.name if call.route is not None else ""
-            return masked_answer(method, message, self._house.masks)
+            return masked_answer(method, message, self._state.masks)
         except Exception as error:  # noqa: BLE001
-            self._house.broke("mask", error)
+            self._state.broke("mask", error)
             return message
 
     # requests
 
-    def _run_sandbox(self, call: Call, message: bytes) -> str:
+    def _run_sandbox(self, call: Call, message: bytes) -> Verdict:
         if PREFIX in message:
             config = pb.RunPodSandboxRequest.FromString(message).config
-            call.note = self._sandbox_of(config, "")
+            call.subject = self._sandbox_of(config, "")
         return Verdict.PASS
 
     def _sandbox_of(self, config: pb.PodSandboxConfig, sandbox_id: str) -> Sandbox:
@@ -118,36 +119,37 @@ class GateDoorman:
             config.metadata.namespace,
             config.metadata.name,
             read_wishes(config.annotations),
-            self._house.clock.now_s(),
+            self._state.clock.now_s(),
         )
-        self._house.tell_faults(sandbox)
+        self._state.tell_faults(sandbox)
         return sandbox
 
-    def _stop_sandbox(self, call: Call, message: bytes) -> str:
-        if not len(self._house.ledger):
+    def _stop_sandbox(self, call: Call, message: bytes) -> Verdict:
+        if not len(self._state.ledger):
             return Verdict.PASS
         sandbox_id = pb.StopPodSandboxRequest.FromString(message).pod_sandbox_id
-        sandbox = self._house.ledger.sandboxes.get(sandbox_id)
+        sandbox = self._state.ledger.sandboxes.get(sandbox_id)
         if sandbox is not None:
-            call.note = sandbox
+            call.subject = sandbox
             sandbox.is_ending = True
-            self._house.interrupt(sandbox_id)
+            self._state.interrupt(sandbox_id)
         return Verdict.PASS
 
-    def _create(self, call: Call, message: bytes) -> str | Refusal:
-        if PREFIX not in message and not len(self._house.ledger):
+    def _create(self, call: Call, message: bytes) -> Verdict | Refusal:
+        if PREFIX not in message and not len(self._state.ledger):
             return Verdict.PASS
         request = pb.CreateContainerRequest.FromString(message)
         sandbox = self._fresh_sandbox(request, has_prefix=PREFIX in message)
         if sandbox is None:
             return Verdict.PASS
         config = request.config
-        call.note = (sandbox, config.metadata.name, config.metadata.attempt, dict(config.annotations))
-        return self._waiting.create(call, sandbox, config.metadata.name)
+        name, attempt = config.metadata.name, config.metadata.attempt
+        call.subject = ContainerToMake(sandbox, name, attempt, dict(config.annotations))
+        return self._waiting.create(call, sandbox, name)
 
     def _fresh_sandbox(self, request: pb.CreateContainerRequest, *, has_prefix: bool) -> Sandbox | None:
         """The sandbox with the wishes its pod has now, which the kubelet sends again each time."""
-        ledger, sandbox_id = self._house.ledger, request.pod_sandbox_id
+        ledger, sandbox_id = self._state.ledger, request.pod_sandbox_id
         known = ledger.sandboxes.get(sandbox_id)
         if known is None and not has_prefix:
             return None
@@ -160,113 +162,120 @@ class GateDoorman:
         ledger.put(fresh)
         return fresh
 
-    def _start(self, call: Call, message: bytes) -> str | Refusal:
+    def _start(self, call: Call, message: bytes) -> Verdict | Refusal:
         found = self._find(pb.StartContainerRequest, message)
         if found is None:
             return Verdict.PASS
-        call.note = found
-        return self._waiting.start(call, *found)
+        call.subject = found
+        return self._waiting.start(call, found.sandbox, found.container)
 
-    def _stop(self, call: Call, message: bytes) -> str | Refusal:
+    def _stop(self, call: Call, message: bytes) -> Verdict | Refusal:
         found = self._find(pb.StopContainerRequest, message)
         if found is None:
             return Verdict.PASS
-        call.note = found
-        return self._waiting.stop(call, *found, pb.StopContainerRequest.FromString(message).timeout)
+        call.subject = found
+        timeout_s = pb.StopContainerRequest.FromString(message).timeout
+        return self._waiting.stop(call, found.sandbox, found.container, timeout_s)
 
-    def _remove(self, call: Call, message: bytes) -> str:
+    def _remove(self, call: Call, message: bytes) -> Verdict:
         container_id = pb.RemoveContainerRequest.FromString(message).container_id
-        call.note = container_id
-        found = self._house.ledger.find(container_id)
+        call.subject = ContainerToRemove(container_id)
+        found = self._state.ledger.find(container_id)
         if found is not None:
-            self._house.interrupt(found[0].id)
+            self._state.interrupt(found[0].id)
         return Verdict.PASS
 
-    def _exec(self, call: Call, message: bytes) -> str:
-        if not len(self._house.ledger) or call.deadline_s is not None:
+    def _exec(self, call: Call, message: bytes) -> Verdict:
+        if not len(self._state.ledger) or call.deadline_s is not None:
             return Verdict.PASS
         request = pb.ExecSyncRequest.FromString(message)
-        found = self._house.ledger.find(request.container_id)
+        found = self._state.ledger.find(request.container_id)
         if found is not None and pre_stop_command(found[1]) == list(request.cmd):
             sandbox, container = found
-            now_s = self._house.clock.now_s()
+            now_s = self._state.clock.now_s()
             sandbox.hooks_s[container.id] = now_s
             note_evidence(sandbox, now_s)
-            self._house.wake(sandbox.id)
+            self._state.wake(sandbox.id)
         return Verdict.PASS
 
-    def _container_status(self, call: Call, message: bytes) -> str:
-        if self._house.masks:
+    def _container_status(self, call: Call, message: bytes) -> Verdict:
+        if self._state.masks:
             container_id = pb.ContainerStatusRequest.FromString(message).container_id
             is_short = len(container_id) < WHOLE_ID
-            if container_id in self._house.masks or (
-                is_short and any(one.startswith(container_id) for one in self._house.masks)
+            if container_id in self._state.masks or (
+                is_short and any(one.startswith(container_id) for one in self._state.masks)
             ):
                 call.rewriting = Rewriting()
         return Verdict.PASS
 
-    def _sandbox_status(self, call: Call, message: bytes) -> str:
-        if self._house.masks:
+    def _sandbox_status(self, call: Call, message: bytes) -> Verdict:
+        if self._state.masks:
             sandbox_id = pb.PodSandboxStatusRequest.FromString(message).pod_sandbox_id
-            if sandbox_id in self._house.masks.values():
+            if sandbox_id in self._state.masks.values():
                 call.rewriting = Rewriting()
         return Verdict.PASS
 
-    def _events(self, call: Call, _message: bytes) -> str:
+    def _events(self, call: Call, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
     def _find(
         self, kind: type[pb.StartContainerRequest | pb.StopContainerRequest], message: bytes
-    ) -> tuple[Sandbox, Container] | None:
-        ledger = self._house.ledger
-        return ledger.find(kind.FromString(message).container_id) if len(ledger) else None
+    ) -> KnownContainer | None:
+        ledger = self._state.ledger
+        found = ledger.find(kind.FromString(message).container_id) if len(ledger) else None
+        return None if found is None else KnownContainer(*found)
 
     # answers
 
-    def _sandbox_runs(self, call: Call, note: object) -> None:
+    def _sandbox_runs(self, call: Call, subject: Subject) -> None:
         answer = message_in(call.answer or b"")
-        if call.code == OK and answer is not None and isinstance(note, Sandbox):
-            note.id = pb.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
-            if not note.wishes.is_empty:
-                self._house.ledger.put(note)
+        if call.code == OK and answer is not None and isinstance(subject, Sandbox):
+            subject.id = pb.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
+            if not subject.wishes.is_empty:
+                self._state.ledger.put(subject)
 
-    def _sandbox_removed(self, call: Call, note: object) -> None:
-        if call.code == OK and isinstance(note, Sandbox):
-            self._house.ledger.remove_sandbox(note.id)
-            self._house.wake(note.id)
-            self._waiting.forget_masks(sandbox_id=note.id)
+    def _sandbox_removed(self, call: Call, subject: Subject) -> None:
+        if call.code == OK and isinstance(subject, Sandbox):
+            self._state.ledger.remove_sandbox(subject.id)
+            self._state.wake(subject.id)
+            self._waiting.forget_masks(sandbox_id=subject.id)
 
-    def _created(self, call: Call, note: object) -> None:
+    def _created(self, call: Call, subject: Subject) -> None:
         answer = message_in(call.answer or b"")
-        if call.code == OK and answer is not None and isinstance(note, tuple):
-            sandbox, name, attempt, annotations = note
+        if call.code == OK and answer is not None and isinstance(subject, ContainerToMake):
             container_id = pb.CreateContainerResponse.FromString(answer).container_id
-            made = Container(container_id, name, attempt, ContainerState.CREATED, annotations, asked_s=call.began_s)
-            self._house.ledger.add(sandbox, made)
-            self._house.wake(sandbox.id)
+            made = Container(
+                container_id,
+                subject.name,
+                subject.attempt,
+                ContainerState.CREATED,
+                subject.annotations,
+                asked_s=call.began_s,
+            )
+            self._state.ledger.add(subject.sandbox, made)
+            self._state.wake(subject.sandbox.id)
 
-    def _started(self, call: Call, note: object) -> None:
-        if not isinstance(note, tuple) or call.code is None:
+    def _started(self, call: Call, subject: Subject) -> None:
+        if not isinstance(subject, KnownContainer) or call.code is None:
             return
-        sandbox, container = note
+        sandbox, container = subject.sandbox, subject.container
         if call.code != OK:
             self._waiting.look_again(sandbox, container)
         elif container.state is ContainerState.CREATED:
             container.state = ContainerState.RUNNING
             sandbox.has_started_main |= container.name in sandbox.wishes.mains
             self._waiting.watch_readiness(sandbox, container)
-        self._house.wake(sandbox.id)
+        self._state.wake(sandbox.id)
 
-    def _stopped(self, call: Call, note: object) -> None:
-        if call.code == OK and isinstance(note, tuple):
-            sandbox, container = note
-            if container.is_running:
+    def _stopped(self, call: Call, subject: Subject) -> None:
+        if call.code == OK and isinstance(subject, KnownContainer):
+            if subject.container.is_running:
                 # Its code comes with the event; that it is down is what others wait for.
-                container.state = ContainerState.EXITED
-            self._house.wake(sandbox.id)
+                subject.container.state = ContainerState.EXITED
+            self._state.wake(subject.sandbox.id)
 
-    def _removed(self, call: Call, note: object) -> None:
-        if call.code == OK and isinstance(note, str):
-            self._house.ledger.remove_container(note)
-            self._waiting.forget_masks(container_id=note)
+    def _removed(self, call: Call, subject: Subject) -> None:
+        if call.code == OK and isinstance(subject, ContainerToRemove):
+            self._state.ledger.remove_container(subject.container_id)
+            self._waiting.forget_masks(container_id=subject.container_id)

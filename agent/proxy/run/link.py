@@ -4,9 +4,19 @@
     client ══ front ══▶ frames ══▶ back ══ runtime        every frame passes as it came; only a call that a gate
            ◀═════════ frames ◀═════════                    holds, refuses or rewrites is touched
 
-Owns: both transports, the calls on them, and the few frames that are made here. Headers are read along and never
-written anew, so compression, windows, deadlines, trailers and resets are the matter of the two ends, as without us.
-Never: decides about a call (the doorman does), or joins two clients on one connection: whoever stops reading, sends
+Invariant: each end sees a legal HTTP/2 connection, and one that differs from a direct one only by the verdicts.
+
+- Header blocks pass byte for byte, for the two ends share one compression state; they are read along by a decoder of
+  our own, and an answer of the proxy uses no entry of that state.
+- Frames go on whole and in order. A held request is kept as the frames that came, and goes on as they are, or with
+  content of the same length in them.
+- Windows are made good by `frames/credit.py` wherever bytes do not pass.
+- A frame of ours is inserted between frames, never inside a block of headers.
+- A refused stream is closed on both sides: the client has an answer with END_STREAM, the runtime a reset, and what the
+  client still sends on it is dropped and credited.
+
+Owns: both transports, the calls on them, and the few frames that are made here.
+Never: decides about a call (the judge does), or joins two clients on one connection: whoever stops reading, sends
 garbage or hangs up is alone with it. It lives from the accept until either end closes.
 """
 
@@ -18,11 +28,12 @@ from typing import cast
 import structlog
 
 from agent.proxy.frames import layout as http2
+from agent.proxy.frames.credit import Credit, flow_bytes
 from agent.proxy.frames.hpack import HeaderDecoder, Headers
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
-from agent.proxy.frames.routes import ROUTES
-from agent.proxy.run.call import Call, Doorman, Refusal, Verdict
+from agent.proxy.frames.routes import ROUTES, Holding
+from agent.proxy.run.call import Call, CallJudge, Refusal, Verdict
 
 __all__ = ["Link"]
 
@@ -33,6 +44,11 @@ FrameHandler = Callable[[int, int, int, bytes], bytes | None]
 MOST_HEADER_BYTES = 1 << 20
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
+# A request that may have to change is kept until it is whole, up to this size; the smallest window is 64 KiB.
+MOST_WITHHELD_BYTES = 32 << 10
+# Streams refused before their request had ended whose rest may still come. The rest of older ones goes to the runtime,
+# which ignores it.
+MOST_REFUSED_STREAMS = 1000
 FLUSH_S = 5.0
 
 
@@ -57,6 +73,8 @@ class Side(asyncio.Protocol):
         self.block = b""
         self.block_stream = 0
         self.block_ends_stream = False
+        self.own = b""
+        self.is_filled = False
 
     @property
     def other(self) -> "Side":
@@ -86,6 +104,17 @@ class Side(asyncio.Protocol):
         if self.transport is not None and data:
             self.transport.write(data)
 
+    def insert(self, frames: bytes) -> None:
+        """Send frames that the proxy made, as soon as they would not part a block of headers (RFC 9113, 6.10)."""
+        self.own += frames
+        self.flush_own()
+
+    def flush_own(self) -> None:
+        """Called again after each chunk from the other side."""
+        if self.own and not self.is_filled and not self.other.block_stream:
+            frames, self.own = self.own, b""
+            self.write(frames)
+
     def close(self) -> None:
         """After what is written has been sent, but not for ever."""
         transport = self.transport
@@ -97,14 +126,16 @@ class Side(asyncio.Protocol):
 class Link:
     """Made per accepted connection; `front` is its protocol."""
 
-    def __init__(self, doorman: Doorman, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
-        self._doorman = doorman
+    def __init__(self, judge: CallJudge, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
+        self._judge = judge
         self._on_ready = on_ready
         self._on_lost = on_lost
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
         self.calls: dict[int, Call] = {}
-        self._owed_bytes: dict[int, int] = {}
+        self._credit = Credit()
+        self._last_stream = 0
+        self._refused: dict[int, None] = {}
         self._has_preface = False
         self._is_lost = False
         self._chunk_s = 0.0
@@ -133,7 +164,7 @@ class Link:
 
     def say_goaway(self) -> None:
         """Ask the client to make its next calls on another connection."""
-        self.front.write(http2.goaway_frame(http2.NO_ERROR))
+        self.front.insert(http2.goaway_frame(http2.NO_ERROR))
 
     def close(self) -> None:
         """Hang up on both."""
@@ -177,6 +208,14 @@ class Link:
 
     def _walk(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
         """Send whole frames on; what was handled otherwise is left out of the pieces."""
+        side.other.is_filled = True
+        try:
+            self._pass_frames(side, buffer, start, handle)
+        finally:
+            side.other.is_filled = False
+        side.other.flush_own()
+
+    def _pass_frames(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
         other = side.other
         position, end = start, len(buffer)
         while end - position >= HEAD_BYTES:
@@ -194,6 +233,12 @@ class Link:
                 other.write(replaced)
                 start = stop
             position = stop
+            if other.own and not side.block_stream:
+                # They waited for a block of headers to end; what follows may belong to the same stream.
+                other.write(buffer[start:position])
+                start = position
+                frames, other.own = other.own, b""
+                other.write(frames)
         other.write(buffer[start:position])
         side.pending = buffer[position:]
 
@@ -201,20 +246,26 @@ class Link:
         """None: the frame passes as it is."""
         if kind == http2.DATA:
             call = self.calls.get(stream)
-            return None if call is None or call.request is None else self._request_data(call, flags, whole)
+            if call is not None:
+                return None if call.request is None else self._request_data(call, flags, whole)
+            return self._drop_rest(stream, flags, whole) if stream in self._refused else None
         if kind in (http2.HEADERS, http2.CONTINUATION):
             headers = self._headers(self.front, kind, flags, stream, whole)
-            if headers is not None and stream not in self.calls:
+            if headers is not None and stream > self._last_stream:
                 self._begin(stream, headers)
         elif kind == http2.WINDOW:
-            return self._without_debt(stream, whole) if self._owed_bytes else None
+            return self._without_debt(stream, whole) if self._credit.has_debts else None
         elif kind == http2.RESET:
+            if stream in self._refused:
+                del self._refused[stream]
+                return b""
             self._end(self.calls.get(stream), None)
         elif kind == http2.SETTINGS and not flags & http2.ACK:
             self.front.largest_frame = http2.largest_frame_in(whole[HEAD_BYTES:], self.front.largest_frame)
         return None
 
     def _begin(self, stream: int, headers: Headers) -> None:
+        self._last_stream = stream
         path, deadline_s = b"", None
         for name, value in headers:
             if name == b":path":
@@ -227,10 +278,12 @@ class Link:
         if route is not None:
             call.request = bytearray()
             call.answer = bytearray() if route.keeps_answer else None
+            call.withheld = [] if route.holding is Holding.WHOLE else None
         self.calls[stream] = call
 
     def _request_data(self, call: Call, flags: int, whole: bytes) -> bytes | None:
         """A piece of a request that is read along; with the last one it is judged."""
+        call.is_sent = call.is_sent or bool(flags & http2.END_STREAM)
         if call.held is not None:
             call.held.append(whole)
             return b""
@@ -239,32 +292,54 @@ class Link:
         call.request += http2.data_of(flags, whole[HEAD_BYTES:])
         message = message_in(call.request)
         if message is None:
-            if len(call.request) > MOST_KEPT_BYTES:
-                call.request = None
-            return None
+            return self._request_piece(call, flags, whole)
         call.is_judged = True
-        verdict = self._doorman.judge(call, message)
+        verdict = self._judge.judge(call, message)
         call.added_s = monotonic() - self._chunk_s
         if verdict is Verdict.PASS:
-            return None
+            return call.take_withheld(whole)
         if isinstance(verdict, Refusal):
-            return self._refused(call, verdict)
+            return self._refuse(call, verdict, flow_bytes([whole]))
         return call.keep_back(flags, whole)
 
-    def _refused(self, call: Call, refusal: Refusal) -> bytes:
-        self.front.write(http2.refusal_frame(call.stream, refusal.code, refusal.text))
+    def _request_piece(self, call: Call, flags: int, whole: bytes) -> bytes | None:
+        """A piece without a whole message so far. It passes at once, unless the request may have to change."""
+        size = len(call.request or b"")
+        if size > MOST_KEPT_BYTES:
+            call.request = None
+        if call.withheld is None:
+            return None
+        if size > MOST_WITHHELD_BYTES or flags & http2.END_STREAM:
+            passed, call.withheld = call.take_withheld(whole), None
+            return passed
+        call.withheld.append(whole)
+        return b""
+
+    def _refuse(self, call: Call, refusal: Refusal, dropped_bytes: int = 0) -> bytes:
+        """The answer to the client, and what the runtime gets. `dropped_bytes`: of the frame that is under way."""
+        self.front.insert(http2.refusal_frame(call.stream, refusal.code, refusal.text) + Credit.drop(dropped_bytes))
+        if not call.is_sent:
+            self.front.insert(http2.reset_frame(call.stream, http2.NO_ERROR))
+            self._refused[call.stream] = None
+            if len(self._refused) > MOST_REFUSED_STREAMS:
+                del self._refused[next(iter(self._refused))]
         self._end(call, refusal.code)
         return http2.reset_frame(call.stream)
 
+    def _drop_rest(self, stream: int, flags: int, whole: bytes) -> bytes:
+        """A piece of a request that has had its refusal."""
+        if flags & http2.END_STREAM:
+            del self._refused[stream]
+        self.front.insert(Credit.drop(flow_bytes([whole])))
+        return b""
+
     def _without_debt(self, stream: int, whole: bytes) -> bytes | None:
-        """The client confirms bytes that the runtime never sent; those are taken off."""
-        owed_bytes = self._owed_bytes.pop(stream, 0)
-        if not owed_bytes:
-            return None
+        """The client credits bytes that the runtime never sent; those are taken off."""
         credit_bytes = int.from_bytes(whole[HEAD_BYTES:], "big") & http2.STREAM
-        if credit_bytes < owed_bytes:
-            self._owed_bytes[stream] = owed_bytes - credit_bytes
-        return http2.window_frame(stream, credit_bytes - owed_bytes) if credit_bytes > owed_bytes else b""
+        left_bytes = self._credit.pass_on(stream, credit_bytes)
+        if left_bytes == credit_bytes:
+            return None
+        return http2.window_frame(stream, left_bytes) if left_bytes else b""
 
     # from the runtime
 
@@ -291,7 +366,7 @@ class Link:
                 return self._answer_headers(stream, headers)
         elif kind == http2.PROMISE:
             # It would carry headers that we do not read; no gRPC server sends one.
-            raise Broken(http2.PROTOCOL_ERROR, "a promise that nobody asked for")
+            raise Broken(http2.PROTOCOL_ERROR, "an unrequested push promise")
         elif kind == http2.RESET:
             self._end(self.calls.get(stream), None)
         elif kind == http2.SETTINGS and not flags & http2.ACK:
@@ -307,14 +382,11 @@ class Link:
 
     def _rewritten(self, call: Call, rewriting: Rewriting, content: bytes, whole: bytes) -> bytes:
         """Answers go on message by message, changed or not, and both windows stay right."""
-        out, more_bytes = rewriting.take(content, lambda message: self._doorman.rewrite(call, message))
+        out, more_bytes = rewriting.take(content, lambda message: self._judge.rewrite(call, message))
+        padding_bytes = flow_bytes([whole]) - len(content)
         if rewriting.has_given_up:
             call.rewriting = None
-        for stream in (0, call.stream):
-            if more_bytes < 0:
-                self.back.write(http2.window_frame(stream, -more_bytes))
-            elif more_bytes > 0:
-                self._owed_bytes[stream] = self._owed_bytes.get(stream, 0) + more_bytes
+        self.back.insert(self._credit.resize(call.stream, more_bytes - padding_bytes))
         most, flags = self.front.largest_frame, whole[4] & http2.END_STREAM
         pieces = [out[start : start + most] for start in range(0, len(out), most)] or [b""] * bool(flags)
         frames = [http2.data_frame(call.stream, piece) for piece in pieces[:-1]]
@@ -343,18 +415,21 @@ class Link:
         if call is None or call.is_over:
             return
         del self.calls[call.stream]
-        self._owed_bytes.pop(call.stream, None)
-        call.code, call.is_over, call.held = code, True, None
+        self._credit.end(call.stream)
+        self.front.insert(Credit.drop(flow_bytes([*(call.held or ()), *(call.withheld or ())])))
+        if call.rewriting is not None:
+            self.back.insert(Credit.drop(call.rewriting.waiting_bytes))
+        call.code, call.is_over, call.held, call.withheld = code, True, None, None
         call.added_s += monotonic() - self._chunk_s
-        self._doorman.finish(call)
+        self._judge.finish(call)
 
-    # for the doorman, through the call
+    # for the judge, through the call
 
     def release(self, frames: bytes) -> None:
         """A held request goes on."""
-        self.back.write(frames)
+        self.back.insert(frames)
 
     def refuse(self, call: Call, refusal: Refusal) -> None:
         """A held request is answered here."""
         self._chunk_s = monotonic()
-        self.back.write(self._refused(call, refusal))
+        self.back.insert(self._refuse(call, refusal))

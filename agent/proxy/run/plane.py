@@ -3,7 +3,7 @@
 
     run ─┬─ follow events ─► ledger        recover (5 s at most), then accept
          ├─ watchdog
-         └─ server ─► link per client ─► doorman
+         └─ server ─► link per client ─► judge
 
 Owns: the order of these, and what is reported about them.
 Never: makes the socket or the link to it; `Endpoint` is wiring's.
@@ -19,17 +19,18 @@ from typing import Protocol
 import structlog
 from prometheus_client.core import Metric
 
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.proxy.gates.kubelet_advice import KubeletSettings
-from agent.proxy.ports import Asker, Clock, Events, Kubelet, Pulls, Records, Runtime
-from agent.proxy.run.event_follower import Minder
+from agent.proxy.ports import Asker, Events, Kubelet, Pulls, Records, Runtime
+from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
-from agent.proxy.run.judge import GateDoorman
+from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.server import ProxyServer
-from agent.proxy.run.state import Gatehouse, ProxySettings
+from agent.proxy.run.state import ProxySettings, ProxyState
 from agent.proxy.run.waiting import Waiting
 
 __all__ = ["HOLDS_END_S", "Endpoint", "ProxyParts", "ProxyPlane"]
@@ -81,49 +82,54 @@ class ProxyParts:
 
 
 class ProxyPlane:
-    """`house` and `server` are those of the present run, or of the last."""
+    """`state` and `server` are those of the present run, or of the last."""
 
     def __init__(self, parts: ProxyParts) -> None:
         self._parts = parts
         self.figures = Figures()
-        self.house = self._new_house()
+        self.state = self._new_state()
         self.server: ProxyServer | None = None
         self.waiting: Waiting | None = None
         self.kubelet: KubeletSettings | None = None
         self.kubelet_error = "not read yet"
         self.is_recovered = False
 
-    def _new_house(self) -> Gatehouse:
+    def _new_state(self) -> ProxyState:
         parts = self._parts
-        return Gatehouse(parts.clock, parts.tell, parts.settings, self.figures, parts.endings)
+        return ProxyState(parts.clock, parts.tell, parts.settings, self.figures, parts.endings)
 
     async def run(self, report: Report) -> None:
         """Until cancelled; then until what is held has ended."""
-        house = self.house = self._new_house()
+        state = self.state = self._new_state()
         self.is_recovered = False
-        readiness = Readiness(house, self._parts.runtime, self._parts.asker)
-        waiting = self.waiting = Waiting(house, self._parts.runtime, readiness, self._pulls)
-        minder = Minder(house, self._parts.runtime, readiness, self._parts.events, self._parts.records)
-        server = self.server = ProxyServer(self._parts.runtime_path, GateDoorman(house, waiting), self._parts.clock)
-        await minder.load_masks()
-        self._parts.endings.listeners[:] = [waiting.pod_ends]
+        readiness = Readiness(state, self._parts.runtime, self._parts.asker)
+        waiting = self.waiting = Waiting(state, self._parts.runtime, readiness, self._pulls)
+        follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
+        server = self.server = ProxyServer(self._parts.runtime_path, GateJudge(state, waiting), self._parts.clock)
+        await follower.load_masks()
+        with self._parts.endings.followed_by(waiting.pod_ends):
+            await self._run_together(state, waiting, follower, server, report)
+
+    async def _run_together(
+        self, state: ProxyState, waiting: Waiting, follower: EventFollower, server: ProxyServer, report: Report
+    ) -> None:
         async with asyncio.TaskGroup() as group:
-            house.group = group
+            state.group = group
             try:
-                work = (minder.follow(), waiting.watch(), self._read_kubelet())
+                work = (follower.follow(), waiting.watch(), self._read_kubelet())
                 tasks = [group.create_task(one) for one in work]
-                tasks.append(group.create_task(self._recover(minder)))
+                tasks.append(group.create_task(self._recover(follower)))
                 await self._recovered_or_late()
                 await self._serve(group, server, waiting, report)
             finally:
-                house.group = None
+                state.group = None
                 for task in tasks:
                     task.cancel()
 
-    async def _recover(self, minder: Minder) -> None:
-        await minder.recover()
+    async def _recover(self, follower: EventFollower) -> None:
+        await follower.recover()
         self.is_recovered = True
-        minder.end_jobs()
+        follower.end_jobs()
 
     async def _recovered_or_late(self) -> None:
         """A kubelet that finds no socket exits, so it finds one even where the runtime does not answer yet."""
@@ -154,12 +160,12 @@ class ProxyPlane:
 
     async def _drain(self, server: ProxyServer, waiting: Waiting, report: Report) -> None:
         """The end: no new holds; new calls pass, for a kubelet without a runtime is worse than one without order."""
-        self.house.is_ending = True
-        report.degraded("ending: waits for calls that are under way")
+        self.state.is_ending = True
+        report.degraded("stopping: waiting for running calls")
         if self._parts.endpoint.state() == "superseded":
             await server.send_away(HOLDS_END_S + self._parts.drain_s)
             return
-        self.house.refuses_pulls = True
+        self.state.refuses_pulls = True
         await waiting.settle(HOLDS_END_S)
         await server.drain(self._parts.drain_s)
 
@@ -169,23 +175,23 @@ class ProxyPlane:
         while True:
             state = self._parts.endpoint.state()
             if state == "lost":
-                raise SocketLost("the proxy's socket is gone or somebody else's; it is made anew")
+                raise SocketLost("the proxy's socket was removed or replaced; kepd creates it again")
             if state == "superseded" and not was_superseded:
                 log.info("proxy_superseded")
-                self.house.is_ending = was_superseded = True
+                self.state.is_ending = was_superseded = True
                 await server.send_away(SENT_AWAY_S)
             elif state == "ours" and was_superseded:
-                self.house.is_ending = was_superseded = False
+                self.state.is_ending = was_superseded = False
             self._report(report, server, is_superseded=was_superseded)
             await self._parts.clock.sleep(LOOK_S)
 
     def _report(self, report: Report, server: ProxyServer, *, is_superseded: bool) -> None:
-        holds = len(self.house.holds)
-        summary = f"{len(server.links)} connections, {holds} held, {len(self.house.ledger)} pods with annotations"
+        holds = len(self.state.holds)
+        summary = f"{len(server.links)} connections, {holds} held, {len(self.state.ledger)} pods with annotations"
         if is_superseded:
-            report.ready(f"the link leads elsewhere; {summary}")
+            report.ready(f"the link points elsewhere; {summary}")
         elif not self.is_recovered:
-            report.degraded("the runtime has not told what runs; calls pass, gates are open")
+            report.degraded("the runtime has not reported what runs; calls pass, gates are open")
         else:
             report.ready(summary)
 
@@ -215,6 +221,6 @@ class ProxyPlane:
     def families(self) -> Iterable[Metric]:
         """For a scrape."""
         links = len(self.server.links) if self.server is not None else 0
-        holds, now_s = self.house.holds.values(), self._parts.clock.now_s()
+        holds, now_s = self.state.holds.values(), self._parts.clock.now_s()
         oldest_s = max((now_s - hold.since_s for hold in holds), default=0.0)
         return self.figures.families((hold.reason for hold in holds), oldest_s, links)

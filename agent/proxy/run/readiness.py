@@ -15,7 +15,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.proxy.gates.annotations import Ready
 from agent.proxy.gates.ledger import Container, Sandbox
 from agent.proxy.ports import Asker, Runtime
-from agent.proxy.run.state import Gatehouse
+from agent.proxy.run.state import ProxyState
 
 __all__ = ["Readiness"]
 
@@ -29,8 +29,8 @@ GOOD_STATUSES = range(200, 400)
 class Readiness:
     """The questions of a run."""
 
-    def __init__(self, house: Gatehouse, runtime: Runtime, asker: Asker) -> None:
-        self._house = house
+    def __init__(self, state: ProxyState, runtime: Runtime, asker: Asker) -> None:
+        self._state = state
         self._runtime = runtime
         self._asker = asker
         self._watched: set[str] = set()
@@ -45,7 +45,7 @@ class Readiness:
             container.is_ready = True
         elif not sandbox.has_started_main:
             self._watched.add(container.id)
-            self._house.spawn(self._ask(sandbox, container, ready), f"proxy-ready:{container.name}")
+            self._state.spawn(self._ask(sandbox, container, ready), f"proxy-ready:{container.name}")
 
     async def _ask(self, sandbox: Sandbox, container: Container, ready: Ready) -> None:
         try:
@@ -56,9 +56,9 @@ class Readiness:
                 if (address or ready.kind == "exec") and await self._is_ready(container, ready, address):
                     container.is_ready = True
                     log.info("proxy_sidecar_ready", container=container.name, pod=f"{sandbox.namespace}/{sandbox.name}")
-                    self._house.wake(sandbox.id)
+                    self._state.wake(sandbox.id)
                     return
-                await self._house.clock.sleep(PERIOD_S)
+                await self._state.clock.sleep(PERIOD_S)
         finally:
             self._watched.discard(container.id)
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from agent.proxy.ports import Clock
-from agent.proxy.run.call import Doorman
+from agent.model.clock import Clock
+from agent.proxy.run.call import CallJudge
 from agent.proxy.run.link import Link
 
 __all__ = ["ProxyServer"]
@@ -29,10 +29,10 @@ LAST_WORDS_S = 2.0
 class ProxyServer:
     """`runtime_path` is the socket of the runtime."""
 
-    def __init__(self, runtime_path: str, doorman: Doorman, clock: Clock) -> None:
+    def __init__(self, runtime_path: str, judge: CallJudge, clock: Clock) -> None:
         self._runtime_path = runtime_path
         self._clock = clock
-        self._doorman = doorman
+        self._judge = judge
         self._group: asyncio.TaskGroup | None = None
         self._server: asyncio.Server | None = None
         self.links: set[Link] = set()
@@ -77,7 +77,7 @@ class ProxyServer:
         return sum(len(link.awaited()) for link in self.links)
 
     def _accepted(self) -> asyncio.BaseProtocol:
-        link = Link(self._doorman, self._connect, self.links.discard)
+        link = Link(self._judge, self._connect, self.links.discard)
         self.links.add(link)
         self.accepted += 1
         return link.front

@@ -12,14 +12,14 @@ from itertools import count
 
 import structlog
 
+from agent.model.clock import Clock
 from agent.model.event import Event
 from agent.proxy.gates.ledger import Ledger, Sandbox
 from agent.proxy.gates.stop import StopRules
-from agent.proxy.ports import Clock
 from agent.proxy.run.call import Call
 from agent.proxy.run.figures import Figures
 
-__all__ = ["Gatehouse", "Hold", "ProxySettings"]
+__all__ = ["Hold", "ProxySettings", "ProxyState"]
 
 log = structlog.get_logger(plane="proxy")
 
@@ -59,7 +59,7 @@ class _Wake:
     event: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Gatehouse:
+class ProxyState:
     """Made anew with each run of the plane; figures live longer."""
 
     def __init__(

@@ -22,10 +22,11 @@ from agent.proxy.gates.ledger import Container, ContainerState, Sandbox
 from agent.proxy.gates.pull_wish import read_pull
 from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
 from agent.proxy.gates.stop import Forward, Keep, StopWish, judge_stop, note_evidence
+from agent.proxy.gates.subjects import KnownContainer
 from agent.proxy.ports import Pulls, Runtime
 from agent.proxy.run.call import Call, Refusal, Verdict
 from agent.proxy.run.readiness import Readiness
-from agent.proxy.run.state import Gatehouse, Hold
+from agent.proxy.run.state import Hold, ProxyState
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["Waiting"]
@@ -47,9 +48,9 @@ class Waiting:
     """The holds of a run."""
 
     def __init__(
-        self, house: Gatehouse, runtime: Runtime, readiness: Readiness, pulls: Callable[[], Pulls | None]
+        self, state: ProxyState, runtime: Runtime, readiness: Readiness, pulls: Callable[[], Pulls | None]
     ) -> None:
-        self._house = house
+        self._state = state
         self._runtime = runtime
         self._readiness = readiness
         self._pulls = pulls
@@ -58,46 +59,46 @@ class Waiting:
         self._ends: dict[Call, asyncio.Event] = {}
         self._first_stops: dict[str, tuple[float, float, int]] = {}
 
-    # for the doorman
+    # for the judge
 
-    def create(self, call: Call, sandbox: Sandbox, name: str) -> str | Refusal:
+    def create(self, call: Call, sandbox: Sandbox, name: str) -> Verdict | Refusal:
         """A CreateContainer of a pod with wishes."""
-        now_s = self._house.clock.now_s()
+        now_s = self._state.clock.now_s()
         verdict = judge_create(sandbox, name, now_s, call.began_s, call.deadline_s)
         if isinstance(verdict, Go):
             self._tell_opened(sandbox, name, verdict)
             return Verdict.PASS
-        if isinstance(verdict, Stay) or self._house.is_ending or sandbox.uid in self._house.endings:
+        if isinstance(verdict, Stay) or self._state.is_ending or sandbox.uid in self._state.endings:
             return self._refusal(
                 sandbox, name, verdict.waits_for if isinstance(verdict, Stay) else verdict.waits_for[0]
             )
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
-    def start(self, call: Call, sandbox: Sandbox, container: Container) -> str:
+    def start(self, call: Call, sandbox: Sandbox, container: Container) -> Verdict:
         """A StartContainer of a pod with wishes."""
-        now_s = self._house.clock.now_s()
+        now_s = self._state.clock.now_s()
         verdict = judge_start(sandbox, container.name, now_s, _asked_s(call, container), call.deadline_s)
-        if isinstance(verdict, Go) or self._house.is_ending or sandbox.uid in self._house.endings:
+        if isinstance(verdict, Go) or self._state.is_ending or sandbox.uid in self._state.endings:
             return Verdict.PASS
         return self._hold(
             call, sandbox, container.name, verdict, lambda hold: self._wait_to_start(hold, sandbox, container)
         )
 
-    def stop(self, call: Call, sandbox: Sandbox, container: Container, timeout_s: int) -> str:
+    def stop(self, call: Call, sandbox: Sandbox, container: Container, timeout_s: int) -> Verdict:
         """A StopContainer of a pod with wishes."""
-        house, now_s = self._house, self._house.clock.now_s()
+        state, now_s = self._state, self._state.clock.now_s()
         sandbox.stops_s[container.id] = now_s
-        note_evidence(sandbox, now_s, is_known=sandbox.uid in house.endings)
-        house.wake(sandbox.id)
+        note_evidence(sandbox, now_s, is_known=sandbox.uid in state.endings)
+        state.wake(sandbox.id)
         end_s = now_s + max(0, timeout_s - LEAST_S)
         since_s, budget_end_s, riders = self._first_stops.get(container.id, (now_s, end_s, 0))
         self._first_stops[container.id] = (since_s, min(budget_end_s, end_s), riders + 1)
         wish = self._wish(container, timeout_s, now_s)
-        verdict = judge_stop(sandbox, wish, now_s, house.settings.stop)
-        if house.is_ending or (isinstance(verdict, Forward) and verdict.timeout_s == timeout_s):
+        verdict = judge_stop(sandbox, wish, now_s, state.settings.stop)
+        if state.is_ending or (isinstance(verdict, Forward) and verdict.timeout_s == timeout_s):
             return Verdict.PASS
         reason = verdict.reason if isinstance(verdict, Keep) else "budget"
-        hold = house.open_hold(call, reason, sandbox, container.name)
+        hold = state.open_hold(call, reason, sandbox, container.name)
         hold.limit_s = now_s + max(1.0, timeout_s - LEAST_S + PATIENCE_S)
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
 
@@ -107,23 +108,23 @@ class Waiting:
         A stop that came before may have waited for that. A kubelet that waits for a start does not even begin to end
         the pod (ORD-8).
         """
-        for sandbox in self._house.ledger.of_pod(uid):
-            note_evidence(sandbox, self._house.clock.now_s(), is_known=True)
-            for hold in self._house.holds.values():
+        for sandbox in self._state.ledger.of_pod(uid):
+            note_evidence(sandbox, self._state.clock.now_s(), is_known=True)
+            for hold in self._state.holds.values():
                 if hold.sandbox_id == sandbox.id and hold.reason == "start":
                     hold.is_interrupted = True
-            self._house.wake(sandbox.id)
+            self._state.wake(sandbox.id)
 
-    def pull(self, call: Call, message: bytes) -> str | Refusal:
+    def pull(self, call: Call, message: bytes) -> Verdict | Refusal:
         """A PullImage, of any pod."""
         pulls = self._pulls()
-        if self._house.refuses_pulls:
-            return Refusal(UNAVAILABLE, "kepd: is about to end; the pull can be asked for again in a moment")
-        if pulls is None or self._house.is_ending:
+        if self._state.refuses_pulls:
+            return Refusal(UNAVAILABLE, "kepd: stopping; request the pull again in a moment")
+        if pulls is None or self._state.is_ending:
             return Verdict.PASS
         request, fingerprint = read_pull(message, self._salt)
         call.request = bytearray()  # it has the kubelet's credentials, and nothing needs them any more
-        hold = self._house.open_hold(call, "pull")
+        hold = self._state.open_hold(call, "pull")
         hold.pod, hold.waits_for = str(request.pod), (request.image,)
         self._ends[call] = asyncio.Event()
 
@@ -136,23 +137,23 @@ class Waiting:
             except PullGivenUp as error:
                 call.abort(Refusal(CANCELLED, f"kepd: {error}"))
             except PullsAway:
-                self._house.figures.policy_errors["pulls away"] += 1
+                self._state.figures.policy_errors["pulls away"] += 1
                 self._without_queue(call)
             except Exception as error:  # noqa: BLE001  # the images plane failed; pulls go on without it (IMG-X12)
-                self._house.broke("pull", error, hold.pod)
+                self._state.broke("pull", error, hold.pod)
                 self._without_queue(call)
 
         return self._begin(hold, relay())
 
-    def remove_image(self, call: Call, message: bytes) -> str:
+    def remove_image(self, call: Call, message: bytes) -> Verdict:
         """A RemoveImage: what somebody is just fetching for a pod goes after that pull at the earliest (IMG-G15)."""
-        pulls, house = self._pulls(), self._house
-        if pulls is None or house.is_ending or not pulls.is_busy:
+        pulls, state = self._pulls(), self._state
+        if pulls is None or state.is_ending or not pulls.is_busy:
             return Verdict.PASS
         image = pb.RemoveImageRequest.FromString(message).image.image
-        hold = house.open_hold(call, "pull")
+        hold = state.open_hold(call, "pull")
         hold.waits_for = (f"the pull of {image}",)
-        now_s = house.clock.now_s()
+        now_s = state.clock.now_s()
         left_s = LONGEST_REMOVAL_S if call.deadline_s is None else call.deadline_s - now_s - LEFT_FOR_REMOVAL_S
         longest_s = max(0.0, min(LONGEST_REMOVAL_S, left_s))
         hold.limit_s = now_s + longest_s + PATIENCE_S
@@ -172,13 +173,13 @@ class Waiting:
         if hold is not None:
             if hold.task is not None:
                 hold.task.cancel()
-            self._house.close_hold(hold)
-        if call.route is not None and call.route.name == "StopContainer" and isinstance(call.note, tuple):
-            self._forget_stop(call.note[1])
+            self._state.close_hold(hold)
+        if call.route is not None and call.route.name == "StopContainer" and isinstance(call.subject, KnownContainer):
+            self._forget_stop(call.subject.container)
 
     def look_again(self, sandbox: Sandbox, container: Container) -> None:
         """A call about a container failed; what became of it, only the runtime knows."""
-        self._house.spawn(self._look(sandbox, container), f"proxy-look:{container.id[:12]}")
+        self._state.spawn(self._look(sandbox, container), f"proxy-look:{container.id[:12]}")
 
     def watch_readiness(self, sandbox: Sandbox, container: Container) -> None:
         """A sidecar was started."""
@@ -186,7 +187,7 @@ class Waiting:
 
     def forget_masks(self, *, container_id: str = "", sandbox_id: str = "") -> None:
         """What is gone needs no mask; the file follows with the next one that is written."""
-        masks = self._house.masks
+        masks = self._state.masks
         for one in [one for one, home in masks.items() if one == container_id or (sandbox_id and home == sandbox_id)]:
             del masks[one]
 
@@ -194,7 +195,7 @@ class Waiting:
 
     def open_by_hand(self, hold_id: str) -> bool:
         """Let a held call go on. False: there is no such hold."""
-        hold = self._house.holds.get(hold_id)
+        hold = self._state.holds.get(hold_id)
         if hold is None:
             return False
         self._force(hold)
@@ -203,17 +204,17 @@ class Waiting:
     async def watch(self) -> None:
         """Open what should have opened by itself, for ever."""
         while True:
-            await self._house.clock.sleep(WATCH_S)
-            now_s = self._house.clock.now_s()
-            for hold in [one for one in self._house.holds.values() if one.limit_s is not None and one.limit_s < now_s]:
-                self._house.broke("watchdog", RuntimeError(f"{hold.call.path} was held too long"), hold.pod)
+            await self._state.clock.sleep(WATCH_S)
+            now_s = self._state.clock.now_s()
+            for hold in [one for one in self._state.holds.values() if one.limit_s is not None and one.limit_s < now_s]:
+                self._state.broke("watchdog", RuntimeError(f"{hold.call.path} was held too long"), hold.pod)
                 self._force(hold)
 
     async def settle(self, longest_s: float) -> None:
         """At an end: until nothing is held any more (PRX-51)."""
-        until_s = self._house.clock.now_s() + longest_s
-        while self._house.holds and self._house.clock.now_s() < until_s:
-            await self._house.clock.sleep(0.05)
+        until_s = self._state.clock.now_s() + longest_s
+        while self._state.holds and self._state.clock.now_s() < until_s:
+            await self._state.clock.sleep(0.05)
 
     def _force(self, hold: Hold) -> None:
         if hold.task is not None:
@@ -224,8 +225,8 @@ class Waiting:
 
     def _hold(
         self, call: Call, sandbox: Sandbox, name: str, wait: Wait, work: Callable[[Hold], Awaitable[None]]
-    ) -> str:
-        hold = self._house.open_hold(call, "start", sandbox, name)
+    ) -> Verdict:
+        hold = self._state.open_hold(call, "start", sandbox, name)
         hold.waits_for, hold.until_s = wait.waits_for, wait.until_s
         hold.limit_s = wait.until_s + PATIENCE_S
 
@@ -234,12 +235,12 @@ class Waiting:
 
         return self._begin(hold, run())
 
-    def _begin(self, hold: Hold, work: Coroutine[object, object, None]) -> str:
+    def _begin(self, hold: Hold, work: Coroutine[object, object, None]) -> Verdict:
         self._by_call[hold.call] = hold
-        hold.task = self._house.spawn(self._guarded(hold, work), f"proxy-hold:{hold.id}")
+        hold.task = self._state.spawn(self._guarded(hold, work), f"proxy-hold:{hold.id}")
         if hold.task is None:
             self._by_call.pop(hold.call, None)
-            self._house.close_hold(hold)
+            self._state.close_hold(hold)
             return Verdict.PASS
         return Verdict.HOLD
 
@@ -248,21 +249,21 @@ class Waiting:
         try:
             await work
         except Exception as error:  # noqa: BLE001
-            self._house.broke(f"hold {hold.call.path}", error, hold.pod)
+            self._state.broke(f"hold {hold.call.path}", error, hold.pod)
             self._let_go(hold)
 
     def _let_go(self, hold: Hold) -> None:
         self._by_call.pop(hold.call, None)
-        self._house.close_hold(hold)
+        self._state.close_hold(hold)
         hold.call.release()
 
     async def _wait_to_create(self, hold: Hold, sandbox: Sandbox, name: str) -> None:
-        call, house = hold.call, self._house
+        call, state = hold.call, self._state
         while True:
-            verdict = judge_create(sandbox, name, house.clock.now_s(), call.began_s, call.deadline_s)
+            verdict = judge_create(sandbox, name, state.clock.now_s(), call.began_s, call.deadline_s)
             if isinstance(verdict, Wait) and not hold.is_interrupted:
                 hold.waits_for = verdict.waits_for
-                await house.change(sandbox.id, verdict.until_s)
+                await state.change(sandbox.id, verdict.until_s)
                 continue
             if isinstance(verdict, Go):
                 self._tell_opened(sandbox, name, verdict)
@@ -270,29 +271,29 @@ class Waiting:
                 return
             waits_for = verdict.waits_for if isinstance(verdict, Stay) else verdict.waits_for[0]
             self._by_call.pop(call, None)
-            house.close_hold(hold)
+            state.close_hold(hold)
             call.refuse(self._refusal(sandbox, name, waits_for))
             return
 
     async def _wait_to_start(self, hold: Hold, sandbox: Sandbox, container: Container) -> None:
-        call, house = hold.call, self._house
+        call, state = hold.call, self._state
         while not hold.is_interrupted:
             verdict = judge_start(
-                sandbox, container.name, house.clock.now_s(), _asked_s(call, container), call.deadline_s
+                sandbox, container.name, state.clock.now_s(), _asked_s(call, container), call.deadline_s
             )
             if isinstance(verdict, Go):
                 self._tell_opened(sandbox, container.name, verdict)
                 break
             hold.waits_for = verdict.waits_for
-            await house.change(sandbox.id, verdict.until_s)
+            await state.change(sandbox.id, verdict.until_s)
         self._let_go(hold)
 
     async def _wait_to_stop(self, hold: Hold, sandbox: Sandbox, container: Container, timeout_s: int) -> None:
-        house, call = self._house, hold.call
+        state, call = self._state, hold.call
         while True:
-            now_s = house.clock.now_s()
+            now_s = state.clock.now_s()
             wish = self._wish(container, timeout_s, hold.since_s)
-            verdict = judge_stop(sandbox, wish, now_s, house.settings.stop)
+            verdict = judge_stop(sandbox, wish, now_s, state.settings.stop)
             if isinstance(verdict, Keep) and hold.is_interrupted:
                 verdict = Forward(max(LEAST_S, timeout_s - int(now_s - hold.since_s)))
             if isinstance(verdict, Forward):
@@ -300,29 +301,29 @@ class Waiting:
             if verdict.reason == "sleep":
                 sandbox.turns_s.setdefault(container.id, now_s)
             hold.reason, hold.waits_for, hold.until_s = verdict.reason, verdict.waits_for, verdict.until_s
-            await house.change(sandbox.id, verdict.until_s)
+            await state.change(sandbox.id, verdict.until_s)
         if verdict.expired:
             text = f"the time of {container.name} was over before {', '.join(verdict.expired)} had ended"
-            house.tell(sandbox, "StopHoldExpired", text, container=container.name)
+            state.tell(sandbox, "StopHoldExpired", text, container=container.name)
         self._by_call.pop(call, None)
-        house.close_hold(hold)
+        state.close_hold(hold)
         try:
             call.release(with_timeout(message_in(call.request or b"") or b"", verdict.timeout_s))
         except ValueError as error:
-            house.broke("timeout", error, hold.pod)
+            state.broke("timeout", error, hold.pod)
             call.release()
 
     async def _carried(self, call: Call, hold: Hold) -> Carried:
         """The kubelet's own call, from the moment it has a slot to its answer."""
         ended = self._ends.get(call)
         self._by_call.pop(call, None)
-        self._house.close_hold(hold)
+        self._state.close_hold(hold)
         if ended is None:
-            return Carried(error="the kubelet gave it up")
+            return Carried(error="the kubelet cancelled it")
         call.release()
         await ended.wait()
         if call.code != 0:
-            return Carried(error=call.text or "the kubelet gave it up")
+            return Carried(error=call.text or "the kubelet cancelled it")
         answer = message_in(call.answer or b"")
         return Carried(image_id=pb.PullImageResponse.FromString(answer).image_ref if answer else "")
 
@@ -336,7 +337,7 @@ class Waiting:
             container.state, container.exit_code = ContainerState.EXITED, status.exit_code
         elif status.state == pb.CONTAINER_RUNNING:
             container.state = ContainerState.RUNNING
-        self._house.wake(sandbox.id)
+        self._state.wake(sandbox.id)
 
     # small things
 
@@ -356,16 +357,16 @@ class Waiting:
         return Refusal(UNAVAILABLE, Stay(waits_for).text)
 
     def _without_queue(self, call: Call) -> None:
-        if self._house.settings.fails_open:
+        if self._state.settings.fails_open:
             call.release()
         else:
-            call.abort(Refusal(UNAVAILABLE, "kepd: the pull queue does not run; the pull can be asked for again"))
+            call.abort(Refusal(UNAVAILABLE, "kepd: the pull queue is not running; request the pull again"))
 
     def _tell_opened(self, sandbox: Sandbox, name: str, verdict: Go) -> None:
         if verdict.opened and f"{name} {verdict.opened}" not in sandbox.told:
             sandbox.told.add(f"{name} {verdict.opened}")
-            text = f"{name} starts although sidecar {verdict.opened} has not: it was waited for long enough"
-            self._house.tell(sandbox, "StartGateOpened", text, container=name)
+            text = f"{name} starts although sidecar {verdict.opened} has not started: the wait took too long"
+            self._state.tell(sandbox, "StartGateOpened", text, container=name)
 
 
 def _asked_s(call: Call, container: Container) -> float:

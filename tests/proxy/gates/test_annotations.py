@@ -39,7 +39,7 @@ def test_everything_that_can_be_asked_for() -> None:
 
 
 def test_both_forms_say_the_same() -> None:
-    """names.md 4: long names have no room behind a key; commas inside an exec belong to it."""
+    """Long names have no room behind a key; commas inside an exec belong to it."""
     listed = read(ready='a=tcp:80,b=exec:["x", "y"],c=started', prestop_sleep="a=1s,b=2s")
 
     assert dict(listed.ready) == {"a": Ready("tcp", port=80), "b": Ready("exec", command=("x", "y")), "c": Ready()}
@@ -91,3 +91,12 @@ def test_a_pod_of_others_is_empty() -> None:
 )
 def test_no_text_breaks_the_reading(notes: dict[str, str]) -> None:
     read_wishes({f"kepd.dev/{key}": value for key, value in notes.items()})
+
+
+@pytest.mark.parametrize("value", ["tcp:" + "1" * 5000, "http:" + "9" * 5000 + "/x", "tcp:٣", "tcp:65536"])
+def test_no_port_of_a_pod_stops_the_proxy(value: str) -> None:
+    """FP-28: the annotations of all pods are read at every start, before the kubelet has its socket."""
+    wishes = read_wishes({"kepd.dev/sidecars": "p", "kepd.dev/mains": "m", "kepd.dev/ready.p": value})
+
+    assert [key for key, _ in wishes.faults] == ["kepd.dev/ready.p"]
+    assert "is not a port from 1 to 65535" in wishes.faults[0][1]

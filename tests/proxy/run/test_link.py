@@ -220,7 +220,7 @@ async def test_a_runtime_that_is_away_is_unavailable_at_once_and_found_again(sho
 
 async def test_a_refusal_is_an_answer_and_the_runtime_gets_nothing(wire: Wire) -> None:
     """ORD-3."""
-    wire.doorman.verdict = lambda _call, _message: Refusal(14, "kepd: waiting for sidecar größe 100%")
+    wire.judge.verdict = lambda _call, _message: Refusal(14, "kepd: waiting for sidecar größe 100%")
     async with wire.channel() as through:
         for message in (b"small", os.urandom(50_000)):
             found = await outcome(through, CREATE, message)
@@ -234,11 +234,11 @@ async def test_a_held_call_holds_no_other_however_large_it_is(wire: Wire) -> Non
     """PXM-02: forty held requests of 50 KB would take the window of the connection many times over."""
     held: list[Call] = []
 
-    def hold(call: Call, _message: bytes) -> str:
+    def hold(call: Call, _message: bytes) -> Verdict:
         held.append(call)
         return Verdict.HOLD
 
-    wire.doorman.verdict = hold
+    wire.judge.verdict = hold
     messages = [os.urandom(50_000) for _ in range(40)]
     async with wire.channel() as through:
         waiting = [asyncio.ensure_future(through.unary_unary(CREATE)(one, timeout=60)) for one in messages]
@@ -254,14 +254,14 @@ async def test_a_held_call_holds_no_other_however_large_it_is(wire: Wire) -> Non
 
 async def test_a_client_that_gives_up_a_held_call_takes_it_away(wire: Wire) -> None:
     """PRX-41 is the kubelet's habit; others cancel."""
-    wire.doorman.verdict = lambda _call, _message: Verdict.HOLD
+    wire.judge.verdict = lambda _call, _message: Verdict.HOLD
     async with wire.channel() as through:
         with pytest.raises(grpc.aio.AioRpcError):
             await through.unary_unary(STOP)(b"x", timeout=0.2)
-        await until(lambda: len(wire.doorman.finished) == 1)
-        wire.doorman.finished[0].release()
+        await until(lambda: len(wire.judge.finished) == 1)
+        wire.judge.finished[0].release()
 
-    assert wire.doorman.finished[0].code in (None, 4), "given up, or the runtime saw its deadline pass"
+    assert wire.judge.finished[0].code in (None, 4), "given up, or the runtime saw its deadline pass"
     assert wire.runtime.seen == []
 
 
@@ -270,11 +270,11 @@ async def test_a_stop_goes_on_with_less_time_and_everything_else_it_had(wire: Wi
     """STO-2, PRX-21: unknown fields too."""
     request = pb.StopContainerRequest(container_id="c" * 64, timeout=before).SerializeToString() + b"\xfa\x3f\x03new"
 
-    def hold(call: Call, message: bytes) -> str:
+    def hold(call: Call, message: bytes) -> Verdict:
         asyncio.get_running_loop().call_soon(call.release, with_timeout(message, after))
         return Verdict.HOLD
 
-    wire.doorman.verdict = hold
+    wire.judge.verdict = hold
     async with wire.channel() as through:
         answer = await through.unary_unary(STOP)(request, timeout=5)
     found = pb.StopContainerRequest.FromString(answer)
@@ -287,12 +287,12 @@ async def test_a_stop_goes_on_with_less_time_and_everything_else_it_had(wire: Wi
 async def test_changed_answers_upset_no_window_however_many(wire: Wire, more: bytes | None) -> None:
     """JOB-4: 4 000 answers that grow or shrink, more than any window, and the connection goes on."""
 
-    def rewrite(call: Call, _message: bytes) -> str:
+    def rewrite(call: Call, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
-    wire.doorman.verdict = rewrite
-    wire.doorman.change = lambda _call, message: message + more if more is not None else message[:10]
+    wire.judge.verdict = rewrite
+    wire.judge.change = lambda _call, message: message + more if more is not None else message[:10]
     message = os.urandom(600)
     expected = message + more if more is not None else message[:10]
     async with wire.channel() as through:
@@ -306,11 +306,11 @@ async def test_changed_answers_upset_no_window_however_many(wire: Wire, more: by
 async def test_a_large_answer_that_would_be_changed_passes_unchanged(wire: Wire) -> None:
     """Better unmasked than stuck."""
 
-    def rewrite(call: Call, _message: bytes) -> str:
+    def rewrite(call: Call, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
-    wire.doorman.verdict, wire.doorman.change = rewrite, lambda _call, _message: b"changed"
+    wire.judge.verdict, wire.judge.change = rewrite, lambda _call, _message: b"changed"
     message = os.urandom(300_000)
     async with wire.channel() as through:
         assert await through.unary_unary(STATUS)(message, timeout=10) == message

@@ -18,11 +18,11 @@ from agent.proxy.frames.routes import ROUTES
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, ContainerState
 from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.call import Call, Refusal, Verdict
-from agent.proxy.run.event_follower import Minder
+from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
-from agent.proxy.run.judge import GateDoorman
+from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
-from agent.proxy.run.state import Gatehouse, ProxySettings
+from agent.proxy.run.state import ProxySettings, ProxyState
 from agent.proxy.run.waiting import Waiting
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -108,14 +108,14 @@ class House:
         self.clock, self.cri, self.files, self.events = FakeClock(), FakeCri(), Files(), Events()
         self.asker, self.pulls, self.told, self.settings = Asker(), Pulls(), [], SETTINGS
         self.endings = EndingPods()
-        self.house = Gatehouse(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
-        readiness = Readiness(self.house, self.cri, self.asker)
-        self.waiting = Waiting(self.house, self.cri, readiness, lambda: self.pulls)
-        self.minder = Minder(self.house, self.cri, readiness, self.events, self.files)
-        self.doorman = GateDoorman(self.house, self.waiting)
+        self.state = ProxyState(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
+        readiness = Readiness(self.state, self.cri, self.asker)
+        self.waiting = Waiting(self.state, self.cri, readiness, lambda: self.pulls)
+        self.follower = EventFollower(self.state, self.cri, readiness, self.events, self.files)
+        self.judge = GateJudge(self.state, self.waiting)
         self.ids: dict[str, str] = {}
 
-    def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[str | Refusal, Call, Line]:
+    def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[Verdict | Refusal, Call, Line]:
         """A request at the door."""
         path = next(path for path, route in ROUTES.items() if route.name == method)
         line, now_s = Line(clock=self.clock), self.clock.now_s()
@@ -123,7 +123,7 @@ class House:
         call = Call(line, 1, path.decode(), ROUTES[path], now_s, now_s + deadline_s if deadline_s else None)
         call.request = bytearray(framed(message))
         call.answer = bytearray()
-        verdict = self.doorman.judge(call, message)
+        verdict = self.judge.judge(call, message)
         if verdict == Verdict.HOLD:
             call.keep_back(END_STREAM, data_frame(1, framed(message), ends=True))
         return verdict, call, line
@@ -132,7 +132,7 @@ class House:
         """The runtime answers."""
         call.code, call.is_over, call.held = code, True, None
         call.answer = bytearray(framed(answer.SerializeToString())) if answer is not None else bytearray()
-        self.doorman.finish(call)
+        self.judge.finish(call)
 
     def config(self, notes=NOTES) -> pb.PodSandboxConfig:
         return pb.PodSandboxConfig(
@@ -178,7 +178,7 @@ class House:
 
     async def exit(self, name: str, code: int = 0) -> None:
         self.cri.exit(self.ids[name], code)
-        await self.minder._take(RuntimeEvent(EventKind.STOPPED, self.ids[name], exit_code=code))
+        await self.follower._take(RuntimeEvent(EventKind.STOPPED, self.ids[name], exit_code=code))
         await settle()
 
 
@@ -188,16 +188,16 @@ async def settle() -> None:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def state() -> AsyncIterator[House]:
     made = House()
     async with asyncio.TaskGroup() as group:
-        made.house.group = group
-        for work in (made.minder.follow(), made.waiting.watch()):
+        made.state.group = group
+        for work in (made.follower.follow(), made.waiting.watch()):
             group.create_task(work)
         made.events.queue.put_nowait(RuntimeEvent(EventKind.LOST))
-        await made.minder.recover()
+        await made.follower.recover()
         yield made
-        made.house.group = None
+        made.state.group = None
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
@@ -209,26 +209,26 @@ def timeout_of(line: Line) -> int:
     return pb.StopContainerRequest.FromString(message).timeout
 
 
-async def made_by_an_earlier_process(house: House) -> str:
+async def made_by_an_earlier_process(state: House) -> str:
     """A main that runs, and a sidecar whose start is on its way; its id."""
-    await house.sandbox()
+    await state.sandbox()
     for name in ("main", "side"):
-        house.ids[name] = await house.cri.create_container(
-            house.ids["sandbox"], house.container_config(name), house.config()
+        state.ids[name] = await state.cri.create_container(
+            state.ids["sandbox"], state.container_config(name), state.config()
         )
-    await house.cri.start_container(house.ids["main"])
-    return house.ids["side"]
+    await state.cri.start_container(state.ids["main"])
+    return state.ids["side"]
 
 
-async def test_a_start_that_takes_effect_after_the_lists_were_read_counts(house: House) -> None:
+async def test_a_start_that_takes_effect_after_the_lists_were_read_counts(state: House) -> None:
     """REC-1: an earlier process passed it on and was killed. Its sidecar is no less one that has to wait."""
-    side = await made_by_an_earlier_process(house)
-    await house.minder._take(RuntimeEvent(EventKind.LOST))
-    await house.cri.start_container(side)
-    await house.minder._take(RuntimeEvent(EventKind.STARTED, side))
+    side = await made_by_an_earlier_process(state)
+    await state.follower._take(RuntimeEvent(EventKind.LOST))
+    await state.cri.start_container(side)
+    await state.follower._take(RuntimeEvent(EventKind.STARTED, side))
 
-    assert house.stop("main")[0] == Verdict.PASS
-    assert house.stop("side")[0] == Verdict.HOLD
+    assert state.stop("main")[0] == Verdict.PASS
+    assert state.stop("side")[0] == Verdict.HOLD
     await settle()
 
 
@@ -236,292 +236,292 @@ async def test_what_happens_while_the_lists_are_read_is_not_missed() -> None:
     """REC-1: events that come before the state is known mean that it is looked at once more."""
     made = House()
     async with asyncio.TaskGroup() as group:
-        made.house.group = group
+        made.state.group = group
         side = await made_by_an_earlier_process(made)
-        ask = made.minder._ask_exit_codes
+        ask = made.follower._ask_exit_codes
 
         async def slowly() -> None:
-            if made.house.ledger.find(side)[1].state is ContainerState.CREATED:
+            if made.state.ledger.find(side)[1].state is ContainerState.CREATED:
                 await made.cri.start_container(side)
-                await made.minder._take(RuntimeEvent(EventKind.STARTED, side))
+                await made.follower._take(RuntimeEvent(EventKind.STARTED, side))
             await ask()
 
-        made.minder._ask_exit_codes = slowly
-        made.minder._listening.set()
-        await made.minder.recover()
+        made.follower._ask_exit_codes = slowly
+        made.follower._listening.set()
+        await made.follower.recover()
 
-        assert made.house.ledger.find(side)[1].is_running
+        assert made.state.ledger.find(side)[1].is_running
         assert made.stop("main")[0] == Verdict.PASS
         assert made.stop("side")[0] == Verdict.HOLD
         await settle()
-        made.house.group = None
+        made.state.group = None
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
 
-async def test_a_held_create_goes_on_when_its_sidecar_is_ready(house: House) -> None:
+async def test_a_held_create_goes_on_when_its_sidecar_is_ready(state: House) -> None:
     """ORD-4, ORD-9."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    verdict, _, line = house.create("main", notes)
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    verdict, _, line = state.create("main", notes)
     assert verdict == Verdict.HOLD
-    await house.clock.advance(2.0)
+    await state.clock.advance(2.0)
     assert (line.released, line.refused) == (None, None)
-    house.asker.is_open = True
-    await house.clock.advance(0.4)
+    state.asker.is_open = True
+    await state.clock.advance(0.4)
 
     assert line.released is not None
-    assert house.house.holds == {}
+    assert state.state.holds == {}
 
 
-async def test_an_open_pod_starts_after_its_time_and_says_so(house: House) -> None:
+async def test_an_open_pod_starts_after_its_time_and_says_so(state: House) -> None:
     """ORD-4."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "5s"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    _, _, line = house.create("main", notes)
-    await house.clock.advance(5.1)
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    _, _, line = state.create("main", notes)
+    await state.clock.advance(5.1)
 
     assert line.released is not None
-    assert [one.reason for one in house.told] == ["StartGateOpened"]
+    assert [one.reason for one in state.told] == ["StartGateOpened"]
 
 
-async def test_what_was_made_after_its_time_is_started_at_once(house: House) -> None:
+async def test_what_was_made_after_its_time_is_started_at_once(state: House) -> None:
     """ORD-4, ORD-6: the time of a main is one, though making and starting it are two calls."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "5s"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    _, call, _ = house.create("main", notes)
-    await house.clock.advance(5.1)
-    house.end(call, pb.CreateContainerResponse(container_id="m1"))
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    _, call, _ = state.create("main", notes)
+    await state.clock.advance(5.1)
+    state.end(call, pb.CreateContainerResponse(container_id="m1"))
 
-    assert house.ask("StartContainer", pb.StartContainerRequest(container_id="m1"))[0] == Verdict.PASS
-    assert [one.reason for one in house.told] == ["StartGateOpened"]
+    assert state.ask("StartContainer", pb.StartContainerRequest(container_id="m1"))[0] == Verdict.PASS
+    assert [one.reason for one in state.told] == ["StartGateOpened"]
 
 
-async def test_the_end_of_a_pod_ends_the_wait_of_its_main(house: House) -> None:
+async def test_the_end_of_a_pod_ends_the_wait_of_its_main(state: House) -> None:
     """ORD-8, PRX-41: the kubelet waits for this call before it stops anything; a main that comes then is refused."""
-    house.endings.listeners.append(house.waiting.pod_ends)
+    state.endings._listeners.append(state.waiting.pod_ends)
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    _, _, line = house.create("main", notes)
-    await house.clock.advance(1.0)
-    house.endings.note("u")
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    _, _, line = state.create("main", notes)
+    await state.clock.advance(1.0)
+    state.endings.note("u")
     await settle()
     refusal = Refusal(14, "kepd: waiting for sidecar side")
 
     assert line.refused == refusal
-    assert house.create("main", notes)[0] == refusal
-    assert house.house.holds == {}
+    assert state.create("main", notes)[0] == refusal
+    assert state.state.holds == {}
 
 
-async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(house: House) -> None:
+async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(state: House) -> None:
     """ORD-5."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    _, _, line = house.create("main", notes)
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    _, _, line = state.create("main", notes)
     await settle()
-    await house.exit("side", 1)
+    await state.exit("side", 1)
 
     assert line.refused == Refusal(14, "kepd: waiting for sidecar side")
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["known before the stop", "known after it"])
-async def test_a_sidecar_whose_pod_is_known_to_end_waits_for_its_mains(house: House, is_late: bool) -> None:
+async def test_a_sidecar_whose_pod_is_known_to_end_waits_for_its_mains(state: House, is_late: bool) -> None:
     """STO-3 (d): an older kubelet that stops the containers one after the other gives no other sign."""
-    house.endings.listeners.append(house.waiting.pod_ends)
-    await house.sandbox(NOTES)
-    await house.run("side", NOTES)
-    await house.run("main", NOTES)
+    state.endings._listeners.append(state.waiting.pod_ends)
+    await state.sandbox(NOTES)
+    await state.run("side", NOTES)
+    await state.run("main", NOTES)
     if not is_late:
-        house.endings.note("u")
-    _, _, line = house.stop("side")
+        state.endings.note("u")
+    _, _, line = state.stop("side")
     if is_late:
-        await house.clock.advance(0.5)
-        house.endings.note("u")
-    await house.clock.advance(3.0)
+        await state.clock.advance(0.5)
+        state.endings.note("u")
+    await state.clock.advance(3.0)
     assert line.released is None
-    await house.exit("main")
+    await state.exit("main")
 
     assert timeout_of(line) == (26 if is_late else 27)
 
 
-async def test_a_sidecar_of_a_pod_that_nobody_ends_is_restarted_soon(house: House) -> None:
+async def test_a_sidecar_of_a_pod_that_nobody_ends_is_restarted_soon(state: House) -> None:
     """STO-3: a probe's kill costs a second."""
-    house.endings.note("another")
-    await house.sandbox(NOTES)
-    await house.run("side", NOTES)
-    await house.run("main", NOTES)
-    _, _, line = house.stop("side")
-    await house.clock.advance(1.1)
+    state.endings.note("another")
+    await state.sandbox(NOTES)
+    await state.run("side", NOTES)
+    await state.run("main", NOTES)
+    _, _, line = state.stop("side")
+    await state.clock.advance(1.1)
 
     assert timeout_of(line) == 29
 
 
 @pytest.mark.parametrize("method", ["StopPodSandbox", "RemovePodSandbox", "RemoveContainer"])
-async def test_the_end_of_the_sandbox_ends_every_hold(house: House, method: str) -> None:
+async def test_the_end_of_the_sandbox_ends_every_hold(state: House, method: str) -> None:
     """NOH-3, ORD-8, STO-7."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/prestop-sleep.side": "20s"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
-    _, _, created = house.create("main", notes)
-    _, _, stopped = house.stop("side")
+    await state.sandbox(notes)
+    await state.run("side", notes)
+    _, _, created = state.create("main", notes)
+    _, _, stopped = state.stop("side")
     await settle()
-    assert len(house.house.holds) == 2
+    assert len(state.state.holds) == 2
     if method == "RemoveContainer":
-        request = pb.RemoveContainerRequest(container_id=house.ids["side"])
+        request = pb.RemoveContainerRequest(container_id=state.ids["side"])
     else:
-        request = getattr(pb, f"{method}Request")(pod_sandbox_id=house.ids["sandbox"])
-    assert house.ask(method, request)[0] == Verdict.PASS
+        request = getattr(pb, f"{method}Request")(pod_sandbox_id=state.ids["sandbox"])
+    assert state.ask(method, request)[0] == Verdict.PASS
     await settle()
 
     assert stopped.released is not None
     assert created.released is not None or created.refused is not None
 
 
-async def test_a_sidecar_waits_for_its_main_and_gets_the_rest(house: House) -> None:
+async def test_a_sidecar_waits_for_its_main_and_gets_the_rest(state: House) -> None:
     """STO-1, STO-2, STO-5."""
-    await house.sandbox()
-    await house.run("side")
-    await house.run("main")
-    verdict, _, line = house.stop("side", 8)
+    await state.sandbox()
+    await state.run("side")
+    await state.run("main")
+    verdict, _, line = state.stop("side", 8)
     assert verdict == Verdict.HOLD
-    assert house.stop("main", 8)[0] == Verdict.PASS
-    await house.clock.advance(3.2)
-    await house.exit("main")
+    assert state.stop("main", 8)[0] == Verdict.PASS
+    await state.clock.advance(3.2)
+    await state.exit("main")
 
     assert timeout_of(line) == 4
-    assert house.house.figures.holds["StopContainer", "order"].number == 1
+    assert state.state.figures.holds["StopContainer", "order"].number == 1
 
 
-async def test_a_budget_that_ends_first_is_told(house: House) -> None:
+async def test_a_budget_that_ends_first_is_told(state: House) -> None:
     """STO-1, StopHoldExpired."""
-    await house.sandbox()
-    await house.run("side")
-    await house.run("main")
-    _, _, line = house.stop("side", 8)
-    house.stop("main", 8)
-    await house.clock.advance(6.1)
+    await state.sandbox()
+    await state.run("side")
+    await state.run("main")
+    _, _, line = state.stop("side", 8)
+    state.stop("main", 8)
+    await state.clock.advance(6.1)
 
     assert timeout_of(line) == 2
-    assert [one.reason for one in house.told] == ["StopHoldExpired"]
+    assert [one.reason for one in state.told] == ["StopHoldExpired"]
 
 
-async def test_two_stops_of_one_container_share_the_earlier_end(house: House) -> None:
+async def test_two_stops_of_one_container_share_the_earlier_end(state: House) -> None:
     """STO-6: a kubelet that was restarted asks again with less."""
-    await house.sandbox()
-    await house.run("side")
-    await house.run("main")
-    _, _, first = house.stop("side", 30)
-    house.stop("main", 30)
-    await house.clock.advance(4.0)
-    _, _, second = house.stop("side", 5)
-    await house.clock.advance(3.1)
+    await state.sandbox()
+    await state.run("side")
+    await state.run("main")
+    _, _, first = state.stop("side", 30)
+    state.stop("main", 30)
+    await state.clock.advance(4.0)
+    _, _, second = state.stop("side", 5)
+    await state.clock.advance(3.1)
 
     assert first.released is not None
     assert second.released is not None
     assert (timeout_of(first), timeout_of(second)) == (23, 2)
 
 
-async def test_a_sleep_ends_with_its_container(house: House) -> None:
+async def test_a_sleep_ends_with_its_container(state: House) -> None:
     """SLP-2."""
     notes = {"kepd.dev/prestop-sleep.main": "20s"}
-    await house.sandbox(notes)
-    await house.run("main", notes)
-    verdict, _, line = house.stop("main")
+    await state.sandbox(notes)
+    await state.run("main", notes)
+    verdict, _, line = state.stop("main")
     assert verdict == Verdict.HOLD
-    await house.clock.advance(3.0)
-    await house.exit("main")
+    await state.clock.advance(3.0)
+    await state.exit("main")
 
     assert timeout_of(line) == 27
 
 
-async def test_masks_are_on_the_disk_before_the_stop_is_sent(house: House) -> None:
+async def test_masks_are_on_the_disk_before_the_stop_is_sent(state: House) -> None:
     """REC-4, JOB-3: a kill between the two leaves no exit that makes the Job fail."""
     notes = {**NOTES, "kepd.dev/job-end": "success"}
-    await house.sandbox(notes)
-    side = await house.run("side", notes)
-    await house.run("main", notes)
+    await state.sandbox(notes)
+    side = await state.run("side", notes)
+    await state.run("main", notes)
     seen: list[bytes | None] = []
-    stop = house.cri.stop_container
+    stop = state.cri.stop_container
 
     async def noted(container_id: str, grace_s: int) -> None:
-        seen.append(house.files.content.get("masks.json"))
+        seen.append(state.files.content.get("masks.json"))
         await stop(container_id, grace_s)
 
-    house.cri.stop_container = noted  # type: ignore[method-assign]
-    await house.exit("main", 0)
+    state.cri.stop_container = noted  # type: ignore[method-assign]
+    await state.exit("main", 0)
 
-    assert house.house.masks == {side: house.ids["sandbox"]}
+    assert state.state.masks == {side: state.ids["sandbox"]}
     assert [side.encode() in (content or b"") for content in seen] == [True]
 
 
 @pytest.mark.parametrize(("hook_s", "left_s"), [(4.0, 26), (100.0, 2), (None, 30)])
 async def test_a_hook_runs_before_a_sidecar_is_ended_out_of_one_grace(
-    house: House, hook_s: float | None, left_s: int
+    state: House, hook_s: float | None, left_s: int
 ) -> None:
     """JOB-3: a kubelet would not run it, for the stop is not its own."""
     notes = {**NOTES, "kepd.dev/job-end": "success"}
-    await house.sandbox(notes)
-    side = await house.run("side", notes)
-    await house.run("main", notes)
+    await state.sandbox(notes)
+    side = await state.run("side", notes)
+    await state.run("main", notes)
     done: list[object] = []
 
     async def hook(container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
         done.append((container_id, command, timeout_s))
-        await house.clock.sleep(min(hook_s or 0.0, timeout_s))
+        await state.clock.sleep(min(hook_s or 0.0, timeout_s))
         return pb.ExecSyncResponse()
 
     async def stop(container_id: str, grace_s: int) -> None:
         done.append((container_id, grace_s))
 
-    house.cri.exec_sync, house.cri.stop_container = hook, stop  # type: ignore[method-assign]
-    (sandbox,) = house.house.ledger.sandboxes.values()
+    state.cri.exec_sync, state.cri.stop_container = hook, stop  # type: ignore[method-assign]
+    (sandbox,) = state.state.ledger.sandboxes.values()
     if hook_s is not None:
         sandbox.containers[side].annotations = {GRACE: "30", PRE_STOP: '{"exec": {"command": ["bye"]}}'}
-    await house.exit("main", 0)
-    await house.clock.advance(200)
+    await state.exit("main", 0)
+    await state.clock.advance(200)
 
     assert done == ([(side, ["bye"], 28)] if hook_s is not None else []) + [(side, left_s)]
 
 
-async def test_a_process_that_starts_anew_knows_what_the_last_one_knew(house: House) -> None:
+async def test_a_process_that_starts_anew_knows_what_the_last_one_knew(state: House) -> None:
     """REC-1 to REC-4: mains started, exit codes, masks; and nothing that is gone."""
     notes = {**NOTES, "kepd.dev/job-end": "success"}
-    await house.sandbox(notes)
-    side = await house.run("side", notes)
-    await house.run("main", notes)
-    house.cri.exit(house.ids["main"], 0)
+    await state.sandbox(notes)
+    side = await state.run("side", notes)
+    await state.run("main", notes)
+    state.cri.exit(state.ids["main"], 0)
     later = House()
-    later.cri = house.cri
+    later.cri = state.cri
     later.files.content["masks.json"] = b'{"version":1,"containers":{"gone":"s","%b":"s"}}' % side.encode()
-    readiness = Readiness(later.house, later.cri, later.asker)
-    minder = Minder(later.house, later.cri, readiness, later.events, later.files)
-    await minder.load_masks()
-    minder._listening.set()
-    await minder.recover()
-    (sandbox,) = later.house.ledger.sandboxes.values()
+    readiness = Readiness(later.state, later.cri, later.asker)
+    follower = EventFollower(later.state, later.cri, readiness, later.events, later.files)
+    await follower.load_masks()
+    follower._listening.set()
+    await follower.recover()
+    (sandbox,) = later.state.ledger.sandboxes.values()
     main = sandbox.current("main")
 
     assert sandbox.has_started_main
     assert main is not None
     assert main.exit_code == 0
-    assert later.house.masks == {side: "s"}
+    assert later.state.masks == {side: "s"}
     async with asyncio.TaskGroup() as group:
-        later.house.group = group
-        minder.end_jobs()
+        later.state.group = group
+        follower.end_jobs()
     status = await later.cri.container_status(side)
     assert status.state == pb.CONTAINER_EXITED, "killed between mask and stop, the stop follows"
 
 
-async def test_damaged_masks_are_kept_aside(house: House) -> None:
-    house.files.content["masks.json"] = b"garbage"
-    await house.minder.load_masks()
+async def test_damaged_masks_are_kept_aside(state: House) -> None:
+    state.files.content["masks.json"] = b"garbage"
+    await state.follower.load_masks()
 
-    assert house.files.content == {"masks.json.aside": b"garbage"}
+    assert state.files.content == {"masks.json.aside": b"garbage"}
 
 
 # pulls
@@ -530,59 +530,59 @@ async def test_damaged_masks_are_kept_aside(house: House) -> None:
 PULL = pb.PullImageRequest(image=pb.ImageSpec(image="registry.example/a:1"), auth=pb.AuthConfig(password="x"))
 
 
-async def test_a_pull_goes_on_with_its_slot_and_keeps_it_until_the_answer(house: House) -> None:
+async def test_a_pull_goes_on_with_its_slot_and_keeps_it_until_the_answer(state: House) -> None:
     """IMG-X01, IMG-X04."""
-    verdict, call, line = house.ask("PullImage", PULL, None)
+    verdict, call, line = state.ask("PullImage", PULL, None)
     assert verdict == Verdict.HOLD
-    await house.clock.advance(1000.0)
+    await state.clock.advance(1000.0)
     assert line.released is None
-    house.pulls.slot.set()
+    state.pulls.slot.set()
     await settle()
     assert line.released is not None
-    assert house.pulls.carried == []
-    house.end(call, pb.PullImageResponse(image_ref="sha256:1"))
+    assert state.pulls.carried == []
+    state.end(call, pb.PullImageResponse(image_ref="sha256:1"))
     await settle()
 
-    assert house.pulls.carried == [Carried(image_id="sha256:1")]
+    assert state.pulls.carried == [Carried(image_id="sha256:1")]
 
 
-async def test_a_credential_is_shown_nowhere_while_its_pull_waits(house: House) -> None:
+async def test_a_credential_is_shown_nowhere_while_its_pull_waits(state: House) -> None:
     """PRT-5."""
     secret = pb.PullImageRequest(
         image=pb.ImageSpec(image="registry.example/a:1"), auth=pb.AuthConfig(password="s3cr3t")
     )
-    _, call, _ = house.ask("PullImage", secret, None)
+    _, call, _ = state.ask("PullImage", secret, None)
     await settle()
 
-    assert "s3cr3t" not in repr(call) + repr(house.house.holds) + repr(call.request)
+    assert "s3cr3t" not in repr(call) + repr(state.state.holds) + repr(call.request)
 
 
-async def test_an_image_that_is_being_pulled_is_removed_after_that(house: House) -> None:
+async def test_an_image_that_is_being_pulled_is_removed_after_that(state: House) -> None:
     """IMG-G15: within the kubelet's own deadline; without pulls a removal passes at once."""
     request = pb.RemoveImageRequest(image=pb.ImageSpec(image="sha256:a"))
-    at_once, _, _ = house.ask("RemoveImage", request)
-    house.pulls.is_busy = True
-    verdict, _, line = house.ask("RemoveImage", request)
-    await house.clock.advance(5)
+    at_once, _, _ = state.ask("RemoveImage", request)
+    state.pulls.is_busy = True
+    verdict, _, line = state.ask("RemoveImage", request)
+    await state.clock.advance(5)
     before = line.released
-    house.pulls.slot.set()
-    await house.clock.advance(1)
+    state.pulls.slot.set()
+    await state.clock.advance(1)
 
     assert (at_once, verdict, before) == (Verdict.PASS, Verdict.HOLD, None)
     assert line.released is not None
-    assert house.pulls.asked == ("sha256:a", 90.0)
-    assert not house.house.holds
+    assert state.pulls.asked == ("sha256:a", 90.0)
+    assert not state.state.holds
 
 
-async def test_a_pull_that_its_kubelet_gives_up_leaves_the_queue(house: House) -> None:
+async def test_a_pull_that_its_kubelet_gives_up_leaves_the_queue(state: House) -> None:
     """IMG-X05."""
-    _, call, line = house.ask("PullImage", PULL, None)
+    _, call, line = state.ask("PullImage", PULL, None)
     await settle()
     call.code, call.is_over = None, True
-    house.doorman.finish(call)
+    state.judge.finish(call)
     await settle()
 
-    assert (line.released, house.house.holds) == (None, {})
+    assert (line.released, state.state.holds) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -593,22 +593,22 @@ async def test_a_pull_that_its_kubelet_gives_up_leaves_the_queue(house: House) -
         (RuntimeError("a defect"), None),
     ],
 )
-async def test_pulls_pass_when_the_queue_fails(house: House, error: Exception, refusal: Refusal | None) -> None:
+async def test_pulls_pass_when_the_queue_fails(state: House, error: Exception, refusal: Refusal | None) -> None:
     """IMG-X12, IMG-X04."""
-    house.pulls.error = error
-    _, _, line = house.ask("PullImage", PULL, None)
+    state.pulls.error = error
+    _, _, line = state.ask("PullImage", PULL, None)
     await settle()
 
     assert line.refused == refusal
     assert (line.released is not None) == (refusal is None)
-    assert sum(house.house.figures.policy_errors.values()) == (refusal is None)
+    assert sum(state.state.figures.policy_errors.values()) == (refusal is None)
 
 
-async def test_a_node_that_wants_no_pull_without_the_queue_gets_none(house: House) -> None:
+async def test_a_node_that_wants_no_pull_without_the_queue_gets_none(state: House) -> None:
     """IMG-X12: proxy.failOpen false."""
-    house.settings = ProxySettings(StopRules(stop_order), fails_open=False)
-    house.pulls.error = PullsAway()
-    _, _, line = house.ask("PullImage", PULL, None)
+    state.settings = ProxySettings(StopRules(stop_order), fails_open=False)
+    state.pulls.error = PullsAway()
+    _, _, line = state.ask("PullImage", PULL, None)
     await settle()
 
     assert line.released is None
@@ -619,44 +619,44 @@ async def test_a_node_that_wants_no_pull_without_the_queue_gets_none(house: Hous
 # what goes wrong in here
 
 
-async def test_the_watchdog_opens_what_no_gate_opened(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_watchdog_opens_what_no_gate_opened(state: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wake-up that never comes: opened before the kubelet gives the call up, and counted."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80", "kepd.dev/start-timeout": "10s"}
-    await house.sandbox(notes)
-    await house.run("side", notes)
+    await state.sandbox(notes)
+    await state.run("side", notes)
 
     async def never(_sandbox_id: str, _until_s: float | None) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(house.house, "change", never)
-    _, call, line = house.create("main", notes)
-    await house.clock.advance(14.0)
+    monkeypatch.setattr(state.state, "change", never)
+    _, call, line = state.create("main", notes)
+    await state.clock.advance(14.0)
 
     assert line.released is not None
     assert call.deadline_s is not None
     assert line.at_s is not None
     assert line.at_s < call.deadline_s - 100
-    assert house.house.figures.policy_errors["watchdog"] == 1
+    assert state.state.figures.policy_errors["watchdog"] == 1
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_defect_of_ours_lets_the_call_pass_unless_told_otherwise(house: House, is_open: bool) -> None:
+async def test_a_defect_of_ours_lets_the_call_pass_unless_told_otherwise(state: House, is_open: bool) -> None:
     """PRX-53."""
-    await house.sandbox()
-    house.settings = ProxySettings(StopRules(stop_order), fails_open=is_open)
+    await state.sandbox()
+    state.settings = ProxySettings(StopRules(stop_order), fails_open=is_open)
 
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    house.waiting.create = broken  # type: ignore[method-assign, assignment]
-    house.doorman = GateDoorman(house.house, house.waiting)
-    verdict, _, _ = house.create("main")
+    state.waiting.create = broken  # type: ignore[method-assign, assignment]
+    state.judge = GateJudge(state.state, state.waiting)
+    verdict, _, _ = state.create("main")
 
     assert (verdict == Verdict.PASS) == is_open
-    assert sum(house.house.figures.policy_errors.values()) == 1
+    assert sum(state.state.figures.policy_errors.values()) == 1
 
 
-async def test_what_nobody_can_read_passes(house: House) -> None:
+async def test_what_nobody_can_read_passes(state: House) -> None:
     """PRX-53: a request that is no message, and one without what it needs."""
     for path, route in ROUTES.items():
         for message in (b"\xff\xff kepd.dev/", b"", b"\x0a\x00"):
@@ -665,17 +665,17 @@ async def test_what_nobody_can_read_passes(house: House) -> None:
             call.request = bytearray(framed(message))
 
             if route.name != "PullImage":
-                assert house.doorman.judge(call, message) == Verdict.PASS
-    assert sum(house.house.figures.policy_errors.values()) == 0
+                assert state.judge.judge(call, message) == Verdict.PASS
+    assert sum(state.state.figures.policy_errors.values()) == 0
 
 
-async def test_an_ending_proxy_holds_nothing_new(house: House) -> None:
+async def test_an_ending_proxy_holds_nothing_new(state: House) -> None:
     """PRX-51."""
-    await house.sandbox({**NOTES, "kepd.dev/prestop-sleep.side": "20s"})
-    await house.run("side")
-    house.house.is_ending = True
-    assert house.stop("side")[0] == Verdict.PASS
-    assert house.ask("PullImage", PULL, None)[0] == Verdict.PASS
-    house.house.refuses_pulls = True
+    await state.sandbox({**NOTES, "kepd.dev/prestop-sleep.side": "20s"})
+    await state.run("side")
+    state.state.is_ending = True
+    assert state.stop("side")[0] == Verdict.PASS
+    assert state.ask("PullImage", PULL, None)[0] == Verdict.PASS
+    state.state.refuses_pulls = True
 
-    assert isinstance(house.ask("PullImage", PULL, None)[0], Refusal)
+    assert isinstance(state.ask("PullImage", PULL, None)[0], Refusal)
