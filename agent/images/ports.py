@@ -2,7 +2,7 @@
 """What the images plane needs from outside.
 
 Owns: the protocols. Everything but the runtime, state files and the clock may be absent; what depends on it is then
-left out and said so.
+left out and reported.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -17,7 +17,6 @@ from agent.model.ingest import Ingest
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = [
-    "Clock",
     "Content",
     "ContentStore",
     "Events",
@@ -173,13 +172,3 @@ class ContentStore(Protocol):
     async def fetch(self, reference: str, credential: Credential | None) -> int: ...
 
     async def drop(self, reference: str) -> None: ...
-
-
-class Clock(Protocol):
-    """Time."""
-
-    def now_s(self) -> float: ...
-
-    def wall_s(self) -> float: ...
-
-    async def sleep(self, duration_s: float) -> None: ...

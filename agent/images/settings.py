@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From configuration keys to the rules of the parts: limits, pauses, deadlines, access, collection, prefetch.
+"""Turns configuration keys into the rules of the parts: limits, pauses, deadlines, access, collection, prefetch.
 
-Owns: the translation, the defaults that depend on other keys, and what is wrong with keys only together.
+Owns: the translation, the defaults that depend on other keys, and faults that only a combination of keys has.
 Never: reads the document or keeps state; a reload makes new settings.
-Source of behaviour: IMG-S23, section 14 of the images rules.
+Source of behaviour: IMG-S23; docs/reference.md has all keys.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -80,8 +80,10 @@ def image_settings(
 ) -> ImageSettings:
     """The settings of a checked configuration.
 
-    `has_kubelet`: somebody else sees to the disk, and pulls for pods; `is_proxied`: but through us.
+    `has_kubelet`: a kubelet watches the disk, and pulls for pods; `is_proxied`: it pulls through us. A proxy stands in
+    front of a kubelet, wherever that keeps its configuration.
     """
+    has_kubelet = has_kubelet or is_proxied
     theirs = kubelet_disk or KubeletDisk() if has_kubelet else None
     is_like_kubelet = images.profile == KUBELET
     queue = _queue(images)

@@ -17,12 +17,13 @@ from agent.images.run.history import ImageHistory
 from agent.images.run.intake import Intake
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import Endings, Keeping
+from agent.images.run.outcomes import OutcomeStores, PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers
 from agent.images.run.puller import Parts, Puller
+from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import Desk
+from agent.images.run.requests import PullRequests
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, image_settings
@@ -90,17 +91,19 @@ def build_plane(
     )
     watcher = ProgressWatcher(containerd, clock=clock)
     attempts = Attempts(cri, watcher, containerd, containerd, clock=clock, contents=contents)
-    desk = Desk(metrics, told, clock=clock)
+    requests = PullRequests(metrics, told, clock=clock)
     history = ImageHistory(files, clock=clock)
-    keeping = Keeping(records=records, names=containerd, metrics=metrics, watcher=watcher, history=history)
-    endings = Endings(intake, attempts, desk, keeping, lambda: 0.0, clock=clock)
+    stores = OutcomeStores(records=records, metrics=metrics, watcher=watcher, history=history)
+    outcomes = PullOutcomes(intake, requests, stores, lambda: 0.0, clock=clock)
+    pulls = RecordedPulls(attempts, records, containerd, clock)
     collector_parts = CollectorParts(
         runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
         names=containerd, leases=containerd, content=containerd, events=told,
     )  # fmt: skip
     collector = ImageCollector(collector_parts, settings, clock=clock)
     parts = Parts(
-        intake=intake, attempts=attempts, watcher=watcher, endings=endings, desk=desk, records=records,
+        intake=intake, attempts=attempts, watcher=watcher, outcomes=outcomes, pulls=pulls,
+        requests=requests, records=records,
         sizes=StateFile(files, "sizes.json", "SizeMemory", dict[str, SizeRecord]), probe=probe, room=collector,
     )  # fmt: skip
     puller = Puller(parts, settings, clock=clock)

@@ -5,12 +5,12 @@ Owns: since when each of them rests.
 Never: reads a clock; the time is handed in.
 """
 
-__all__ = ["REST_S", "Resting"]
+__all__ = ["REST_S", "RegistryCooldown"]
 
 REST_S = 60.0
 
 
-class Resting:
+class RegistryCooldown:
     """Changed only by its owner, a driver; forgets by itself."""
 
     def __init__(self) -> None:
@@ -26,4 +26,4 @@ class Resting:
         return self._until_s.get(registry, now_s) > now_s
 
     def __repr__(self) -> str:
-        return f"Resting({', '.join(sorted(self._until_s))})"
+        return f"RegistryCooldown({', '.join(sorted(self._until_s))})"

@@ -9,29 +9,23 @@ Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The own
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from agent.drivers.registry.address import Trust, default_base_url
-from agent.drivers.registry.cooldown import Resting
+from agent.drivers.registry.cooldown import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
 from agent.drivers.registry.visiting import Visitors, default_trust
+from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
-__all__ = ["Clock", "RegistrySizes", "Timing"]
+__all__ = ["RegistrySizes", "Timing"]
 
 log = structlog.get_logger(plane="images")
 
 MOST_DOCUMENTS = 3  # an index may point to an index
-
-
-class Clock(Protocol):
-    """Time."""
-
-    def now_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +52,7 @@ class RegistrySizes:
         self._platform = node_platform(machine)
         self._clock = clock
         self._timing = timing or Timing()
-        self._resting = Resting()
+        self._cooldown = RegistryCooldown()
         self.visitors = Visitors(
             base_url=base_url, trust=trust, user_agent=user_agent, connect_s=self._timing.connect_s
         )
@@ -73,17 +67,17 @@ class RegistrySizes:
             parsed = parse_reference(reference)
         except ReferenceInvalid:
             return self._failed("", "the name of the image cannot be read")
-        if self.visitors.is_closed or self._resting.holds(parsed.registry, self._clock.now_s()):
+        if self.visitors.is_closed or self._cooldown.holds(parsed.registry, self._clock.now_s()):
             return None
         try:
             async with asyncio.timeout(self._timing.probe_s):
                 return await self._ask(parsed, credential)
         except TimeoutError:
-            self._resting.begin(parsed.registry, self._clock.now_s())
+            self._cooldown.begin(parsed.registry, self._clock.now_s())
             return self._failed(parsed.registry, f"no answer within {self._timing.probe_s:g} s")
         except ProbeFailed as error:
             if isinstance(error, RegistryFailed):
-                self._resting.begin(parsed.registry, self._clock.now_s())
+                self._cooldown.begin(parsed.registry, self._clock.now_s())
             return self._failed(parsed.registry, str(error))
 
     async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:

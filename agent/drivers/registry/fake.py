@@ -5,19 +5,12 @@ Owns: images with their sizes and logins, registries that are broken, and what w
 Never: answers where a real registry would not: an unknown image, a wrong login, or one that rests after a failure.
 """
 
-from typing import Protocol
-
-from agent.drivers.registry.cooldown import Resting
+from agent.drivers.registry.cooldown import RegistryCooldown
+from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 
 __all__ = ["FakeRegistrySizes"]
-
-
-class Clock(Protocol):
-    """Time."""
-
-    def now_s(self) -> float: ...
 
 
 class FakeRegistrySizes:
@@ -28,7 +21,7 @@ class FakeRegistrySizes:
         self._clock = clock
         self._images: dict[str, tuple[int, Credential | None]] = {}
         self._broken: set[str] = set()
-        self._resting = Resting()
+        self._cooldown = RegistryCooldown()
         self._is_closed = False
 
     def put(self, reference: str, size_bytes: int, login: Credential | None = None) -> None:
@@ -46,12 +39,12 @@ class FakeRegistrySizes:
         except ReferenceInvalid:
             return None
         now_s = self._clock.now_s()
-        if self._is_closed or self._resting.holds(parsed.registry, now_s):
+        if self._is_closed or self._cooldown.holds(parsed.registry, now_s):
             return None
         self.asked.append(str(parsed))
         size_bytes, login = self._images.get(str(parsed), (None, None))
         if parsed.registry in self._broken or not _opens(login, credential):
-            self._resting.begin(parsed.registry, now_s)
+            self._cooldown.begin(parsed.registry, now_s)
             return None
         return size_bytes
 

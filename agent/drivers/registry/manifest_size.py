@@ -90,7 +90,7 @@ def read_document(content: bytes) -> Document:
     try:
         document = msgspec.json.decode(content, type=Document)
     except (msgspec.DecodeError, RecursionError):
-        raise ProbeFailed("the answer is no manifest that can be read") from None
+        raise ProbeFailed("the answer is not a readable manifest") from None
     if document.manifests is None and (document.config is None or document.layers is None):
         raise ProbeFailed("the answer is JSON, but neither a manifest with sizes nor an index")
     return document

@@ -88,11 +88,11 @@ class Visit:
         """What to present from now on."""
         challenge = choose_challenge(read_challenges(answer.challenges))
         if challenge is None:
-            raise RegistryFailed("the registry wants a login and offers neither Bearer nor Basic")
+            raise RegistryFailed("the registry requires a login but offers neither Bearer nor Basic")
         if challenge.scheme == "basic":
             basic = self._basic()
             if basic is None:
-                raise RegistryFailed("the registry wants a login and there is none for it")
+                raise RegistryFailed("the registry requires a login, but there are no credentials for it")
             return basic
         return await self._token(answer.url, challenge)
 
@@ -105,7 +105,7 @@ class Visit:
     async def _token(self, url: str, challenge: Challenge) -> SecretText:
         realm = challenge.parameters.get("realm", "")
         if not realm:
-            raise RegistryFailed("the registry wants a token and does not say from where")
+            raise RegistryFailed("the registry requires a token but does not say where to get one")
         service = followed(url, realm)
         pairs = token_parameters(challenge, self._path)
         answer = await self._ask_token(service, pairs)

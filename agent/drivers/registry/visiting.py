@@ -58,7 +58,7 @@ class Visitors:
             url, trust = self._base_url(reference.registry), self._trust(reference.registry)
             context = await asyncio.to_thread(_context, trust)
         except (OSError, ValueError):
-            raise ProbeFailed("where the registry is to be asked cannot be read") from None
+            raise ProbeFailed("the configuration of the registry's hosts cannot be read") from None
         place = find_place(reference.registry, url)
         session = await self._ready_session()
         from agent.drivers.registry.visit import Visit

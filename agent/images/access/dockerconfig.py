@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Docker's ways to write down credentials: pull secrets of both types and the node's config files.
+"""Reads credentials in Docker's formats: pull secrets of both types and the node's config files.
 
 Owns: reading them into entries in the order written.
 Never: keeps what it cannot read, or repeats a value in a message. Names of fields count without regard to case, as Go
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.images.access.go_json import JsonInvalid, read_json
-from agent.model.image_credential import NO_SECRET, PULL_SECRET_KEYS, Credential, PullSecret, SecretText
+from agent.model.image_credential import PULL_SECRET_KEYS, Credential, PullSecret, SecretText
 
 __all__ = ["AuthEntry", "ConfigInvalid", "read_config_file", "read_secret"]
 
@@ -43,9 +43,7 @@ def read_secret(secret: PullSecret) -> list[AuthEntry]:
         entries = _object(_decoded(secret.data[LEGACY_KEY].reveal().encode()), "the secret")
     else:
         return []
-    return [
-        AuthEntry(one.key, _owned(one.credential, source, secret)) for one in _entries(entries, is_token_read=False)
-    ]
+    return [AuthEntry(one.key, _owned(one.credential, source, secret)) for one in _entries(entries)]
 
 
 def _owned(credential: Credential, source: str, secret: PullSecret) -> Credential:
@@ -58,11 +56,11 @@ def _owned(credential: Credential, source: str, secret: PullSecret) -> Credentia
     )
 
 
-def read_config_file(content: bytes, *, is_legacy: bool = False, is_token_read: bool = False) -> list[AuthEntry]:
+def read_config_file(content: bytes, *, is_legacy: bool = False) -> list[AuthEntry]:
     """The entries of a node's config.json (or .dockercfg). Raises ConfigInvalid."""
     document = _decoded(content)
     entries = _object(document, "the file") if is_legacy else _auths(document)
-    return list(_entries(entries, is_token_read=is_token_read))
+    return list(_entries(entries))
 
 
 def _decoded(content: bytes) -> object:
@@ -80,18 +78,16 @@ def _auths(document: object) -> Mapping[str, object]:
     return merged
 
 
-def _entries(entries: Mapping[str, object], *, is_token_read: bool) -> Iterator[AuthEntry]:
+def _entries(entries: Mapping[str, object]) -> Iterator[AuthEntry]:
     for key, value in entries.items():
         fields = {name.lower(): item for name, item in _object(value, "an entry of auths").items()}
         username, password = _text(fields, "username"), _text(fields, "password")
         if auth := _text(fields, "auth"):
             username, password = _user_and_password(auth)
-        token = _text(fields, "identitytoken") if is_token_read else ""
         credential = Credential(
             username=username,
             password=SecretText(password),
             email=_text(fields, "email"),
-            identity_token=SecretText(token) if token else NO_SECRET,
         )
         yield AuthEntry(key, credential)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a JSON text, in the words users know from programs written in Go.
+"""Names the first error of a JSON text, in the words of programs written in Go.
 
 Owns: finding the first error of a text and naming it.
 Never: repeats more than one sign of the text, for it may be a Secret; never builds values (the json module does).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which credentials are tried for an image, and in which order.
+"""Selects the credentials to try for an image, in order.
 
 Owns: keyrings (a set of entries with its index) and the order over several of them.
 Never: reads files or secrets, or asks providers; it gets entries.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which registries a credential or a provider is for: patterns, and whether an image falls under one.
+"""Matches images with the registries that a credential or a provider is for.
 
 Owns: reading the keys of a Docker configuration, and matching host labels, port and path.
 Never: resolves names or touches credentials. A pattern that is no address matches nothing.
@@ -22,7 +22,7 @@ BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class KeyInvalid(ValueError):
-    """The text is no address. The message does not repeat it: somebody may have put a secret there."""
+    """The text is not an address. The message does not repeat it, because it may contain a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ def _split(text: str) -> tuple[str, str, str]:
         host, colon, port_text = authority.partition(":")
         after = colon + port_text
         if not HOST.fullmatch(host):
-            raise KeyInvalid("has a sign in its host that no host has")
+            raise KeyInvalid("has an invalid character in its host")
     port = PORT.fullmatch(after)
     if port is None:
-        raise KeyInvalid("has a port that is no number")
+        raise KeyInvalid("has a port that is not a number")
     if BAD_ESCAPE.search(tail):
         raise KeyInvalid("has a broken % escape")
     if port["port"] is not None and bracketed is not None:

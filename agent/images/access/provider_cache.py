@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of credential providers, kept for as long as they said.
+"""Caches answers of credential providers for as long as the answers say.
 
-Owns: under which key an answer lies, in which order the keys are tried, when it is old, when it shall be renewed.
+Owns: under which key an answer is kept, in which order the keys are tried, when it is old, when it is renewed.
 Never: reads a clock or calls a provider. One cache per provider; changed by its owner alone.
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`; IMG-C22, C23, C25.
 """

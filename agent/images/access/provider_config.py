@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which credential provider plugins there are, from CredentialProviderConfig documents.
+"""Reads the list of credential provider plugins from CredentialProviderConfig documents.
 
 Owns: the shape of the documents, merging several of them, and every complaint about them at once.
 Never: reads files or starts a plugin.
@@ -78,7 +78,7 @@ def read_providers(documents: Sequence[tuple[str, bytes]]) -> tuple[tuple[Provid
         providers += _Reader(where, findings).document(document)
     names = [provider.name for provider in providers]
     twice = sorted({name for name in names if names.count(name) > 1})
-    findings += [Finding("", f"providers.{name}", "is there more than once") for name in twice]
+    findings += [Finding("", f"providers.{name}", "is given more than once") for name in twice]
     return tuple(providers), tuple(findings)
 
 

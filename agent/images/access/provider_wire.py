@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said to a credential provider plugin and what it answers, as JSON.
+"""Writes requests to a credential provider plugin and reads its answers, as JSON.
 
 Owns: CredentialProviderRequest and CredentialProviderResponse.
-Never: repeats anything of an answer in a message, for all of it may be secret.
+Never: repeats any part of an answer in a message, because all of it may be secret.
 Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21, C23.
 """
 
@@ -79,7 +79,7 @@ def decode_answer(
     try:
         response = msgspec.json.decode(content, type=_Response)
     except msgspec.DecodeError:
-        raise AnswerInvalid(f"printed something else than a {RESPONSE_KIND}") from None
+        raise AnswerInvalid(f"did not print a {RESPONSE_KIND}") from None
     if response.kind != RESPONSE_KIND or response.api_version != provider.api_version:
         raise AnswerInvalid(f"did not answer with a {RESPONSE_KIND} of {provider.api_version}")
     try:
@@ -108,7 +108,7 @@ def _seconds(text: str | None) -> float | None:
         return 0.0
     found = DURATION.fullmatch(text)
     if found is None:
-        raise AnswerInvalid("gave a cacheDuration that is no duration")
+        raise AnswerInvalid("gave a cacheDuration that is not a duration")
     seconds = sum(float(amount) * UNITS_S[unit] for amount, unit in PART.findall(found["parts"]))
     if found["sign"] and seconds:
         raise AnswerInvalid("gave a negative cacheDuration")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which images go, in which order and why; and why each of the others stays.
+"""Decides which images are removed, in which order and why; and why each other image stays.
 
 Owns: the age and the space phase, protection, thresholds for bytes and inodes.
-Never: removes anything or measures. The sizes runtimes tell are compressed and count shared layers twice, so the space
-phase is planned anew after each removal, with the file system measured again.
+Never: removes anything or measures. The sizes that runtimes report are compressed and count shared layers twice, so the
+space phase is planned again after each removal, with the file system measured again.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13.
 """
 
@@ -110,7 +110,7 @@ class Unname:
     name: str
 
     def __str__(self) -> str:
-        return f"take the name {self.name} away: newer ones of its repository are kept"
+        return f"remove the name {self.name}: newer ones of its repository are kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,4 +271,4 @@ def _why_not_now(image: NodeImage, rules: CollectRules, now_s: float) -> str:
     age = duration_text(float(round(_age_s(image, now_s))))
     if rules.mode is CollectMode.OFF:
         return f"collection is off; unused for {age}"
-    return f"no need for its space; unused for {age}"
+    return f"its space is not needed; unused for {age}"

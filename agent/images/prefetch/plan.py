@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which images to fetch before anybody needs them, and which pins to set and to take away.
+"""Decides which images to fetch before a pod needs them, and which pins to set and to remove.
 
 Owns: the decision over a configured list and over pods that are bound to this node but not started.
-Never: pulls or pins. Fetching ahead yields: to pods, to the disk, and to whoever keeps deleting what it brings.
+Never: pulls or pins. Prefetching yields to pods, to the disk, and to programs that keep deleting what it fetched.
 Source of behaviour: IMG-F01 to F04, F06, V09.
 """
 
@@ -175,7 +175,7 @@ def plan_prefetch(
         name = _normalised(fetch.image)
         key = (name, fetch.handler)
         if not name:
-            skips.append(Skip(fetch.image, "it is no image name"))
+            skips.append(Skip(fetch.image, "it is not an image name"))
         elif name not in shelf.names and key not in fetches and not _is_held(fetch, name, shelf, now_s):
             why = _obstacle(name, shelf, rules, now_s)
             if why is None:
@@ -222,7 +222,7 @@ def _of_pods(pods: Iterable[PodImage], rules: PrefetchRules, skips: list[Skip]) 
 def _obstacle(name: str, shelf: Shelf, rules: PrefetchRules, now_s: float) -> Skip | None:
     recent = [at_s for at_s in shelf.fetched_at.get(name, ()) if now_s - at_s < DAY_S]
     if len(recent) >= MOST_FETCHES_A_DAY:
-        return Skip(name, f"fetched {len(recent)} times within 24h and deleted again", is_thrashing=True)
+        return Skip(name, f"prefetched {len(recent)} times within 24h and removed each time", is_thrashing=True)
     disk = shelf.disk
     if not disk.capacity_bytes:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens with a request before any queue: use what is there, refuse, or pull.
+"""Decides about a request before any queue: use the image on the node, refuse, or pull.
 
 Owns: the pull policy against presence and access.
-Never: looks anything up; presence and verdict are handed in, the verdict only when it is asked for.
+Never: looks anything up; presence and verdict are handed in, the verdict only on demand.
 Source of behaviour: IMG-P02, S05, C25.
 """
 

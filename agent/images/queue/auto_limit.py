@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many pulls may run when the node is to find out by itself.
+"""Finds how many pulls may run, with `maxParallelPulls: auto`.
 
 Owns: the rule: one more per minute of waiting work as long as that brought more bytes and the disk is calm, half as
 many when the disk or the memory is short. And the text of the kernel's pressure files.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses between attempts that fail: who may not try again yet, and how long the next pause is.
+"""Back-off after failed attempts: which keys must wait, and how long the next pause is.
 
 Owns: the curve by class of error, and the table of entries. One entry per key; the puller chooses the keys.
 Never: waits, reads a clock or draws random numbers; jitter is handed in.
@@ -108,13 +108,6 @@ class BackoffTable:
     def reset(self, key: str) -> None:
         """Begin anew with the next failure, and try at once."""
         self._entries.pop(key, None)
-
-    def reset_prefix(self, prefix: str) -> int:
-        """The same for all keys that begin so; answers how many."""
-        keys = [key for key in self._entries if key.startswith(prefix)]
-        for key in keys:
-            del self._entries[key]
-        return len(keys)
 
     def forget_expired(self, now_s: float) -> None:
         """Drop what counts no more."""

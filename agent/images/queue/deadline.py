@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a running pull has had its time.
+"""Decides when a running pull has taken too long.
 
 Owns: the three limits: no progress, too slow over five minutes, too long in total; and the sentence for each.
-Never: counts waiting in the queue, nor judges progress that nobody could see.
+Never: counts time in the queue, or judges progress that was not visible.
 Source of behaviour: IMG-S22, T08, T09.
 """
 
@@ -41,7 +41,7 @@ def overdue(
 ) -> str | None:
     """Why the pull shall end now, or None. `is_visible`: whether this runtime shows progress at all."""
     if rules.total_s and now_s - progress.began_s >= rules.total_s:
-        return f"not done within {duration_text(rules.total_s)} ({_how_far(progress)})"
+        return f"not finished within {duration_text(rules.total_s)} ({_how_far(progress)})"
     if not is_visible:
         return None
     if rules.progress_s and now_s - progress.moved_s >= rules.progress_s:

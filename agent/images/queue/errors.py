@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failed pull means: its class for us, and reason and message as a kubelet would put them.
+"""Classifies a failed pull, and words its reason and message as a kubelet does.
 
-Owns: the texts of runtimes that tell one failure from another, and how several failures of one pull are joined.
+Owns: the texts of runtimes that distinguish failures, and how several failures of one pull are joined.
 Never: changes the runtime's words in messages beyond redaction; classes are a field of their own.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts; IMG-B03, B04, B06, B08.
 """
@@ -46,6 +46,8 @@ PATTERNS: tuple[tuple[ErrorClass, re.Pattern[str]], ...] = tuple(
     (kind, re.compile("|".join(texts), re.IGNORECASE))
     for kind, texts in (
         (ErrorClass.NO_SPACE, ["no space left on device", "disk quota exceeded"]),
+        # A snapshotter is a program of this node; that it refuses connections says nothing of the registry.
+        (ErrorClass.RUNTIME, ["extraction snapshot", "dial unix "]),
         (ErrorClass.VERIFIER, ["blocked pull", "^SignatureValidationFailed", r"signature \w+ failed"]),
         (ErrorClass.PLATFORM, ["no match for platform"]),
         (ErrorClass.CORRUPT, ["failed size validation", "unexpected commit (?:digest|size)", "wrong diff id"]),

@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pulls start now, in which order, and why each of the others waits.
+"""Decides which pulls start now, in which order, and why each of the others waits.
 
-Owns: eligibility, scores, the reasons. Starting a flight only ever takes room from others and only ever raises their
-scores, so one walk in order, in which an entry whose score has grown is put back, finds what a full search would.
-Never: keeps state or reads a clock. The queue applies what comes out.
+Invariant: after a plan has been carried out, no pull waits that could start, and of those that compete for the same
+room the one with the lowest score has it. Planning again gives an empty plan with the same reasons.
+
+Why one walk from the lowest score up is enough, where a search over all orders would be expected:
+
+- Starting a pull only takes room. No limit (slots, registry, pod, large images, tokens) gets looser by a start, so a
+  pull that was refused earlier in the walk is still refused at its end, and need not be tried again.
+- Starting a pull only raises scores: a pod that got one has had more of its share. A score that has grown since the
+  line was sorted is put back among the later ones before it is looked at, so each pull is judged by the score it has
+  at its turn.
+- Two walks, ordinary pulls before those fetched ahead, keep the second kind from ever taking room of the first.
+
+A reason is asked for again where a start came after it, so that what people read is what holds a pull now.
+
+Owns: eligibility, scores, the reasons. Never: keeps state or reads a clock. The queue applies what comes out.
 Source of behaviour: IMG-S01, S02, S07 to S13, S16 to S19.
 """
 
@@ -60,7 +72,7 @@ class Hindrance(msgspec.Struct, frozen=True, gc=False):
             case WaitReason.REGISTRY:
                 return f"{slots} pulls from {self.scope} running"
             case WaitReason.REGISTRY_HOLD:
-                return f"{self.scope} asked for a pause"
+                return f"{self.scope} asked kepd to slow down"
             case WaitReason.NODE_HOLD:
                 return "the disk is full; images are being removed"
             case WaitReason.RESERVE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pull queue: who waits for what, who runs, who shares.
+"""The pull queue: which requests wait, which run, and which share a pull.
 
 Owns: flights by number and everything that changes them: arrival, leaving, the end of a pull, new rules, pauses, and
 carrying a plan over into its own state. This class is changed by its puller alone, in one task, without waiting.

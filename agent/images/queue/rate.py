@@ -2,7 +2,7 @@
 """A token bucket as a value: full at first, one token per start, refilled by time.
 
 Owns: its arithmetic.
-Never: waits; whoever finds it empty is told when the next token will be there.
+Never: waits; an empty bucket returns when the next token will be there.
 Source of behaviour: IMG-S19.
 """
 

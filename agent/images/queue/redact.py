@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes secrets out of texts that others wrote, such as the runtime's error messages.
+"""Removes secrets from texts of other programs, such as the runtime's error messages.
 
 Owns: what counts as a secret in free text: signed queries, authorization headers, user information in addresses, and
 any value the caller knows to be one.

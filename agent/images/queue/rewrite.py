@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulling an image from another repository than the one that is written.
+"""Rewrites a reference to pull the image from another repository.
 
 Owns: the ordered rules and what they make of a reference.
 Never: pulls, or chooses credentials: those go by the target, or by the original if `images.rewrite.auth` says so.

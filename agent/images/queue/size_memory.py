@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large images were that this node pulled before: the guess for the next pull of the same repository.
+"""Remembers the sizes of images that this node pulled, to guess the size of the next pull of the same repository.
 
 Owns: sizes by repository and by exact name, the oldest forgotten first.
-Never: asks anybody. A guess only orders the queue.
+Never: asks a registry. A guess only orders the queue.
 Source of behaviour: IMG-S10.
 """
 

@@ -13,17 +13,19 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum, auto
 
 import structlog
 
 from agent.images.access.mirrors import EVERYBODY, MirrorChain, auth_servers, default_chain
-from agent.images.ports import Clock, Content, ContentStore, Leases, Runtime
+from agent.images.ports import Content, ContentStore, Leases, Runtime
 from agent.images.queue.deadline import Mark, next_check_s, overdue, recent_marks
 from agent.images.queue.errors import Failure, classify
 from agent.images.queue.redact import redacted
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import without_id_or_size
+from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_pull import ErrorClass
 from agent.model.image_reference import ImageReference
@@ -36,11 +38,24 @@ __all__ = ["Attempts", "Job", "Pulled"]
 log = structlog.get_logger(plane="images")
 
 RUNTIME_POLL_S = 0.5
+# Waits before a pull is made again although the runtime never was away. A quick restart looks like that, and so does a
+# snapshotter that is down; after these the pull fails, and the queue backs off.
+UNEXPLAINED_WAITS_S = (0.5, 2.0)
+# A pull that finds its runtime gone as often as this may be the cause of it.
+MOST_RESTARTS = 5
 RUNTIME_GONE_S = 600.0
 HOLD_S = 3600.0
 FAILED_REF = re.compile(r'failed commit on ref "([a-z]+-sha256:[0-9a-f]{64})": ')
 HOLD_LIMIT_S = 0.5
 HOLD_PREFIX = "kepd-hold-"
+
+
+class Sight(Enum):
+    """What a runtime that broke off a call looks like afterwards."""
+
+    WAS_THERE = auto()
+    CAME_BACK = auto()
+    STAYS_AWAY = auto()
 
 
 @dataclass(slots=True)
@@ -148,13 +163,25 @@ class Attempts:
     async def _attempt(
         self, job: Job, credential: Credential | None, server: str, settings: Callable[[], ImageSettings]
     ) -> str | Failure:
+        waits_s = iter(UNEXPLAINED_WAITS_S)
+        restarts = 0
         while True:
             result = await self._one_call(job, _auth(credential, server), settings)
             if not isinstance(result, Unavailable):
                 return result if isinstance(result, str) else _failure(result)
             log.info("image_pull_interrupted", image=job.image, error=redacted(result.details))
-            if not await self._is_back():
+            match await self._look():
+                case Sight.STAYS_AWAY:
+                    return _failure(result)
+                case Sight.CAME_BACK:
+                    restarts += 1
+                    if restarts > MOST_RESTARTS:
+                        return _failure(result)
+                    continue
+            wait_s = next(waits_s, None)
+            if wait_s is None:
                 return _failure(result)
+            await self._clock.sleep(wait_s)
 
     async def _one_call(
         self, job: Job, auth: pb.AuthConfig | None, settings: Callable[[], ImageSettings]
@@ -194,19 +221,21 @@ class Attempts:
                 pulling.cancel()
                 return
 
-    async def _is_back(self) -> bool:
-        """Wait for the runtime to answer again."""
+    async def _look(self) -> "Sight":
+        """Whether the runtime was away; waits for its return, but not for ever."""
         give_up_s = self._clock.now_s() + RUNTIME_GONE_S
+        is_first = True
         while self._clock.now_s() < give_up_s:
-            await self._clock.sleep(RUNTIME_POLL_S)
             try:
                 await self._runtime.list_images()
             except Unavailable:
+                is_first = False
+                await self._clock.sleep(RUNTIME_POLL_S)
                 continue
             except RuntimeCallFailed:
                 pass
-            return True
-        return False
+            return Sight.WAS_THERE if is_first else Sight.CAME_BACK
+        return Sight.STAYS_AWAY
 
     async def _verified(self, job: Job, image_id: str, used: Credential | None) -> Pulled | None:
         """The image as the runtime now has it, with its size."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes images as collect.py plans it, and knows what images there are and who uses them.
+"""Removes images as collect/plan.py plans it, and knows what images there are and who uses them.
 
 Owns: the loop (every period, or when somebody asks), looking at the node, carrying a plan out one image at a time with
 the disk measured again after each, and the records of images that are gone. Its tasks live in the group of `run`.
@@ -15,12 +15,13 @@ from datetime import datetime
 import structlog
 
 from agent.images.collect.plan import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
-from agent.images.ports import Clock, Content, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
+from agent.images.ports import Content, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
 from agent.images.run.history import ImageHistory
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import ImageEvent, Sentence
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import NO_POD
@@ -103,7 +104,7 @@ class ImageCollector:
                     state = await self.collect(is_forced=False)
                     report.ready(f"{len(self.images.items)} images, {state.usage_percent}% of the disk used")
                 except RuntimeCallFailed as error:
-                    report.degraded(f"images cannot be looked at: {error.details}")
+                    report.degraded(f"images cannot be inspected: {error.details}")
                     pause_s = RETRY_S
                 await self._parts.history.save()
                 await self._clock.sleep(pause_s)

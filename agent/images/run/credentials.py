@@ -15,9 +15,9 @@ import structlog
 
 from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_config_file
 from agent.images.access.keyring import entries_for, secret_ring
-from agent.images.ports import Clock
 from agent.images.run.providers import Asked, Providers
 from agent.images.view.texts import Sentence, provider_failed, secrets_missing
+from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_pull import PullRequest
 
@@ -91,12 +91,10 @@ class CredentialSource:
     def __init__(self, node: NodeConfig, providers: Providers) -> None:
         self._node = node
         self._providers = providers
-        self.is_strict = False
-        """One unreadable secret fails the lookup, as the kubelet has it."""
 
-    async def find(self, repo: str, request: PullRequest) -> Lookup:
-        """Everything for one repository. Raises ConfigInvalid if `is_strict`."""
-        ring = secret_ring(request.secrets, is_strict=self.is_strict)
+    async def find(self, repo: str, request: PullRequest, *, is_strict: bool = False) -> Lookup:
+        """Everything for one repository. `is_strict`: one unreadable secret raises ConfigInvalid, as with a kubelet."""
+        ring = secret_ring(request.secrets, is_strict=is_strict)
         found = entries_for(repo, ring.entries)
         found += entries_for(repo, await self._node.entries())
         sentences: list[Sentence] = []

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from agent.images.ports import Clock, Files
+from agent.images.ports import Files
 from agent.images.run.state import StateFile
+from agent.model.clock import Clock
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["ImageHistory", "ImageMemory"]

@@ -12,7 +12,7 @@ import structlog
 
 from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
-from agent.images.ports import Clock, Runtime
+from agent.images.ports import Runtime
 from agent.images.queue.admission import Admission, admit, is_verdict_needed
 from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Entry
 from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
@@ -34,6 +34,7 @@ from agent.images.view.texts import (
     present,
     without_id_or_size,
 )
+from agent.model.clock import Clock
 from agent.model.image_credential import fingerprint
 from agent.model.image_pull import ErrorClass, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
@@ -83,7 +84,6 @@ class Intake:
         self._clock = clock
         self._settings = settings
         self.backoff = BackoffTable()
-        credentials.is_strict = settings.is_like_kubelet
         self._resolved: dict[FlightKey, tuple[float, str]] = {}
 
     @property
@@ -94,7 +94,6 @@ class Intake:
     def apply(self, settings: ImageSettings) -> None:
         """Other settings from now on."""
         self._settings = settings
-        self._credentials.is_strict = settings.is_like_kubelet
 
     async def examine(self, request: PullRequest) -> Settled | Ready:
         """What to do with a request."""
@@ -178,16 +177,19 @@ class Intake:
     ) -> Lookup:
         """The credentials of the repository that is really asked, and on request those of the written one after it."""
         if target is None:
-            return known or await self._credentials.find(reference.repo, request)
-        lookup = await self._credentials.find(target.reference.repo, request)
+            return known or await self._find_credentials(reference.repo, request)
+        lookup = await self._find_credentials(target.reference.repo, request)
         if not self.settings.is_original_auth_tried:
             return lookup
-        more = known or await self._credentials.find(reference.repo, request)
+        more = known or await self._find_credentials(reference.repo, request)
         return replace(lookup, credentials=(*lookup.credentials, *more.credentials))
+
+    async def _find_credentials(self, repo: str, request: PullRequest) -> Lookup:
+        return await self._credentials.find(repo, request, is_strict=self._settings.is_like_kubelet)
 
     async def _look_up(self, request: PullRequest, reference: ImageReference) -> Lookup | None:
         try:
-            return await self._credentials.find(reference.repo, request)
+            return await self._find_credentials(reference.repo, request)
         except ConfigInvalid:
             return None
 

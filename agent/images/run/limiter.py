@@ -10,9 +10,9 @@ from typing import Protocol
 
 import structlog
 
-from agent.images.ports import Clock
 from agent.images.queue.auto_limit import AutoLimit, AutoSample, Pressure, next_limit, read_pressure
 from agent.images.settings import ImageSettings
+from agent.model.clock import Clock
 
 __all__ = ["AutoLimiter", "Limited", "PressureSource"]
 

@@ -121,24 +121,34 @@ class ImageMetrics:
     def families(self, gauges: Gauges) -> Iterable[Metric]:
         """Everything, for a scrape."""
         size = ["image_size_in_bytes"]
-        yield self._pull_s.family("kepd_image_pull_duration_seconds", "Pulls that worked, with their wait.", size)
-        yield self._active_s.family("kepd_image_pull_active_seconds", "Pulls that worked, without their wait.", size)
-        yield self._wait_s.family("kepd_image_pull_wait_seconds", "Waiting for a slot.", ["class"])
+        yield self._pull_s.family(
+            "kepd_image_pull_duration_seconds", "Duration of successful pulls, with their wait.", size
+        )
+        yield self._active_s.family(
+            "kepd_image_pull_active_seconds", "Duration of successful pulls, without their wait.", size
+        )
+        yield self._wait_s.family("kepd_image_pull_wait_seconds", "Time that pulls waited for a slot.", ["class"])
         yield _counter("kepd_image_pulls", "Requests for images.", ["result", "class"], self._pulls.items())
         errors = self._by_registry({(name, kind): count for (kind, name), count in self._errors.items()})
         yield _counter("kepd_image_pull_errors", "Pulls that failed.", ["registry", "error_class"], errors.items())
         fetched = self._by_registry({(name,): count for name, count in self._bytes.items()})
-        yield _counter("kepd_image_bytes_downloaded", "Bytes fetched.", ["registry"], fetched.items())
+        yield _counter("kepd_image_bytes_downloaded", "Bytes downloaded.", ["registry"], fetched.items())
         layers = {(state,): count for state, count in self._layers.items()}
         yield _counter("kepd_image_layers", "Layers of pulled images.", ["state"], layers.items())
-        yield self._unpack_s.family("kepd_image_unpack_seconds", "From the last byte of a pull to its end.", [])
+        yield self._unpack_s.family("kepd_image_unpack_seconds", "Time from the last byte of a pull to its end.", [])
         provider = ["provider"]
-        yield self._provider_s.family("kepd_credential_provider_seconds", "Runs of credential providers.", provider)
+        yield self._provider_s.family(
+            "kepd_credential_provider_seconds", "Duration of runs of credential providers.", provider
+        )
         failures = {(name,): count for name, count in self._provider_errors.items()}
-        yield _counter("kepd_credential_provider_errors", "Runs that failed.", provider, failures.items())
+        yield _counter(
+            "kepd_credential_provider_errors", "Failed runs of credential providers.", provider, failures.items()
+        )
         removed = {(reason,): count for reason, count in self._removed.items()}
         yield _counter("kepd_image_gc_removed", "Images removed.", ["reason"], removed.items())
-        yield CounterMetricFamily("kepd_image_gc_freed_bytes", "Space that removals made.", value=self.freed_bytes)
+        yield CounterMetricFamily(
+            "kepd_image_gc_freed_bytes", "Disk space freed by removing images.", value=self.freed_bytes
+        )
         yield from self._gauges(gauges)
 
     def _by_registry(self, counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
@@ -150,22 +160,22 @@ class ImageMetrics:
 
     def _gauges(self, now: Gauges) -> Iterable[Metric]:
         queued = {(str(one),): float(now.queued.get(one, 0)) for one in PullClass}
-        yield _gauge("kepd_image_pull_queue_length", "Pulls that wait.", ["class"], queued.items())
+        yield _gauge("kepd_image_pull_queue_length", "Pulls waiting for a slot.", ["class"], queued.items())
         in_flight: dict[tuple[str, ...], float] = {}
         for name, number in now.in_flight.items():
             label = (self._registry(name),)
             in_flight[label] = in_flight.get(label, 0.0) + number
-        yield _gauge("kepd_image_pulls_in_flight", "Pulls that run.", ["registry"], in_flight.items())
+        yield _gauge("kepd_image_pulls_in_flight", "Pulls running.", ["registry"], in_flight.items())
         limits = {(one.scope,): float(one.limit) for one in now.limits[: MOST_REGISTRIES + 1]}
-        yield _gauge("kepd_image_pull_limit", "Pulls that may run; 0 = no limit.", ["scope"], limits.items())
+        yield _gauge("kepd_image_pull_limit", "Concurrent pulls allowed; 0 = no limit.", ["scope"], limits.items())
         oldest = "kepd_image_pull_oldest_wait_seconds"
-        yield GaugeMetricFamily(oldest, "How long the longest has been waiting.", value=now.oldest_wait_s)
-        yield GaugeMetricFamily("kepd_image_backoff_entries", "Keys in back-off.", value=now.backoff_entries)
+        yield GaugeMetricFamily(oldest, "Age of the oldest waiting pull.", value=now.oldest_wait_s)
+        yield GaugeMetricFamily("kepd_image_backoff_entries", "Back-offs in force.", value=now.backoff_entries)
         disk, kind = now.disk, ["kind"]
         space = {("capacity",): float(disk.capacity_bytes), ("available",): float(disk.available_bytes)}
-        yield _gauge("kepd_image_fs_bytes", "File system of the images.", kind, space.items())
+        yield _gauge("kepd_image_fs_bytes", "Space on the file system of images.", kind, space.items())
         inodes = {("capacity",): float(disk.inodes), ("available",): float(disk.free_inodes)}
-        yield _gauge("kepd_image_fs_inodes", "Inodes of that file system.", kind, inodes.items())
+        yield _gauge("kepd_image_fs_inodes", "Inodes on the file system of images.", kind, inodes.items())
         last = "kepd_image_gc_last_run_timestamp_seconds"
         yield GaugeMetricFamily(last, "When images were last collected.", value=now.collected_at_s)
         images = {(state,): float(count) for state, count in now.images.items()}

@@ -98,7 +98,7 @@ def _latest(states: Sequence[PullState]) -> PullState | None:
 
 def _about_pull(pull: PullState | None) -> list[str]:
     if pull is None:
-        return ["nobody waits for it, and no pull of it ended a moment ago"]
+        return ["no request waits for it, and none of its pulls ended recently"]
     if pull.position:
         return [f"it waits at position {pull.position}: {pull.wait_text}"]
     if pull.error:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How pulls end: what is recorded, remembered and counted, and what each of those who waited is told.
+"""How pulls end: what is remembered and counted, and the answer to each of those who waited.
 
-Owns: intents and records around a pull, outcomes with the kubelet's reasons and messages, events, pauses after
-failures, and which pods have which pauses.
+Owns: outcomes with the kubelet's reasons and messages, events, pauses after failures, and which pods have which pauses.
 Never: decides what is pulled. The puller calls it from the flight's own task.
 Source of behaviour: IMG-S24, B03 to B06, B09, P11, R03, V02.
 """
@@ -12,24 +11,22 @@ from dataclasses import dataclass
 
 import structlog
 
-from agent.images.ports import Clock, ImageNames
-from agent.images.queue.errors import AVAILABILITY_CLASSES, Failure, PullFailure, failure_of
+from agent.images.queue.errors import AVAILABILITY_CLASSES, PullFailure, failure_of
 from agent.images.queue.flights import Flight
 from agent.images.queue.size_memory import SizeMemory
-from agent.images.run.attempt import Attempts, Job, Pulled
+from agent.images.run.attempt import Job, Pulled
 from agent.images.run.history import ImageHistory
 from agent.images.run.intake import Intake, own_key, shared_key
 from agent.images.run.metrics import ImageMetrics
-from agent.images.run.naming import keep_name
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import Ask, Desk
+from agent.images.run.requests import Ask, PullRequests
 from agent.images.run.watcher import ProgressWatcher
-from agent.images.settings import ImageSettings
 from agent.images.view.texts import failed, fell_back, present, pulled
+from agent.model.clock import Clock
 from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LayerStage, PullStage
 
-__all__ = ["Endings", "Keeping"]
+__all__ = ["OutcomeStores", "PullOutcomes"]
 
 log = structlog.get_logger(plane="images")
 
@@ -37,33 +34,30 @@ MOST_PODS_KNOWN = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class OutcomeStores:
     """Where the ends of pulls leave their marks."""
 
     records: AccessRecords
-    names: ImageNames | None
     metrics: ImageMetrics
     watcher: ProgressWatcher
     history: ImageHistory
 
 
-class Endings:
+class PullOutcomes:
     """Everything after a pull's start."""
 
     def __init__(
         self,
         intake: Intake,
-        attempts: Attempts,
-        desk: Desk,
-        keeping: Keeping,
+        requests: PullRequests,
+        stores: OutcomeStores,
         luck: Callable[[], float],
         *,
         clock: Clock,
     ) -> None:
         self._intake = intake
-        self._attempts = attempts
-        self._desk = desk
-        self._keeping = keeping
+        self._requests = requests
+        self._stores = stores
         self._luck = luck
         self._clock = clock
         self._failed_keys: dict[str, set[str]] = {}
@@ -73,63 +67,15 @@ class Endings:
         is_critical = request.priority >= CRITICAL_PRIORITY
         of_pod = PullClass.CRITICAL if is_critical else PullClass.POD
         pull_class = PullClass.PREFETCH if request.is_prefetch else of_pod
-        self._keeping.metrics.request_ended(outcome.result, pull_class)
+        self._stores.metrics.request_ended(outcome.result, pull_class)
 
     def started(self, flight: Flight, now_s: float) -> None:
         """A flight got its slot."""
         waited_s = now_s - min(member.arrived_s for member in flight.members)
-        self._keeping.metrics.waited(flight.pull_class, waited_s)
+        self._stores.metrics.waited(flight.pull_class, waited_s)
         log.info(
             "image_pull_started", image=flight.key.reference, waited_s=round(waited_s, 3), members=len(flight.members)
         )
-
-    async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
-        """The pull between its intent and its record. None: it failed, the job says how."""
-        if job.is_content_only():
-            content = await self._attempts.fetch_content(job)
-            if job.is_content_only():
-                return content
-            # Somebody needs the image itself by now; it finds what was fetched, and has tries of its own.
-            job.failures.clear()
-            job.stage = PullStage.RESOLVING
-        records = self._keeping.records
-        reference = str(job.reference)
-        try:
-            await records.begin(reference)
-        except OSError as error:
-            job.failures.append(Failure(f"the pull cannot be recorded: {error.strerror}"))
-            return None
-        result: Pulled | None = None
-        try:
-            result = await self._of_target(job, settings) if job.target is not None else None
-            if result is None and not job.is_target_only and not job.overdue:
-                result = await self._attempts.pull(job, settings)
-        finally:
-            if result is None:
-                await records.fail(reference)
-        if result is not None:
-            await records.succeed(reference, job.reference.repo, result.image_id, result.used, self._clock.wall_s())
-        return result
-
-    async def _of_target(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
-        """Pull from where a rule points to, then give the image its written name."""
-        if job.target is None:
-            return None
-        if self._keeping.names is None:
-            job.failures.append(Failure("this runtime cannot give an image a second name"))
-            return None
-        written = job.image
-        job.image = job.target.cri_image
-        try:
-            result = await self._attempts.pull(job, settings)
-        finally:
-            job.image = written
-        if result is not None and not await keep_name(self._keeping.names, job.target, job.reference):
-            job.failures.append(
-                Failure(f"{job.target} was pulled, but the name {job.reference} could not be given to it")
-            )
-            return None
-        return result
 
     def succeeded(self, flight: Flight, job: Job, result: Pulled, sizes: SizeMemory) -> None:
         """A pull worked."""
@@ -138,9 +84,9 @@ class Endings:
         active_s = now_s - started_s
         sizes.learn(job.reference.repo, str(job.reference), result.size_bytes, self._clock.wall_s())
         if result.image_id:
-            self._keeping.history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
+            self._stores.history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
         fetched_bytes = self._count(flight, job, result, active_s)
-        asks = self._desk.asks(flight.members)
+        asks = self._requests.asks(flight.members)
         for position, ask in enumerate(asks):
             was_there = bool(result.image_id) and ask.ready.present_id == result.image_id and not fetched_bytes
             first = PullResult.REVALIDATED if was_there else PullResult.PULLED
@@ -154,15 +100,15 @@ class Endings:
                 active_s=active_s,
             )
             self._intake.note_success(ask.request, flight.key, result.image_id)
-            self._desk.close(ask, outcome, (pulled(ask.request.image, active_s, whole_s, result.size_bytes),))
-        self._desk.show_over(flight, PullStage.DONE, image_id=result.image_id)
+            self._requests.close(ask, outcome, (pulled(ask.request.image, active_s, whole_s, result.size_bytes),))
+        self._requests.show_over(flight, PullStage.DONE, image_id=result.image_id)
 
     def _count(self, flight: Flight, job: Job, result: Pulled, active_s: float) -> int:
         now_s = self._clock.now_s()
         first_s = min((member.arrived_s for member in flight.members), default=now_s)
-        metrics = self._keeping.metrics
+        metrics = self._stores.metrics
         metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s)
-        progress = self._keeping.watcher.progress(flight.number)
+        progress = self._stores.watcher.progress(flight.number)
         fetched_bytes = 0
         if progress is not None and progress.downloaded_s is not None:
             metrics.unpacked(max(0.0, now_s - progress.downloaded_s))
@@ -188,7 +134,7 @@ class Endings:
         secrets += [one.identity_token.reveal() for one in job.credentials]
         failure = failure_of(job.reference.written, job.failures, secrets)
         self._intake.note_shared_failure(flight.key, failure)
-        self._keeping.metrics.pull_failed(flight.registry, failure.error_class)
+        self._stores.metrics.pull_failed(flight.registry, failure.error_class)
         log.warning(
             "image_pull_failed",
             image=str(job.reference),
@@ -196,10 +142,10 @@ class Endings:
             error=failure.text,
             attempts=job.attempts,
         )
-        for ask in self._desk.asks(flight.members):
+        for ask in self._requests.asks(flight.members):
             if not await self._fall_back(ask, failure):
                 self._fail(ask, flight, failure)
-        self._desk.show_over(flight, PullStage.FAILED, error=failure.message, error_class=failure.error_class)
+        self._requests.show_over(flight, PullStage.FAILED, error=failure.message, error_class=failure.error_class)
         return failure
 
     def _fail(self, ask: Ask, flight: Flight, failure: PullFailure) -> None:
@@ -218,7 +164,7 @@ class Endings:
             active_s=now_s - started_s,
             retry_in_s=retry_in_s,
         )
-        self._desk.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
+        self._requests.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
 
     async def _fall_back(self, ask: Ask, failure: PullFailure) -> bool:
         """Use what is there because nobody answers, where that is wanted (IMG-P11)."""
@@ -232,7 +178,7 @@ class Endings:
             outcome = PullOutcome(
                 result=PullResult.PRESENT, image=request.image, image_id=ready.present_id, notes=(failure.text,)
             )
-            self._desk.close(ask, outcome, (fell_back(request.image, failure.text),))
+            self._requests.close(ask, outcome, (fell_back(request.image, failure.text),))
         return may_use
 
     def present(self, ask: Ask, image_id: str, size_bytes: int) -> None:
@@ -244,16 +190,16 @@ class Endings:
             size_bytes=size_bytes,
             waited_s=self._clock.now_s() - ask.member.arrived_s,
         )
-        self._desk.close(ask, outcome, (present(ask.request.image),))
+        self._requests.close(ask, outcome, (present(ask.request.image),))
 
     def found(self, flight: Flight, image_id: str) -> None:
         """Nothing had to be pulled after all."""
-        self._desk.show_over(flight, PullStage.DONE, image_id=image_id)
+        self._requests.show_over(flight, PullStage.DONE, image_id=image_id)
 
     def cancelled(self, flight: Flight) -> None:
         """Nobody wanted it any more."""
         log.info("image_pull_cancelled", image=flight.key.reference)
-        self._desk.show_over(flight, PullStage.CANCELLED)
+        self._requests.show_over(flight, PullStage.CANCELLED)
 
     def retry(self, namespace: str, pod: str) -> int:
         """Forget pauses of a pod, or of all if none is named."""

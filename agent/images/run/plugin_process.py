@@ -44,7 +44,7 @@ async def run_plugin(
             output, complaint = await _talk(child, request)
             code = await child.wait()
     except TimeoutError:
-        raise PluginFailed(f"was not done after {limit_s:g}s and was ended") from None
+        raise PluginFailed(f"did not finish within {limit_s:g}s and was killed") from None
     finally:
         await _end(child)
     if code != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches images ahead of need and keeps pins, as prefetch_plan.py says.
+"""Fetches images ahead of need and keeps pins, as prefetch/plan.py says.
 
 Owns: the loop (the list changed, pods changed, a pull ended, a pause is over), the requests to the puller with class
 prefetch, pins on image names, and how often each image was fetched. Its tasks live in the group that `run` opens.
@@ -8,20 +8,22 @@ Source of behaviour: IMG-F01 to F04, F06, F07.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import msgspec
 import structlog
 
-from agent.images.ports import Clock, ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
+from agent.images.ports import ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
 from agent.images.prefetch.plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
+from agent.images.queue.followed_pods import FollowedPods
 from agent.images.run.collector import PINNED_BY, PINNED_BY_US
 from agent.images.run.state import StateFile
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import ImageEvent, thrashing
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.image_pull import NO_POD, PrefetchWish, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_reference import ReferenceInvalid, parse_reference
@@ -77,6 +79,7 @@ class PrefetcherParts:
     """Also while nothing is fetched for them: somebody has to learn which pods are gone (IMG-S17)."""
     events: Events | None = None
     contents: ContentStore | None = None
+    followed: FollowedPods = field(default_factory=FollowedPods)
 
 
 class Prefetcher:
@@ -90,8 +93,6 @@ class Prefetcher:
         self._asked: tuple[ListedImage, ...] = ()
         self._source: PodSource | None = None
         self._pods: Sequence[PodImage] = ()
-        self._priorities: Mapping[str, int] = {}
-        self._policies: Mapping[tuple[str, str], PullPolicy] = {}
         self._rollouts: Sequence[PodImage] = ()
         self._applied = asyncio.Event()
         self._wake = asyncio.Event()
@@ -108,14 +109,6 @@ class Prefetcher:
         self._settings = settings
         self._applied.set()
         self._wake.set()
-
-    def priority_of(self, uid: str) -> int:
-        """Of a pod of this node, as far as pods are followed (IMG-X07); 0 of one that is not known."""
-        return self._priorities.get(uid, 0)
-
-    def policy_of(self, uid: str, image: str) -> PullPolicy | None:
-        """By which a pod of this node wants an image, by its full name; None where that is not known (IMG-X07)."""
-        return self._policies.get((uid, image))
 
     async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
         """A list by hand in place of the last one. Answers how many are missing and there."""
@@ -164,10 +157,9 @@ class Prefetcher:
             return
         async for pods in source.snapshots():
             self._pods = tuple(pods)
-            self._priorities = {one.pod.uid: one.priority for one in pods}
-            # An image that a pod names twice is asked for by the stricter of both.
-            lenient_first = sorted(pods, key=lambda one: one.policy is PullPolicy.ALWAYS)
-            self._policies = {(one.pod.uid, _normalised(one.image)): one.policy for one in lenient_first}
+            self._parts.followed.replace(
+                (one.pod.uid, one.priority, _normalised(one.image), one.policy) for one in pods
+            )
             self._wake.set()
 
     async def _follow_rollouts(self) -> None:
@@ -286,16 +278,6 @@ class Prefetcher:
             await _label(names, pin.name, {RUNTIME_PIN: RUNTIME_PIN_VALUE, PINNED_BY: PINNED_BY_US})
         for unpin in self.plan.unpins:
             await _label(names, unpin.name, {RUNTIME_PIN: "", PINNED_BY: ""})
-
-    async def unpin_all(self) -> int:
-        """Take away all pins that we set, for an uninstall. Answers how many there were."""
-        names = self._parts.names
-        if names is None:
-            return 0
-        ours = [one.name for one in await names.image_records() if one.labels.get(PINNED_BY) == PINNED_BY_US]
-        for name in ours:
-            await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
-        return len(ours)
 
     def _tell_thrashing(self, image: str) -> None:
         log.warning("image_prefetch_given_up", image=image)

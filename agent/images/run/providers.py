@@ -18,9 +18,10 @@ from agent.images.access.match_key import is_match
 from agent.images.access.provider_cache import ProviderCache, account_key
 from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import AnswerInvalid, decode_answer, encode_request
-from agent.images.ports import Clock, ServiceAccounts
+from agent.images.ports import ServiceAccounts
 from agent.images.queue.backoff import BackoffTable, Curve
 from agent.images.run.plugin_process import PluginFailed, run_plugin
+from agent.model.clock import Clock
 from agent.model.image_credential import SecretId, SecretText
 from agent.model.image_pull import PodIdentity
 

@@ -11,14 +11,15 @@ Never: decides which pull is next (plan.py) or talks to the runtime itself (atte
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
-from agent.images.ports import Clock, SizeProbe
+from agent.images.ports import SizeProbe
 from agent.images.queue.errors import ERR_PULL, Failure
 from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.followed_pods import FollowedPods
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.size_memory import SizeRecord
@@ -26,17 +27,20 @@ from agent.images.run.attempt import Attempts, Job, Pulled
 from agent.images.run.credentials import Lookup
 from agent.images.run.intake import Intake, Ready, Settled
 from agent.images.run.metrics import Gauges
-from agent.images.run.outcomes import Endings
+from agent.images.run.outcomes import PullOutcomes
+from agent.images.run.pull_display import PullDisplay
+from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
 from agent.images.run.relay import Relays
-from agent.images.run.requests import Ask, Desk
+from agent.images.run.requests import Ask, PullRequests
+from agent.images.run.size_probes import SizeProbes
 from agent.images.run.sizes import Sizes
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, with_limit
-from agent.images.view.announce import Announcer
 from agent.images.view.texts import pulling
 from agent.images.view.view import limit_states, pull_id
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import (
@@ -59,7 +63,6 @@ __all__ = ["Parts", "Puller", "Room"]
 log = structlog.get_logger(plane="images")
 
 TICK_S = 1.0
-MOST_PROBES = 3
 GONE_PODS_KEPT_S = 3600.0
 DISK_HOLD_S = 600.0
 SHUTTING_DOWN = "kepd is shutting down"
@@ -78,13 +81,15 @@ class Parts:
 
     intake: Intake
     attempts: Attempts
+    pulls: RecordedPulls
     watcher: ProgressWatcher
-    endings: Endings
-    desk: Desk
+    outcomes: PullOutcomes
+    requests: PullRequests
     records: AccessRecords
     sizes: StateFile[dict[str, SizeRecord]]
     probe: SizeProbe | None = None
     room: Room | None = None
+    pods: FollowedPods = field(default_factory=FollowedPods)
 
 
 class Puller:
@@ -92,20 +97,20 @@ class Puller:
 
     def __init__(self, parts: Parts, settings: ImageSettings, *, clock: Clock) -> None:
         self._parts = parts
-        self._desk = parts.desk
+        self._requests = parts.requests
         self._clock = clock
         self._settings = settings
         self._queue = PullQueue(settings.queue)
-        self.relays = Relays(self._queue, parts.desk, parts.watcher, clock)
-        self._announcer = Announcer()
+        self.relays = Relays(self._queue, parts.requests, parts.watcher, parts.pods, clock)
+        self._display = PullDisplay(self._queue, parts.requests, parts.watcher, self.relays)
         self._sizes = Sizes(parts.sizes, parts.probe, lambda: self._settings, clock)
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
+        self._probes = SizeProbes(self._queue, parts.requests, parts.watcher, self._sizes, self._wake.set)
         self._loaded = asyncio.Event()
         self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._stopping: set[int] = set()
-        self._probing: set[int] = set()
         self._gone: dict[str, float] = {}
         self._plan = PullPlan()
         self._alarm_s: float | None = None
@@ -116,7 +121,7 @@ class Puller:
     @property
     def pulls(self) -> Feed[PullState]:
         """Pulls that wait, run, or ended a moment ago."""
-        return self._desk.pulls
+        return self._requests.pulls
 
     @property
     def plan(self) -> PullPlan:
@@ -156,8 +161,7 @@ class Puller:
     @property
     def rate_bytes_s(self) -> float:
         """What all pulls together bring per second, as far as the runtime tells."""
-        seen = [self._parts.watcher.progress(number) for number in self._jobs]
-        return sum(progress.rate_bytes_s for progress in seen if progress is not None)
+        return self._display.rate_bytes_s(self._jobs)
 
     async def request(self, request: PullRequest) -> PullOutcome:
         """Have an image. Whoever is cancelled while waiting gives the wish up."""
@@ -168,19 +172,19 @@ class Puller:
             return _cancelled(request, "its pod is gone")
         examined = await self._parts.intake.examine(request)
         if isinstance(examined, Settled):
-            self._desk.tell(request, examined.sentences)
-            self._parts.endings.settled(request, examined.outcome)
+            self._requests.tell(request, examined.sentences)
+            self._parts.outcomes.settled(request, examined.outcome)
             return examined.outcome
         size_bytes = await self._sizes.known(examined)
-        ask = self._desk.open(request, examined)
-        self._desk.tell(request, (*examined.sentences, pulling(request.image)))
+        ask = self._requests.open(request, examined)
+        self._requests.tell(request, (*examined.sentences, pulling(request.image)))
         self._queue.arrive(ask.member, examined.key, examined.reference.registry, size_bytes)
         self._wake.set()
         try:
             return await ask.future
         except asyncio.CancelledError:
             self._leave(ask)
-            self._desk.forget(ask)
+            self._requests.forget(ask)
             raise
 
     async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None:
@@ -220,11 +224,11 @@ class Puller:
     def cancel(self, some_id: str) -> bool:
         """Cancel a pull with all who wait for it, or one of those. False: there is no such thing."""
         flight = next((one for one in self._queue.flights.values() if pull_id(one) == some_id), None)
-        asks = self._desk.asks(flight.members) if flight else [self._desk.ask(some_id)]
+        asks = self._requests.asks(flight.members) if flight else [self._requests.ask(some_id)]
         found = [ask for ask in asks if ask is not None]
         for ask in found:
             self._leave(ask)
-            self._desk.close(ask, _cancelled(ask.request, "the pull was cancelled"))
+            self._requests.close(ask, _cancelled(ask.request, "the pull was cancelled"))
         return bool(found)
 
     def pod_gone(self, uid: str) -> None:
@@ -234,13 +238,13 @@ class Puller:
         now_s = self._clock.now_s()
         self._gone = {pod: since_s for pod, since_s in self._gone.items() if now_s - since_s < GONE_PODS_KEPT_S}
         self._gone[uid] = now_s
-        for ask in self._desk.asks_of_pod(uid):
+        for ask in self._requests.asks_of_pod(uid):
             self._leave(ask)
-            self._desk.close(ask, _cancelled(ask.request, "its pod is gone"))
+            self._requests.close(ask, _cancelled(ask.request, "its pod is gone"))
 
     def retry(self, namespace: str = "", pod: str = "") -> int:
         """Forget the pauses of a pod, or of all; answers how many there were (IMG-B05)."""
-        return self._parts.endings.retry(namespace, pod)
+        return self._parts.outcomes.retry(namespace, pod)
 
     async def may_use(self, request: PullRequest, image_id: str) -> bool:
         """Whether a pod may use what is there without asking the registry."""
@@ -310,7 +314,7 @@ class Puller:
         self._is_ending = True
         for flight in list(self._queue.flights.values()):
             if not flight.is_running:
-                self._dismiss(self._desk.asks(flight.members))
+                self._dismiss(self._requests.asks(flight.members))
         running = list(self._tasks.values())
         if not running or self._settings.drain_s <= 0:
             return
@@ -324,7 +328,7 @@ class Puller:
     def _dismiss(self, asks: Iterable[Ask]) -> None:
         for ask in asks:
             self._queue.leave(ask.id, self._clock.now_s())
-            self._desk.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
+            self._requests.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
 
     async def _load(self) -> None:
         await self._parts.records.load()
@@ -337,7 +341,7 @@ class Puller:
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         now_s = self._clock.now_s()
-        self._see_sizes()
+        self._probes.note_running(self._jobs)
         waiting = {number: flight for number, flight in self._queue.flights.items() if not flight.is_running}
         plan = self._queue.dispatch(now_s)
         if not plan.is_empty:
@@ -351,14 +355,14 @@ class Puller:
         for number in plan.starts:
             self._start(group, self._queue.flights[number], now_s)
         self._plan = plan
-        self._probe_sizes(group, plan)
-        self._show(plan, now_s)
+        self._probes.ask(group, plan)
+        self._display.show(plan, self._jobs, self._settings, now_s)
 
     def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
-        asks = self._desk.asks(flight.members)
+        asks = self._requests.asks(flight.members)
         ready = asks[0].ready
         if asks[0].go is not None:
-            self._parts.endings.started(flight, now_s)
+            self._parts.outcomes.started(flight, now_s)
             self.relays.start(flight, asks)
             return
         target = ready.target
@@ -374,39 +378,39 @@ class Puller:
         )
         self._jobs[flight.number] = job
         self._parts.watcher.follow(flight.number, target.reference if target else ready.reference)
-        self._parts.endings.started(flight, now_s)
+        self._parts.outcomes.started(flight, now_s)
         task = group.create_task(self._fly(flight.number, job), name=f"pull:{ready.reference}")
         self._tasks[flight.number] = task
 
     def _is_content_only(self, number: int) -> bool:
         flight = self._queue.flights.get(number)
-        asks = self._desk.asks(flight.members) if flight is not None else []
+        asks = self._requests.asks(flight.members) if flight is not None else []
         return bool(asks) and all(ask.request.is_content_only for ask in asks)
 
     async def _fly(self, number: int, job: Job) -> None:
         """One flight, from its slot to the answers."""
-        endings = self._parts.endings
+        outcomes = self._parts.outcomes
         flight = self._queue.flights[number]
         try:
             if await self._is_served(number, job):
                 return
-            result = await endings.pull(job, lambda: self._settings)
+            result = await self._parts.pulls.pull(job, lambda: self._settings)
             flight = self._queue.end(number) or flight
             if result is not None:
                 if result.image_id:
                     self._serve_others(flight, result)
-                endings.succeeded(flight, job, result, self._sizes.memory)
+                outcomes.succeeded(flight, job, result, self._sizes.memory)
             else:
-                failure = await endings.failed(flight, job)
+                failure = await outcomes.failed(flight, job)
                 self._hold(flight, failure.error_class, failure.hold_s)
         except asyncio.CancelledError:
             if number not in self._stopping:
                 raise
-            endings.cancelled(flight)
+            outcomes.cancelled(flight)
         except Exception as error:  # a defect of ours in one pull must not end the others
             log.error("image_pull_broke", image=str(job.reference), exc_info=error)
             job.failures.append(Failure(f"internal error: {_cause(error)}"))
-            await endings.failed(self._queue.end(number) or flight, job)
+            await outcomes.failed(self._queue.end(number) or flight, job)
         finally:
             self._queue.end(number)
             self._jobs.pop(number, None)
@@ -426,16 +430,16 @@ class Puller:
         if found is None:
             return False
         flight = self._queue.flights[number]
-        for ask in self._desk.asks(flight.members):
+        for ask in self._requests.asks(flight.members):
             if ask.member.policy is not PullPolicy.IF_NOT_PRESENT or ask.ready.present_id == found.id:
                 continue
             may_use, _ = await self._parts.intake.may_use(ask.request, job.reference, found.id)
             if may_use:
                 self._queue.leave(ask.id, self._clock.now_s())
-                self._parts.endings.present(ask, found.id, found.size)
+                self._parts.outcomes.present(ask, found.id, found.size)
         is_over = number not in self._queue.flights
         if is_over:
-            self._parts.endings.found(flight, found.id)
+            self._parts.outcomes.found(flight, found.id)
         return is_over
 
     def _serve_others(self, flight: Flight, result: Pulled) -> None:
@@ -447,7 +451,7 @@ class Puller:
 
         if self._queue.rules.is_rechecked:
             for ask in self.relays.drop_present(is_proven, result.image_id):
-                self._parts.endings.present(ask, result.image_id, result.size_bytes)
+                self._parts.outcomes.present(ask, result.image_id, result.size_bytes)
 
     def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:
         now_s = self._clock.now_s()
@@ -468,13 +472,13 @@ class Puller:
 
     def _refuse(self, group: asyncio.TaskGroup, flight: Flight) -> None:
         self._queue.end(flight.number)
-        asks = self._desk.asks(flight.members)
+        asks = self._requests.asks(flight.members)
         job = Job(flight.number, asks[0].ready.reference, asks[0].ready.reference.cri_image, flight.key.handler, ())
         job.failures.append(Failure("pull QPS exceeded"))
         group.create_task(self._refused(flight, job), name=f"pull-refused:{flight.key.reference}")
 
     async def _refused(self, flight: Flight, job: Job) -> None:
-        await self._parts.endings.failed(flight, job)
+        await self._parts.outcomes.failed(flight, job)
 
     def _leave(self, ask: Ask) -> None:
         flight = self._queue.home(ask.id)
@@ -497,74 +501,11 @@ class Puller:
         task.cancel()
 
     def _abandon(self) -> None:
-        self._dismiss(self._desk.all_asks())
+        self._dismiss(self._requests.all_asks())
         for number in list(self._queue.flights):
             self._queue.end(number)
 
-    # sizes
-
-    def _see_sizes(self) -> None:
-        """What a pull of unknown size has to fetch is seen once its manifest is there; limits by size count it then."""
-        for number in self._jobs:
-            flight = self._queue.flights.get(number)
-            progress = self._parts.watcher.progress(number)
-            if flight is not None and flight.size_bytes is None and progress is not None and progress.total_bytes:
-                self._queue.set_size(number, progress.total_bytes)
-
-    def _probe_sizes(self, group: asyncio.TaskGroup, plan: PullPlan) -> None:
-        """Ask for sizes of pulls that wait anyway (IMG-S10)."""
-        if not self._sizes.can_ask or self._queue.rules.size_rate is None:
-            return
-        for waiting in plan.waiting:
-            flight = self._queue.flights.get(waiting.flight)
-            if flight is None or flight.size_bytes is not None or flight.number in self._probing:
-                continue
-            if len(self._probing) >= MOST_PROBES or waiting.why.reason is WaitReason.REGISTRY_HOLD:
-                return
-            self._probing.add(flight.number)
-            asks = self._desk.asks(flight.members)
-            group.create_task(self._probe_flight(flight.number, asks[0].ready), name=f"size-probe:{flight.number}")
-
-    async def _probe_flight(self, number: int, ready: Ready) -> None:
-        size_bytes = await self._sizes.ask(ready)
-        flight = self._queue.flights.get(number)
-        if size_bytes is None:
-            return  # stays among the probed ones, so that it is asked once only
-        self._probing.discard(number)
-        if flight is not None and not flight.is_running:
-            self._queue.set_size(number, size_bytes)
-        self._wake.set()
-
-    # showing
-
-    def _show(self, plan: PullPlan, now_s: float) -> None:
-        flights = dict(self._queue.flights)
-        self._desk.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s)
-        for number, job in self._jobs.items():
-            flight = flights.get(number)
-            if flight is not None:
-                self._desk.show_running(flight, job.stage, self._parts.watcher.progress(number), job.attempts)
-        self.relays.show(flights)
-        self._desk.tidy(flights)
-        self._probing &= flights.keys()
-        if self._settings.has_progress_events and not self._settings.is_like_kubelet:
-            self._announce(flights, plan, now_s)
-
-    def _announce(self, flights: dict[int, Flight], plan: PullPlan, now_s: float) -> None:
-        for waiting in plan.waiting:
-            flight = flights[waiting.flight]
-            for ask in self._desk.asks(flight.members)[:1]:
-                waited_s = now_s - ask.member.arrived_s
-                sentence = self._announcer.waiting(flight.number, ask.request.image, waited_s, waiting)
-                if sentence is not None:
-                    self._desk.tell_all(flight.members, (sentence,))
-        for number, job in self._jobs.items():
-            progress = self._parts.watcher.progress(number)
-            if progress is not None and number in flights:
-                sentence = self._announcer.running(number, job.reference.written, progress, self._settings.cadence)
-                if sentence is not None:
-                    self._desk.tell_all(flights[number].members, (sentence,))
-        self._announcer.forget(flights.keys())
+    # waking
 
     def _set_alarm(self, group: asyncio.TaskGroup) -> None:
         """Wake up when time alone changes something, and every second while there is something to show."""

@@ -3,7 +3,7 @@
 
 Owns: one file per intent and per image below `pulling/` and `pulled/`, in memory as read at the start; an intent is
 on the disk before the first byte is asked for.
-Never: holds a password: only keyed hashes. Never decides (access.py does) and never writes a kubelet's records.
+Never: holds a password: only keyed hashes. Never decides (grants.py does) and never writes a kubelet's records.
 Source of behaviour: KEP-2535; IMG-V02, V04 to V06.
 """
 

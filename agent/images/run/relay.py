@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from agent.images.ports import Clock
 from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.followed_pods import FollowedPods
 from agent.images.queue.queue import PullQueue
 from agent.images.run.intake import Ready
-from agent.images.run.requests import Ask, Desk
+from agent.images.run.requests import Ask, PullRequests
 from agent.images.run.watcher import ProgressWatcher
-from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.clock import Clock
+from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage
 
 __all__ = ["Relays"]
@@ -30,31 +31,31 @@ MOST_REMEMBERED = 1000
 
 
 class Relays:
-    """Works on the puller's own queue and desk, in the puller's loop."""
+    """Works on the puller's own queue and requests, in the puller's loop."""
 
-    def __init__(self, queue: PullQueue, desk: Desk, watcher: ProgressWatcher, clock: Clock) -> None:
+    def __init__(
+        self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, pods: FollowedPods, clock: Clock
+    ) -> None:
         self._queue = queue
-        self._desk = desk
+        self._requests = requests
         self._watcher = watcher
+        self._pods = pods
         self._clock = clock
         self._running: set[int] = set()
         self._failed: dict[tuple[str, str], tuple[float, float]] = {}
-        # What a kubelet's pull does not say of its pod, by uid, and of an image of it, by full name (IMG-X07).
-        self.priority_of: Callable[[str], int] = lambda _uid: 0
-        self.policy_of: Callable[[str, str], PullPolicy | None] = lambda _uid, _image: None
 
     def open(self, request: PullRequest, ready: Ready, size_bytes: int | None) -> Ask:
         """A request begins to wait, or joins a flight that is on its way."""
         request = replace(
             request,
-            priority=request.priority or self.priority_of(request.pod.uid),
-            policy=self.policy_of(request.pod.uid, str(ready.reference)) or request.policy,
+            priority=request.priority or self._pods.priority_of(request.pod.uid),
+            policy=self._pods.policy_of(request.pod.uid, str(ready.reference)) or request.policy,
         )
         now_s = self._clock.now_s()
         failed_s, arrived_s = self._failed.pop((request.pod.uid, request.image), (-NEXT_CREDENTIAL_S, now_s))
         if not request.pod.uid or now_s - failed_s > NEXT_CREDENTIAL_S:
             arrived_s = now_s
-        ask = self._desk.open(request, ready, arrived_s=arrived_s, is_carried=True)
+        ask = self._requests.open(request, ready, arrived_s=arrived_s, is_carried=True)
         flight = self._queue.arrive(ask.member, ready.key, ready.reference.registry, size_bytes)
         if flight.is_running and ask.go is not None:
             ask.go.set()
@@ -74,9 +75,9 @@ class Relays:
         For them the runtime has only to look at what it has, and to check the credentials.
         """
         before = dict(self._queue.flights)
-        asks = self._desk.asks(self._queue.drop_present(is_proven))
+        asks = self._requests.asks(self._queue.drop_present(is_proven))
         for number in before.keys() - self._queue.flights.keys():
-            self._desk.show_over(before[number], PullStage.DONE, image_id=image_id)
+            self._requests.show_over(before[number], PullStage.DONE, image_id=image_id)
         for ask in asks:
             if ask.go is not None:
                 ask.go.set()
@@ -86,16 +87,16 @@ class Relays:
         """Bring those that run up to date for people."""
         self._running &= flights.keys()
         for number in self._running:
-            self._desk.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)
+            self._requests.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)
 
     async def ride(self, ask: Ask, carry: Carrier) -> None:
         """Wait for the slot, then let the caller pull. Raises PullGivenUp."""
-        ended = Carried(error="it was given up")
+        ended = Carried(error="it was cancelled")
         try:
             await self._slot(ask)
             ended = await self._carried(ask, carry)
         except asyncio.CancelledError:
-            self._desk.forget(ask)
+            self._requests.forget(ask)
             raise
         finally:
             self._get_off(ask, ended)
@@ -103,7 +104,7 @@ class Relays:
             self._remember(ask)
         result = PullResult.FAILED if ended.error else PullResult.PULLED
         outcome = PullOutcome(result=result, image=ask.request.image, image_id=ended.image_id, message=ended.error)
-        self._desk.close(ask, outcome)
+        self._requests.close(ask, outcome)
 
     async def _slot(self, ask: Ask) -> None:
         if ask.go is None:
@@ -139,7 +140,7 @@ class Relays:
         self._running.discard(flight.number)
         self._watcher.leave(flight.number)
         stage = PullStage.FAILED if ended.error else PullStage.DONE
-        self._desk.show_over(flight, stage, image_id=ended.image_id, error=ended.error)
+        self._requests.show_over(flight, stage, image_id=ended.image_id, error=ended.error)
 
     def _remember(self, ask: Ask) -> None:
         if len(self._failed) >= MOST_REMEMBERED:

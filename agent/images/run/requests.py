@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from agent.images.ports import Clock, Events
+from agent.images.ports import Events
 from agent.images.queue.flights import Flight, Member
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.rules import QueueRules
@@ -19,11 +19,12 @@ from agent.images.run.metrics import ImageMetrics
 from agent.images.view.progress import Progress
 from agent.images.view.texts import Sentence
 from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state
+from agent.model.clock import Clock
 from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
-__all__ = ["Ask", "Desk"]
+__all__ = ["Ask", "PullRequests"]
 
 KEPT_S = 600.0
 MOST_KEPT = 200
@@ -49,7 +50,7 @@ class Ask:
         return PullClass.CRITICAL if self.member.is_critical else PullClass.POD
 
 
-class Desk:
+class PullRequests:
     """All asks and the feed of pulls."""
 
     def __init__(self, metrics: ImageMetrics, events: Events | None, *, clock: Clock) -> None:

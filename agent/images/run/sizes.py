@@ -9,11 +9,12 @@ Source of behaviour: IMG-S08 to IMG-S10.
 import asyncio
 from collections.abc import Callable
 
-from agent.images.ports import Clock, SizeProbe
+from agent.images.ports import SizeProbe
 from agent.images.queue.size_memory import SizeMemory, SizeRecord
 from agent.images.run.intake import Ready
 from agent.images.run.state import StateFile
 from agent.images.settings import ImageSettings
+from agent.model.clock import Clock
 
 __all__ = ["Sizes"]
 

@@ -35,7 +35,7 @@ def decode_state(kind: str, content: bytes, shape: type[State]) -> State:
     """The value in a file. Raises ValueError."""
     envelope = msgspec.json.decode(content, type=_Envelope[shape])  # type: ignore[valid-type]
     if envelope.format != FORMAT or envelope.kind != kind:
-        raise ValueError(f"it is no {kind} of {FORMAT}")
+        raise ValueError(f"it is not a {kind} of {FORMAT}")
     result: State = envelope.content
     return result
 

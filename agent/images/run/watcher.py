@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from agent.images.ports import Clock, Content
+from agent.images.ports import Content
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, chain_ids, read_diff_ids, read_manifest
 from agent.images.view.progress import Progress, Seen, advance, begin, resolved
+from agent.model.clock import Clock
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import LayerStage
 from agent.model.image_store import BlobInfo, StoreEventKind

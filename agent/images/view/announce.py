@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pulls are worth an event while they wait or run, and how often.
+"""Decides which pulls get an event while they wait or run, and how often.
 
-Owns: the memory of what was told, per flight.
-Never: tells anything itself; it answers with sentences for the members of a flight.
+Owns: the memory of what was announced, per flight.
+Never: sends an event itself; it returns sentences for the members of a flight.
 Source of behaviour: IMG-T06, T07.
 """
 

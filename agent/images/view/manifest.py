@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an image consists of: layers with their sizes, from the manifest in the content store.
+"""Reads what an image consists of: layers with their sizes, from the manifest in the content store.
 
 Owns: reading OCI and Docker manifests, indexes and configs, and the chain ids of layers.
 Never: reads the store or chooses a platform; the runtime has chosen by fetching.

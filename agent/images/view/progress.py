@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a pull is: bytes, share, rate, time left, layers.
+"""Computes the progress of a pull: bytes, share, rate, time left, layers.
 
 Owns: the arithmetic over what was seen in the content store, as values that follow from each other.
 Never: looks anything up or guesses: without a manifest there are bytes but no total, and no percentage.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences users read about images: events and waiting messages, letter by letter as a kubelet has them.
+"""The sentences that users read about images: events and waiting messages, word for word as in a kubelet.
 
 Owns: the wording, one function per sentence, and event values.
 Never: decides when something is said.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flights, plan and progress as the values that people, the API and tests see.
+"""Turns flights, plan and progress into the values that people, the API and tests see.
 
 Owns: the translation. Never: changes anything, or shows a credential.
 """

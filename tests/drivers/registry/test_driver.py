@@ -308,7 +308,7 @@ async def test_compressed_body_is_not_blown_up(registry: RegistryServer, sizes: 
     size_bytes, logs = await probe_and_log(sizes, f"{registry.address}/web:1")
 
     assert size_bytes is None
-    assert [line["reason"] for line in logs] == ["the answer is no manifest that can be read"]
+    assert [line["reason"] for line in logs] == ["the answer is not a readable manifest"]
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

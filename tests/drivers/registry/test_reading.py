@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.drivers.registry.address import default_base_url, find_place, followed, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
-from agent.drivers.registry.cooldown import Resting
+from agent.drivers.registry.cooldown import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed
 from agent.drivers.registry.manifest_size import node_platform, read_document, total_bytes
 
@@ -164,12 +164,12 @@ def test_machines_have_the_names_that_images_use() -> None:
 
 
 def test_rest_is_a_minute_and_is_forgotten() -> None:
-    resting = Resting()
-    resting.begin("a", 100.0)
-    assert (resting.holds("a", 159.9), resting.holds("a", 160.0), resting.holds("b", 100.0)) == (True, False, False)
-    resting.begin("b", 200.0)
+    cooldown = RegistryCooldown()
+    cooldown.begin("a", 100.0)
+    assert (cooldown.holds("a", 159.9), cooldown.holds("a", 160.0), cooldown.holds("b", 100.0)) == (True, False, False)
+    cooldown.begin("b", 200.0)
 
-    assert repr(resting) == "Resting(b)"
+    assert repr(cooldown) == "RegistryCooldown(b)"
 
 
 @given(st.binary(max_size=200))

@@ -78,7 +78,7 @@ def test_what_is_used_pinned_named_or_young_stays_and_says_why() -> None:
 
 
 def test_an_image_that_was_never_used_is_as_old_as_our_knowledge_of_it() -> None:
-    """IMG-G07, K3: not infinitely old."""
+    """IMG-G07: not infinitely old, as it is for a kubelet."""
     rules = replace(RULES, max_age_s=3600)
     images = [
         image("new", first_seen=NOW - 600),
@@ -188,7 +188,7 @@ def test_of_each_repository_the_newest_tags_stay() -> None:
     plan = plan_collection(images, ROOMY, replace(RULES, keep_last=1), NOW)
 
     assert removed(plan) == ["r.io/a:1", "r.io/a:2"]
-    assert [str(one) for one in plan.unnames] == ["take the name r.io/c:1 away: newer ones of its repository are kept"]
+    assert [str(one) for one in plan.unnames] == ["remove the name r.io/c:1: newer ones of its repository are kept"]
     assert removed(plan_collection(images, ROOMY, RULES, NOW)) == []
     off = replace(RULES, keep_last=1, mode=CollectMode.OFF)
     assert not plan_collection(images, ROOMY, off, NOW).unnames
@@ -277,7 +277,7 @@ def test_a_line_that_is_no_name_is_skipped_and_the_others_go_on() -> None:
     plan = plan_prefetch([ListedImage(image="Not A Name"), ListedImage(image="a")], [], Shelf(), PrefetchRules(), NOW)
 
     assert [fetch.image for fetch in plan.fetches] == ["a"]
-    assert str(plan.skips[0]) == "skip Not A Name: it is no image name"
+    assert str(plan.skips[0]) == "skip Not A Name: it is not an image name"
 
 
 def test_content_is_held_anew_after_half_a_day_and_dropped_when_nobody_wants_it() -> None:

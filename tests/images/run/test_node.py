@@ -206,7 +206,7 @@ async def test_half_written_blobs_without_a_byte_for_a_day_are_dropped() -> None
 
 
 async def test_ages_count_over_a_restart() -> None:
-    """IMG-G08, K7: the kubelet would wait its maximum age anew."""
+    """IMG-G08: the kubelet would wait its maximum age anew."""
     host = Host()
     host.settings = replace(
         host.settings, collect=replace(host.settings.collect, max_age_s=3600.0, mode=CollectMode.AGE)
@@ -428,19 +428,6 @@ async def test_what_somebody_deletes_again_and_again_is_given_up() -> None:
 
         assert host.names() == set()
         assert host.plane.told.reasons().count("PrefetchThrashing") == 1
-
-
-async def test_all_our_pins_can_be_taken_away() -> None:
-    """IMG-F03: on uninstall."""
-    host = Host()
-    host.containerd.records[A] = ImageRecord(
-        A, "d", "m", 1, 0.0, {"kepd.dev/pinned-by": "kepd", "io.cri-containerd.pinned": "pinned"}
-    )
-    host.containerd.records[B] = ImageRecord(B, "d", "m", 1, 0.0, {"io.cri-containerd.pinned": "pinned"})
-
-    assert await host.plane.prefetcher.unpin_all() == 1
-    assert host.containerd.records[A].labels == {}
-    assert host.containerd.records[B].labels
 
 
 # the watcher

@@ -106,7 +106,7 @@ async def test_an_answer_is_kept_for_what_it_says_and_renewed_before_it_ends(tmp
     [
         ("import sys; sys.exit(3)", "ended with exit code 3"),
         ("import sys; sys.exit('token=abcdefgh was refused')", "ended with exit code 1: token=*** was refused"),
-        ("print('not json')", "printed something else than a CredentialProviderResponse"),
+        ("print('not json')", "did not print a CredentialProviderResponse"),
         ('print(\'{"kind": "X"}\')', f"did not answer with a CredentialProviderResponse of {V1}"),
         (f"print('x' * {MAX_OUTPUT_BYTES + 1})", f"printed more than {MAX_OUTPUT_BYTES} bytes"),
     ],
@@ -151,7 +151,7 @@ async def test_a_plugin_that_hangs_is_ended_with_all_it_started(tmp_path) -> Non
     path.write_text(f"#!/bin/sh\nsleep 60 &\necho $$ $! > {pid_file}\nwait\n")
     path.chmod(0o755)
     began_s = time.monotonic()
-    with pytest.raises(PluginFailed, match=r"was not done after 0\.2s and was ended"):
+    with pytest.raises(PluginFailed, match=r"did not finish within 0\.2s and was killed"):
         await run_plugin([str(path)], b"{}", {"PATH": os.environ["PATH"]}, 0.2)
     pids = [int(pid) for pid in pid_file.read_text().split()]
 
@@ -219,7 +219,7 @@ def answer(**changes) -> bytes:
     ("changes", "complaint"),
     [
         ({"cacheKeyType": "Pod"}, "gave a cacheKeyType that is neither Image nor Registry nor Global"),
-        ({"cacheDuration": "soon"}, "gave a cacheDuration that is no duration"),
+        ({"cacheDuration": "soon"}, "gave a cacheDuration that is not a duration"),
         ({"cacheDuration": "-5s"}, "gave a negative cacheDuration"),
         ({"apiVersion": "v2"}, f"did not answer with a CredentialProviderResponse of {V1}"),
     ],
@@ -352,5 +352,5 @@ def test_a_provider_that_is_there_twice_and_a_text_that_is_no_yaml_are_told() ->
     _, twice = read_providers([("a.yaml", CONFIG.encode()), ("b.yaml", CONFIG.encode())])
     _, broken = read_providers([("a.yaml", b"a: [")])
 
-    assert [str(one) for one in twice] == ["providers.ecr-credential-provider: is there more than once"]
+    assert [str(one) for one in twice] == ["providers.ecr-credential-provider: is given more than once"]
     assert str(broken[0]).endswith("is neither JSON nor YAML")

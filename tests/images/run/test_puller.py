@@ -266,7 +266,7 @@ async def test_a_registry_that_wants_a_pause_delays_its_pulls_and_no_others() ->
         waiting = node.ask(A)
         await node.until(lambda: A in node.states() and node.states()[A].position == 1)
 
-        assert node.states()[A].wait_text == "r.io asked for a pause"
+        assert node.states()[A].wait_text == "r.io asked kepd to slow down"
         assert (await node.ask("other.io/x:1", "p2")).is_ok
 
         await node.clock.advance(30)
@@ -457,6 +457,45 @@ async def test_a_runtime_that_restarts_in_the_middle_is_waited_for() -> None:
 
         assert (await ask).is_ok
     assert node.pulls_of(A) == 2
+
+
+SNAPSHOTTER_DOWN = (
+    "failed to prepare extraction snapshot: connection error: dial unix /run/stargz.sock: connect: connection refused"
+)
+
+
+async def test_a_snapshotter_that_is_down_makes_the_pull_fail_and_back_off() -> None:
+    """FI-2: the runtime answers all the time, so nothing restarts; a pull every half second held its slot for ever."""
+    async with Node().up() as node:
+        node.failures[A] = [Unavailable("PullImage", SNAPSHOTTER_DOWN, "UNAVAILABLE") for _ in range(1000)]
+        ask = node.ask(A)
+        await node.clock.advance(5)
+        outcome = await ask
+        again = node.ask(A)
+        await node.until(again.done)
+
+        assert SNAPSHOTTER_DOWN in outcome.message
+        assert outcome.error_class is ErrorClass.RUNTIME
+        assert (await again).reason == "ImagePullBackOff"
+    assert node.pulls_of(A) == 3
+
+
+async def test_a_pull_that_takes_its_runtime_down_each_time_is_given_up() -> None:
+    """FI-2."""
+    async with Node().up() as node:
+
+        async def crash(image, auth) -> None:
+            node.cri.reachable = False
+            raise Unavailable("PullImage", "Socket closed")
+
+        node.cri.while_pulling = crash
+        ask = node.ask(A)
+        for _ in range(40):
+            await node.clock.advance(1)
+            node.cri.reachable = True
+
+        assert (await ask).error_class is ErrorClass.RUNTIME
+    assert node.pulls_of(A) == 6
 
 
 def private(name="s", registry="r.io", password=SECRET) -> PullSecret:

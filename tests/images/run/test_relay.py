@@ -135,9 +135,7 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
 
         plane.intake._runtime.registry.add(A)
         plane.intake._runtime.while_pulling = fetching
-        plane.puller.relays.policy_of = lambda uid, image: (
-            PullPolicy.IF_NOT_PRESENT if (uid, image) == ("known", A) else None
-        )
+        plane.puller.relays._pods.replace([("known", 0, A, PullPolicy.IF_NOT_PRESENT)])
         ahead = PullRequest(image=A, policy=PullPolicy.IF_NOT_PRESENT, is_prefetch=True)
         prefetch = asyncio.ensure_future(plane.puller.request(ahead))
         await clock.advance(1)
@@ -163,7 +161,7 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
 async def test_pods_that_are_known_have_their_priority() -> None:
     """IMG-X07: a kubelet's pull carries none; pods that are followed tell it, and all others have 0."""
     async with running() as (plane, clock):
-        plane.puller.relays.priority_of = lambda uid: {"urgent": 1_000_000}.get(uid, 0)
+        plane.puller.relays._pods.replace([("urgent", 1_000_000, C, PullPolicy.ALWAYS)])
         first, second, urgent = (Rider(plane.puller, image, pod) for image, pod in ((A, "a"), (B, "b"), (C, "urgent")))
         await clock.advance(1)
         first.answer.set_result(Carried())

@@ -164,7 +164,7 @@ def listed(name: str, size: int = 5) -> pb.Image:
 
 
 async def test_ages_survive_a_restart_and_unknown_images_are_as_old_as_the_runtime_says() -> None:
-    """IMG-G08, K7."""
+    """IMG-G08."""
     files, clock = FakeStateFiles(), FakeClock(wall_s=10_000)
     history = ImageHistory(files, clock=clock)
     await history.load()

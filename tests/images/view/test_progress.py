@@ -169,7 +169,7 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
 
     assert overdue(state, marks, rules, 395, is_visible=True).startswith("slower than 2B/s for 5m0s")
     assert overdue(state, marks[-1:], rules, 395, is_visible=True) is None
-    assert overdue(state, (), rules, 1000, is_visible=False).startswith("not done within 16m40s")
+    assert overdue(state, (), rules, 1000, is_visible=False).startswith("not finished within 16m40s")
     assert len(marks) < 50
     assert next_check_s(DeadlineRules(progress_s=4)) == 1
 

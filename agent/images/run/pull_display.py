@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulls as those who look see them: states in the feed, events while a pull waits or runs.
+
+Owns: when each is written. Never: words them (view/texts.py does) or changes a pull.
+"""
+
+from collections.abc import Mapping
+
+from agent.images.queue.flights import Flight
+from agent.images.queue.plan import PullPlan
+from agent.images.queue.queue import PullQueue
+from agent.images.run.attempt import Job
+from agent.images.run.relay import Relays
+from agent.images.run.requests import PullRequests
+from agent.images.run.watcher import ProgressWatcher
+from agent.images.settings import ImageSettings
+from agent.images.view.announce import Announcer
+
+__all__ = ["PullDisplay"]
+
+
+class PullDisplay:
+    """Works on the puller's own queue, in the puller's loop."""
+
+    def __init__(self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, relays: Relays) -> None:
+        self._queue = queue
+        self._requests = requests
+        self._watcher = watcher
+        self._relays = relays
+        self._announcer = Announcer()
+
+    def rate_bytes_s(self, jobs: Mapping[int, Job]) -> float:
+        """What all pulls together bring per second, as far as the runtime tells."""
+        seen = map(self._watcher.progress, jobs)
+        return sum(progress.rate_bytes_s for progress in seen if progress is not None)
+
+    def show(self, plan: PullPlan, jobs: Mapping[int, Job], settings: ImageSettings, now_s: float) -> None:
+        """As it is after a plan."""
+        flights = dict(self._queue.flights)
+        self._requests.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s(jobs))
+        for number, job in jobs.items():
+            flight = flights.get(number)
+            if flight is not None:
+                self._requests.show_running(flight, job.stage, self._watcher.progress(number), job.attempts)
+        self._relays.show(flights)
+        self._requests.tidy(flights)
+        if settings.has_progress_events and not settings.is_like_kubelet:
+            self._announce_waiting(flights, plan, now_s)
+            self._announce_running(flights, jobs, settings)
+            self._announcer.forget(flights.keys())
+
+    def _announce_waiting(self, flights: Mapping[int, Flight], plan: PullPlan, now_s: float) -> None:
+        for waiting in plan.waiting:
+            flight = flights[waiting.flight]
+            for ask in self._requests.asks(flight.members)[:1]:
+                waited_s = now_s - ask.member.arrived_s
+                sentence = self._announcer.waiting(flight.number, ask.request.image, waited_s, waiting)
+                if sentence is not None:
+                    self._requests.tell_all(flight.members, (sentence,))
+
+    def _announce_running(
+        self, flights: Mapping[int, Flight], jobs: Mapping[int, Job], settings: ImageSettings
+    ) -> None:
+        for number, job in jobs.items():
+            progress = self._watcher.progress(number)
+            if progress is not None and number in flights:
+                sentence = self._announcer.running(number, job.reference.written, progress, settings.cadence)
+                if sentence is not None:
+                    self._requests.tell_all(flights[number].members, (sentence,))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pull with its record: the intent before it, the outcome after it, so that a crash between them is known.
+
+Owns: that order, content before image, and the second name where a rule pulls from elsewhere.
+Never: decides when a pull starts, or what its end means for those who wait.
+Source of behaviour: IMG-R03, S24, V02.
+"""
+
+from collections.abc import Callable
+
+from agent.images.ports import ImageNames
+from agent.images.queue.errors import Failure
+from agent.images.run.attempt import Attempts, Job, Pulled
+from agent.images.run.naming import keep_name
+from agent.images.run.records import AccessRecords
+from agent.images.settings import ImageSettings
+from agent.model.clock import Clock
+from agent.model.image_state import PullStage
+
+__all__ = ["RecordedPulls"]
+
+
+class RecordedPulls:
+    """Makes all pulls of the plane."""
+
+    def __init__(self, attempts: Attempts, records: AccessRecords, names: ImageNames | None, clock: Clock) -> None:
+        self._attempts = attempts
+        self._records = records
+        self._names = names
+        self._clock = clock
+
+    async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
+        """The pull between its intent and its record. None: it failed, the job says how."""
+        if job.is_content_only():
+            content = await self._attempts.fetch_content(job)
+            if job.is_content_only():
+                return content
+            # A pod needs the image itself by now; it finds what was fetched, and has tries of its own.
+            job.failures.clear()
+            job.stage = PullStage.RESOLVING
+        reference = str(job.reference)
+        try:
+            await self._records.begin(reference)
+        except OSError as error:
+            job.failures.append(Failure(f"the pull cannot be recorded: {error.strerror}"))
+            return None
+        result: Pulled | None = None
+        try:
+            result = await self._of_target(job, settings) if job.target is not None else None
+            if result is None and not job.is_target_only and not job.overdue:
+                result = await self._attempts.pull(job, settings)
+        finally:
+            if result is None:
+                await self._records.fail(reference)
+        if result is not None:
+            wall_s = self._clock.wall_s()
+            await self._records.succeed(reference, job.reference.repo, result.image_id, result.used, wall_s)
+        return result
+
+    async def _of_target(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
+        """Pull from where a rule points to, then give the image its written name."""
+        if job.target is None:
+            return None
+        if self._names is None:
+            job.failures.append(Failure("this runtime cannot give an image a second name"))
+            return None
+        written = job.image
+        job.image = job.target.cri_image
+        try:
+            result = await self._attempts.pull(job, settings)
+        finally:
+            job.image = written
+        if result is not None and not await keep_name(self._names, job.target, job.reference):
+            text = f"{job.target} was pulled, but could not be tagged {job.reference}"
+            job.failures.append(Failure(text))
+            return None
+        return result
