@@ -29,6 +29,7 @@ bench:
 
 docs:
 	$(BIN)/python -m scripts.docs
+	$(BIN)/python -m scripts.rules --write
 
 locks:
 	$(BIN)/python -m pip install -q uv

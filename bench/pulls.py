@@ -20,7 +20,10 @@ from pathlib import Path
 import structlog
 
 from agent.config.document import Configuration, Images, Node
-from agent.daemon.images.wiring import ImagePlane, Outside, wire_images
+from agent.daemon.images.wiring import ImagePlane, wire_images
+from agent.daemon.outside import Outside
+from agent.daemon.runtime_events import RuntimeEvents
+from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.containerd.driver import Containerd
@@ -73,8 +76,19 @@ class Plane:
         images = Images(max_parallel_pulls=limit, profile=profile, size_probe=probe)
         configuration = Configuration(node=Node(name="bench", state_directory=str(folder)), images=images)
         self.cri, self.containerd = CriRuntime(lab.endpoint), Containerd(lab.endpoint)
-        outside = Outside(cri=self.cri, containerd=self.containerd, clock=SystemClock(), environment={})
-        self.plane: ImagePlane = wire_images(configuration, outside)
+        clock = SystemClock()
+        watch = RuntimeWatch(self.cri, lab.endpoint, clock.now_s)
+        outside = Outside(
+            cri=self.cri,
+            containerd=self.containerd,
+            clock=clock,
+            events=RuntimeEvents(self.cri, self.containerd, watch, clock),
+            watch=watch,
+            configuration=lambda: configuration,
+            environment={},
+            tell=lambda _event: None,
+        )
+        self.plane: ImagePlane = wire_images(outside)
         board = Board(time.time)
         self.reports = [board.add(name, State.STARTING) for name in ("pulls", "collection", "prefetch")]
 

@@ -53,7 +53,7 @@ def reference() -> str:
         (
             "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
             "Read: root and `api.readGroup`; operate: root and `api.operateGroup`; admin: root. "
-            "The user kepd runs as counts as root."
+            "The user that kepd runs as counts as root."
         ),
         methods(),
         "## Reasons of API errors",
@@ -61,15 +61,15 @@ def reference() -> str:
         "\n".join(f"- `{reason.value}`" for reason in Reason),
         "## Metrics",
         (
-            "At `api.httpAddress`, page `/metrics`. Counters have `_total` behind their name there. `kubeproxy_*` only "
-            "with `telemetry.metricsCompat`, and a plane's only where the plane runs."
+            "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` appears only "
+            "with `telemetry.metricsCompat`, and a plane's metrics only where the plane runs."
         ),
         metric_table(),
         "## Reasons of events",
-        "In `kepctl get events`. Kubernetes' own words where it has one.",
+        "Shown by `kepctl get events`. Where Kubernetes has a word, kepd uses it.",
         table("reason", "meaning", rows=((f"`{reason}`", text) for reason, text in sorted(EVENTS.items()))),
         "## Annotations, labels, taints",
-        "Behind `kepd.dev/`. A value that says nothing costs that annotation alone, and is told.",
+        "After `kepd.dev/`. An invalid value disables only that annotation and is reported.",
         table("name", "value", "on", "meaning", rows=((f"`{name}`", *rest) for name, *rest in ANNOTATIONS)),
         "## Exit codes",
         exit_table(),

@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -20,8 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Say that there is no loop outside tests, or asyncio makes one that nobody closes."""
+    """No loop outside tests, or asyncio makes one that stays open; and SIGINT as a program finds it in a terminal.
+
+    Whoever starts the tests in the background of a script hands SIGINT down as ignored, to every program they start.
+    """
     asyncio.set_event_loop(None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -30,7 +30,7 @@ class CriProxyService:
     async def release_hold(self, request: pb.ReleaseHoldRequest, _call: Call) -> pb.ReleaseHoldResponse:
         """Let one go on."""
         if not self._view().release(request.id):
-            text = f'no call is held as "{request.id}"; it may have gone on by itself'
+            text = f'no call is held as "{request.id}"; it may have continued by itself'
             raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_OBJECT, text)
         return pb.ReleaseHoldResponse()
 

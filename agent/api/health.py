@@ -35,7 +35,9 @@ class HealthService:
         if status is None:
             names = ", ".join(line.name for line in self._board.lines())
             raise ApiError(
-                code_pb2.NOT_FOUND, Reason.NO_SUCH_PLANE, f'"{request.service}" is no part of kepd; parts are {names}'
+                code_pb2.NOT_FOUND,
+                Reason.NO_SUCH_PLANE,
+                f'"{request.service}" is not a part of kepd; the parts are {names}',
             )
         return health_pb2.HealthCheckResponse(status=status)
 

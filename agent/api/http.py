@@ -7,6 +7,7 @@ Never: serves anything that changes state.
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,19 +43,44 @@ Headers = Mapping[str, str]
 Handler = Callable[[Query, Headers], Page]
 
 
+_ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the settings may say
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+
+
 def open_listener(address: str, key: str = "api.httpAddress") -> socket.socket:
-    """A listening TCP socket at host:port. Raises OSError with the address in it."""
+    """A listening TCP socket at host:port; an unspecified host is both families. Raises OSError with the address."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        if host in _ANYWHERE and (listener := _everywhere(int(port))) is not None:
+            return listener
+        return _listening(socket.AF_INET6 if ":" in host else socket.AF_INET, host, int(port))
+    except OSError as error:
+        raise OSError(error.errno, f"{key} {address} cannot be listened on: {error.strerror}") from error
+
+
+def _everywhere(port: int) -> socket.socket | None:
+    """On all addresses of both families; None where the host has no IPv6."""
+    try:
+        return _listening(socket.AF_INET6, "::", port)
+    except OSError as error:
+        if error.errno in _NO_IPV6:
+            return None
+        raise
+
+
+def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, int(port)))
+        if family == socket.AF_INET6:
+            # The system may have chosen otherwise (net.ipv6.bindv6only).
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host not in _ANYWHERE)
+        listener.bind((host, port))
         listener.listen(64)
-    except OSError as error:
+    except OSError:
         listener.close()
-        raise OSError(error.errno, f"{key} {address} cannot be listened on: {error.strerror}") from error
+        raise
     return listener
 
 

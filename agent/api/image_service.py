@@ -104,7 +104,7 @@ class ImageService:
         return image_pb2.RetryPullsResponse(forgotten=self._pulls().retry(request.namespace, request.pod))
 
     async def prefetch(self, request: image_pb2.PrefetchRequest, _call: Call) -> image_pb2.PrefetchResponse:
-        """Ask for images ahead of need."""
+        """Pull images in the background, before they are needed."""
         queued, present = await self._images().prefetch(
             [PrefetchWish(one.image, is_pinned=one.pin, is_content_only=one.content_only) for one in request.images]
         )
@@ -168,7 +168,7 @@ async def _wait_for(
 
 def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
     if not 0 < len(request.images) <= MOST_IMAGES_PER_CALL:
-        text = f"{len(request.images)} images; from 1 to {MOST_IMAGES_PER_CALL} can be asked for in one call"
+        text = f"{len(request.images)} images; one call takes from 1 to {MOST_IMAGES_PER_CALL}"
         raise invalid(Reason.BAD_REFERENCE, text, [("images", text)])
     if request.policy and request.policy not in POLICIES:
         text = f'"{request.policy}" is not one of {", ".join(POLICIES)}'

@@ -77,12 +77,12 @@ class Metrics:
         return Page(200, encode(self._registry), content_type)
 
     def _daemon(self) -> Iterable[Metric]:
-        build = GaugeMetricFamily("kepd_build_info", "Which kepd this is.", labels=["version"])
+        build = GaugeMetricFamily("kepd_build_info", "Version of kepd.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build
         reloaded = "kepd_config_last_reload_success_timestamp_seconds"
-        yield GaugeMetricFamily(reloaded, "When configuration was last taken over.", value=self.config_reloaded_at_s)
-        ready = GaugeMetricFamily("kepd_plane_ready", "Whether a plane does all it shall do.", labels=["plane"])
+        yield GaugeMetricFamily(reloaded, "When the configuration was last applied.", value=self.config_reloaded_at_s)
+        ready = GaugeMetricFamily("kepd_plane_ready", "Whether a plane is fully operational.", labels=["plane"])
         restarts = CounterMetricFamily("kepd_plane_restarts", "Restarts of a plane after a failure.", labels=["plane"])
         for line in self._components():
             if line.is_plane:
@@ -90,12 +90,16 @@ class Metrics:
                 restarts.add_metric([line.name], line.restarts)
         yield ready
         yield restarts
-        yield GaugeMetricFamily("kepd_loop_lag_seconds", "How late the event loop last was.", value=self.loop_lag_s)
+        yield GaugeMetricFamily(
+            "kepd_loop_lag_seconds", "Delay of the event loop at the last check.", value=self.loop_lag_s
+        )
         calls = CounterMetricFamily("kepd_api_requests", "Calls to the local API.", labels=["method", "code"])
         for (method, code), count in self._api_calls.items():
             calls.add_metric([method, code], count)
         yield calls
-        yield self._cri.family("kepd_cri_request_duration_seconds", "Calls to the runtime.", ["method", "code"])
+        yield self._cri.family(
+            "kepd_cri_request_duration_seconds", "Duration of calls to the runtime.", ["method", "code"]
+        )
         yield self._gc_pauses.family("kepd_gc_pause_seconds", "Pauses of the garbage collector.", [])
 
     def _process(self) -> Iterable[Metric]:

@@ -87,7 +87,7 @@ class NodeService:
             raise ApiError(
                 code_pb2.FAILED_PRECONDITION,
                 Reason.NEEDS_RESTART,
-                f"{names}: only a new process reads this; put it into the configuration file and restart kepd",
+                f"{names}: takes effect only at a restart; put it into the configuration file and restart kepd",
             )
         return node_pb2.SetConfigResponse(applied=[_change(change) for change in plan.applied])
 
@@ -107,7 +107,7 @@ class NodeService:
         known = (*PLANES, "api", "daemon")
         for name in request.planes:
             if name not in known:
-                raise invalid(Reason.NO_SUCH_PLANE, f'"{name}" is no plane{suggestion(name, known)}')
+                raise invalid(Reason.NO_SUCH_PLANE, f'"{name}" is not a plane{suggestion(name, known)}')
         verbosity = request.verbosity if request.HasField("verbosity") else None
         self._node.set_verbosity(verbosity, dict(request.planes))
         return node_pb2.SetVerbosityResponse()

@@ -79,4 +79,4 @@ def _decode_token(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
-        raise invalid(Reason.BAD_PAGE_TOKEN, "page_token is not one that a list gave out; begin without one") from error
+        raise invalid(Reason.BAD_PAGE_TOKEN, "page_token is not from an earlier list; start without one") from error

@@ -15,9 +15,9 @@ __all__ = ["Parting"]
 
 PREFACE_BYTES = 24
 HEAD = struct.Struct(">HBBBI")
-HEADERS, RST_STREAM, GOAWAY = 1, 3, 7
+HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 1, 3, 7, 9
 DATA = 0
-END_STREAM = 1
+END_STREAM, END_HEADERS = 1, 4
 STREAM_MASK = 0x7FFFFFFF
 
 
@@ -28,11 +28,12 @@ class _Cutter:
         self.left = before
         """Bytes until the next head."""
         self._head = b""
+        self._is_in_block = False
 
     @property
     def is_between(self) -> bool:
-        """Whether a frame could be put in here."""
-        return not self.left and not self._head
+        """Whether a frame could be put in here: not inside another one, nor inside a block of headers."""
+        return not self.left and not self._head and not self._is_in_block
 
     def cut(self, chunk: bytes) -> list[tuple[bytes, tuple[int, int, int] | None]]:
         """Pieces in order; a whole head has its type, flags and stream beside it."""
@@ -51,6 +52,7 @@ class _Cutter:
             if len(self._head) == HEAD.size:
                 high, low, kind, flags, stream = HEAD.unpack(self._head)
                 self.left = high << 8 | low
+                self._is_in_block = kind in (HEADERS, CONTINUATION) and not flags & END_HEADERS
                 pieces.append((self._head, (kind, flags, stream & STREAM_MASK)))
                 self._head = b""
         return pieces

@@ -28,7 +28,7 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 CHUNK_BYTES = 64 << 10
 MAX_CONNECTIONS = 256
-MAX_CONNECTIONS_PER_USER = 64
+MAX_CONNECTIONS_PER_USER = 16
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -65,11 +65,14 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 class PeerRelay:
-    """Passes connections from a listening socket on to a private one. `peers` maps names to who is behind them."""
+    """Passes connections from a listening socket on to a private one. `peers` maps names to who is behind them.
 
-    def __init__(self, listener: socket.socket, upstream_path: str) -> None:
+    `upstream_of` names the private socket for a caller, so that what a call may cost depends on who makes it.
+    """
+
+    def __init__(self, listener: socket.socket, upstream_of: Callable[[Peer], str]) -> None:
         self._listener = listener
-        self._upstream_path = upstream_path
+        self._upstream_of = upstream_of
         self._peers: dict[str, Peer] = {}
         self._links: set[_Link] = set()
         self._connections: asyncio.TaskGroup | None = None
@@ -142,7 +145,7 @@ class PeerRelay:
             upstream.setblocking(False)
             self._peers[f"unix-abstract:{name}"] = peer
             upstream.bind(f"\0{name}")
-            await asyncio.get_running_loop().sock_connect(upstream, self._upstream_path)
+            await asyncio.get_running_loop().sock_connect(upstream, self._upstream_of(peer))
             await self._pass_on(_Link(connection, upstream, self._moved.set))
         except OSError:
             return

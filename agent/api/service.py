@@ -201,7 +201,7 @@ def _decode(request_class: type[Message], raw: bytes) -> Message:
         return request_class.FromString(raw)
     except DecodeError as error:
         name = request_class.DESCRIPTOR.full_name
-        raise invalid(Reason.MALFORMED_REQUEST, f"{len(raw)} bytes that are no {name}") from error
+        raise invalid(Reason.MALFORMED_REQUEST, f"{len(raw)} bytes that are not a {name}") from error
 
 
 def _snake(name: str) -> str:

@@ -75,10 +75,10 @@ class ServiceProxyService:
         """One packet's way."""
         protocol = (request.protocol or "TCP").upper()
         if protocol not in PROTOCOLS:
-            text = f'protocol "{request.protocol}" is not known; right are {", ".join(PROTOCOLS)}'
+            text = f'protocol "{request.protocol}" is not known; expected {", ".join(PROTOCOLS)}'
             raise invalid(Reason.MALFORMED_REQUEST, text, [("protocol", text)])
         if not 0 < request.port <= HIGHEST_PORT:
-            text = f"port {request.port}: right is 1 to {HIGHEST_PORT}"
+            text = f"port {request.port} is out of range; expected 1 to {HIGHEST_PORT}"
             raise invalid(Reason.MALFORMED_REQUEST, text, [("port", text)])
         ends = (getattr(request, "from"), request.to)
         try:
@@ -114,7 +114,7 @@ def _key(text: str) -> ServiceKey:
     """`name` alone is in namespace default."""
     namespace, sign, name = text.rpartition("/")
     if not name or "/" in namespace or (sign and not namespace):
-        wrong = f'"{text}" names no Service; right is namespace/name'
+        wrong = f'"{text}" is not the name of a Service; expected namespace/name'
         raise invalid(Reason.MALFORMED_REQUEST, wrong, [("service", wrong)])
     return ServiceKey(namespace or "default", name)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unix sockets at a path: taking a stale one over, refusing a live one, rights before anybody can connect.
 
-Owns: the claim on a path. Never: removes a socket that somebody listens on, or anything that is no socket.
+Owns: the claim on a path. Never: removes a socket that somebody listens on, or anything that is not a socket.
 """
 
 import os
@@ -38,11 +38,11 @@ def make_directory(path: Path, mode: int, gid: int = -1) -> None:
 def _check_directory(path: Path) -> None:
     entry = path.stat()
     if not stat.S_ISDIR(entry.st_mode):
-        raise PathTaken(f"{path} exists and is no directory; move it away or choose another path")
+        raise PathTaken(f"{path} exists and is not a directory; move it away or choose another path")
     if entry.st_uid not in (os.geteuid(), 0) or entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PathTaken(
-            f"{path} belongs to uid {entry.st_uid} with mode {stat.filemode(entry.st_mode)}; right is a directory of "
-            f"uid {os.geteuid()} that nobody else may write to"
+            f"{path} belongs to uid {entry.st_uid} with mode {stat.filemode(entry.st_mode)}; expected a directory of "
+            f"uid {os.geteuid()} that no other user may write to"
         )
 
 
@@ -79,9 +79,9 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise PathTaken(f"{path} cannot be looked at: {error.strerror}") from error
+        raise PathTaken(f"{path} cannot be inspected: {error.strerror}") from error
     if not stat.S_ISSOCK(kind):
-        raise PathTaken(f"{path} exists and is no socket; move it away or choose another path")
+        raise PathTaken(f"{path} exists and is not a socket; move it away or choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(PROBE_LIMIT_S)
         try:

@@ -6,6 +6,7 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, Reason, invalid
 from agent.api.ports import TopologyView
 from agent.api.service import Call
+from agent.model.refused import Refused
 from agent.wire.kepd.v1 import topology_pb2 as pb
 
 __all__ = ["TopologyService"]
@@ -23,6 +24,8 @@ class TopologyService:
             explanation, is_active = await self._view.hints(_named(request.service, "service"))
         except LookupError as error:
             raise _absent(error) from error
+        except Refused as error:
+            raise ApiError(code_pb2.FAILED_PRECONDITION, Reason.OTHER_SOURCE, str(error)) from error
         return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
 
     async def explain_spread(self, request: pb.ExplainSpreadRequest, _call: Call) -> pb.ExplainSpreadResponse:
@@ -42,7 +45,7 @@ class TopologyService:
 
 def _named(name: str, field: str) -> str:
     if not name:
-        text = f"{field} is empty; right is namespace/name"
+        text = f"{field} is empty; expected namespace/name"
         raise invalid(Reason.MALFORMED_REQUEST, text, [(field, text)])
     return name
 

@@ -48,6 +48,6 @@ async def followed(feed: Feed[Item]) -> AsyncIterator[Change[Item]]:
         raise ApiError(
             code_pb2.RESOURCE_EXHAUSTED,
             Reason.WATCHER_TOO_SLOW,
-            f"more than {MOST_BUFFERED} changes are unread; watch again",
+            f"the client left more than {MOST_BUFFERED} changes unread; watch again",
             retry_after_s=RETRY_AFTER_S,
         ) from error

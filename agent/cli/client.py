@@ -144,8 +144,8 @@ def unreachable(path: str) -> str:
     except PermissionError:
         return f"{path} is in a directory this user may not enter; join the group of that directory, or use root"
     if not stat.S_ISSOCK(entry.st_mode):
-        return f"{path} is no socket; name the socket of kepd with --endpoint"
+        return f"{path} is not a socket; name the socket of kepd with --endpoint"
     if not os.access(path, os.R_OK | os.W_OK):
         mode = stat.filemode(entry.st_mode)
-        return f"{path} ({mode}, gid {entry.st_gid}) does not admit this user; join that group, or use root"
-    return f"{path} exists but nobody answers there; is kepd running?"
+        return f"{path} ({mode}, gid {entry.st_gid}) does not allow this user; join that group, or use root"
+    return f"{path} exists but nothing answers there; is kepd running?"

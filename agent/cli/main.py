@@ -22,35 +22,35 @@ __all__ = ["main"]
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "apply": ("pods", "Put a pod's manifest into the manifest directory."),
     "api": ("api", "Call any method of the API with JSON."),
-    "cancel": ("images", "Give up what was asked for."),
-    "checkpoint": ("pods", "Write a running container into an archive."),
+    "cancel": ("images", "Cancel a pull."),
+    "checkpoint": ("pods", "Write a checkpoint of a running container to an archive."),
     "completion": ("completion", "Print the completion script of a shell."),
-    "config": ("config", "Look at, change, reload or check the configuration."),
-    "diff": ("services", "What should be in the kernel against what is."),
-    "delete": ("pods", "End a pod with its hooks and order."),
-    "describe": ("pods", "Tell everything about a pod."),
-    "doctor": ("doctor", "What should be changed on this node?"),
-    "drain": ("pods", "End all pods of this node, lowest priority first."),
-    "attach": ("streams", "See what a container writes, and write to it."),
+    "config": ("config", "Show, change, reload or check the configuration."),
+    "diff": ("services", "Compare the rules in the kernel with those that should be there."),
+    "delete": ("pods", "Stop a pod with its hooks and order, and remove its manifest."),
+    "describe": ("pods", "Show all details of a pod."),
+    "doctor": ("doctor", "List what should be changed on this node, with the reason."),
+    "drain": ("pods", "Stop all pods of this node, lowest priority first."),
+    "attach": ("streams", "Show a container's output, and send it input."),
     "exec": ("streams", "Run a command in a container."),
-    "port-forward": ("streams", "Reach a port of a pod from here."),
-    "explain": ("explain", "Say why things are as they are."),
-    "gc": ("images", "Collect images."),
+    "port-forward": ("streams", "Forward local ports to a pod."),
+    "explain": ("explain", "Explain why a pod, pull, route or hint is as it is."),
+    "gc": ("images", "Remove unused images."),
     "get": ("get", "List objects."),
-    "health": ("node", "Is every part of the daemon well?"),
+    "health": ("node", "Check that every part of the daemon is healthy."),
     "logs": ("pods", "Print the log of a container."),
-    "plan": ("topology", "Work out what would happen."),
-    "prefetch": ("images", "Ask for images ahead of need."),
+    "plan": ("topology", "Compute what would happen, without doing it."),
+    "prefetch": ("images", "Pull images in the background, before they are needed."),
     "pull": ("images", "Pull images under the node's limit."),
-    "restart": ("pods", "End containers with grace and start them again."),
-    "retry": ("images", "Forget a back-off and try at once."),
-    "rules": ("services", "The rules of Services."),
+    "restart": ("pods", "Stop containers with grace and start them again."),
+    "retry": ("images", "Clear a back-off and retry at once."),
+    "rules": ("services", "List the rules of Services."),
     "set": ("images", "Change limits."),
-    "status": ("node", "The node and its planes at a glance."),
+    "status": ("node", "Show the node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
     "timeline": ("pods", "Draw what happened to a pod."),
     "validate": ("pods", "Check manifests without a daemon."),
-    "version": ("version", "Version of this program, and of the daemon if asked for."),
+    "version": ("version", "Print the version of this program, and optionally of the daemon."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "events": ("get", "events"),
@@ -109,13 +109,13 @@ def sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> 
 @click.option("--endpoint", metavar="SOCKET", help="API socket [$KEPD_ENDPOINT, else /run/kepd/kepd.sock].")
 @click.option(
     "--timeout", "timeout_s", type=float, default=10.0, show_default=True, callback=sane_timeout,
-    help="Longest wait in seconds.",
+    help="Longest wait for an answer, in seconds.",
 )  # fmt: skip
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="When to use colours.")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.pass_context
 def cli(ctx: click.Context, endpoint: str | None, timeout_s: float, color: str, *, debug: bool) -> None:
-    """Ask and steer the kepd of this node."""
+    """Query and control the kepd of this node."""
     from agent.cli.session import Session
 
     ctx.obj = Session(endpoint=endpoint, timeout_s=timeout_s, color=color, debug=debug)

@@ -18,13 +18,12 @@ from agent.cli.timeline_text import picture_as_svg, picture_as_text
 from agent.model.exit_codes import USAGE
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Hook
-from agent.pods.annotations import PodWishes, read_wishes
+from agent.pods.manifest.annotations import PodAnnotations, read_annotations
 from agent.pods.manifest.objects import Identity, parse_objects
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.start import StartRules
 from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop
-from agent.pods.start_forecast import Beginning, forecast_start
-from agent.pods.view.forecast import Assumption, HookAssumption, forecast_stop
+from agent.pods.view.forecast import Assumption, Beginning, HookAssumption, forecast_start, forecast_stop
 from agent.pods.view.history import Moment
 from agent.pods.view.timeline import Picture, moments_of_forecast
 
@@ -72,21 +71,21 @@ def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0)
 
 def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> list[Moment]:
     """A start, some time at work, and an end."""
-    wishes = _wishes(pod)
-    rules = StartRules(needs=wishes.needs, keystone=wishes.keystone)
+    annotated = _annotated(pod)
+    rules = StartRules(needs=annotated.needs, keystone=annotated.keystone)
     started = forecast_start(pod, rules, {one.name: _beginning(one, guess) for one in pod.containers})
     lead_s = max((one.at_s for one in started), default=0.0) + up_s
     ended = [one for one in end_moments(pod, grace_s, guess, lead_s) if one.kind != "started"]
     return [*started, *ended]
 
 
-def _wishes(pod: PodSpec) -> PodWishes:
-    return read_wishes(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
+def _annotated(pod: PodSpec) -> PodAnnotations:
+    return read_annotations(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
 
 
 def _planned_stop(pod: PodSpec, grace_s: float) -> Stop:
-    wishes = _wishes(pod)
-    members = [Member(name=one.name, kind=one.kind, needs=wishes.needs.get(one.name, ())) for one in pod.containers]
+    annotated = _annotated(pod)
+    members = [Member(name=one.name, kind=one.kind, needs=annotated.needs.get(one.name, ())) for one in pod.containers]
     waits = waits_for_end(members)
     endings = []
     for one in pod.containers:
@@ -96,10 +95,10 @@ def _planned_stop(pod: PodSpec, grace_s: float) -> Stop:
                 name=one.name,
                 kind=one.kind,
                 hook=hook.type if hook is not None else "",
-                is_hook_at_turn=wishes.is_hook_at_turn and one.kind is ContainerKind.SIDECAR,
+                is_hook_at_turn=annotated.is_hook_at_turn and one.kind is ContainerKind.SIDECAR,
                 waits_for=waits[one.name],
-                own_grace_s=wishes.graces_s.get(one.name),
-                reserve_s=wishes.reserve_s if one.kind is ContainerKind.MAIN else 0.0,
+                own_grace_s=annotated.graces_s.get(one.name),
+                reserve_s=annotated.reserve_s if one.kind is ContainerKind.MAIN else 0.0,
                 is_running=one.kind is not ContainerKind.INIT,
             )
         )

@@ -53,7 +53,7 @@ def notes(proxy: pb.Proxy) -> list[str]:
     counts = f"{proxy.pods} pods with annotations; {proxy.masks} masked exits"
     lines = [f"{proxy.connections} connections at {proxy.link or proxy.socket}; {counts}"]
     if not proxy.is_recovered:
-        lines.append("the runtime has not told what runs: all gates are open")
+        lines.append("the runtime has not reported what runs: all gates are open")
     if proxy.note:
         lines.append(proxy.note)
     return lines + [_hold(one) for one in proxy.holds]
@@ -62,5 +62,5 @@ def notes(proxy: pb.Proxy) -> list[str]:
 def _hold(one: pb.Hold) -> str:
     whose = " ".join(part for part in (one.pod, one.container) if part) or "no pod"
     waits = f", waits for {', '.join(one.waits_for)}" if one.waits_for else ""
-    ends = f", goes on in {_s(one.ends_in)} at the latest" if one.HasField("ends_in") else ""
+    ends = f", continues in {_s(one.ends_in)} at the latest" if one.HasField("ends_in") else ""
     return f"held: {one.id} {one.method} of {whose} for {_s(one.held)} ({one.reason}{waits}{ends})"

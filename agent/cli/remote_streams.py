@@ -91,7 +91,7 @@ def _exit_code(data: bytes) -> int:
     for cause in (status.get("details") or {}).get("causes") or ():
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    sys.stderr.write(f"kepctl: {status.get('message', 'the command ended badly')}\n")
+    sys.stderr.write(f"kepctl: {status.get('message', 'the command failed')}\n")
     return FAILURE
 
 
@@ -106,7 +106,7 @@ async def _send_input(opened: aiohttp.ClientWebSocketResponse) -> None:
         if opened.protocol == V5:
             await opened.send_bytes(bytes((CLOSE, STDIN)))
         else:
-            text = "this runtime cannot tell the command that its input is over; it goes on until it ends by itself"
+            text = "this runtime cannot close the command's input; the command runs until it ends by itself"
             sys.stderr.write(f"kepctl: {text}\n")
     finally:
         reader.cancel()

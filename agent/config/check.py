@@ -115,7 +115,7 @@ _UNREADABLE = object()
 def _read(entry: KeyEntry, tree: Tree, findings: list[Finding]) -> object:
     raw = plain(tree)
     if raw is None:
-        findings.append(Finding(tree.where, entry.path, "has no value; give one, or leave the key out"))
+        findings.append(Finding(tree.where, entry.path, "has no value; set one, or remove the key"))
         return _UNREADABLE
     try:
         return entry.key.kind.read(raw)

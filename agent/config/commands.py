@@ -31,7 +31,7 @@ def configuration_flags(command: Callable[..., None]) -> Callable[..., None]:
             help="Configuration file [/etc/kepd/config.yaml].",
         ),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one key; may be repeated."),
-        click.option("--planes", metavar="A,B", help="Run these planes and no others."),
+        click.option("--planes", metavar="A,B", help="Run only these planes."),
     )
     for option in reversed(options):
         command = option(command)
@@ -60,16 +60,16 @@ def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) ->
 @config_commands.command()
 @configuration_flags
 def check(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
-    """Say everything that is wrong, or nothing."""
+    """Check the configuration and print every fault."""
     checked(file, settings, planes)
-    click.echo("configuration is good")
+    click.echo("the configuration is valid")
 
 
 @config_commands.command()
 @configuration_flags
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 def show(file: Path | None, settings: tuple[str, ...], planes: str | None, *, origin: bool) -> None:
-    """The configuration in force."""
+    """Show the configuration in force."""
     from agent.config.reference import as_document, as_yaml, with_origins
 
     outcome = checked(file, settings, planes)
@@ -80,7 +80,7 @@ def show(file: Path | None, settings: tuple[str, ...], planes: str | None, *, or
 
 @config_commands.command()
 def defaults() -> None:
-    """The document with every key at its default."""
+    """Show every key with its default."""
     from agent.config.document import Configuration
     from agent.config.reference import as_document, as_yaml
 
@@ -90,7 +90,7 @@ def defaults() -> None:
 @config_commands.command()
 @configuration_flags
 def diff(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
-    """Keys that are not at their default."""
+    """Show the keys that differ from their default."""
     from agent.config.reference import differences
 
     outcome = checked(file, settings, planes)
@@ -101,7 +101,7 @@ def diff(file: Path | None, settings: tuple[str, ...], planes: str | None) -> No
 
 @config_commands.command()
 def schema() -> None:
-    """JSON schema of the document, for editors."""
+    """Print the JSON schema of the configuration, for editors."""
     from agent.config.reference import as_schema
 
     click.echo(json.dumps(as_schema(), indent=2))
@@ -110,7 +110,7 @@ def schema() -> None:
 @config_commands.command("import")
 @click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def import_other(source: Path) -> None:
-    """Turn a configuration file of a kubelet or a kube-proxy into ours; what has no counterpart is said."""
+    """Convert a configuration file of a kubelet or kube-proxy; keys without a counterpart are reported."""
     from agent.config.importing import import_document
     from agent.config.reference import as_yaml
     from agent.config.strict_yaml import UnreadableYaml

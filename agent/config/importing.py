@@ -81,7 +81,7 @@ def import_document(text: bytes, source: str) -> tuple[dict[str, object], list[F
     """Our document, and what was left out of it."""
     documents, duplicates = parse_documents(text, source)
     if not documents or documents[0].kind != "map":
-        raise UnreadableYaml(Finding(source, "", f"is no document of {KUBELET} or {KUBE_PROXY}"))
+        raise UnreadableYaml(Finding(source, "", f"is not a document of {KUBELET} or {KUBE_PROXY}"))
     entries = dict(documents[0].entries)
     version = entries.pop("apiVersion", Tree("scalar", source)).scalar
     entries.pop("kind", None)

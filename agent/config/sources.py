@@ -131,7 +131,7 @@ def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_
         return
     findings += duplicates
     if len(documents) > 1:
-        findings.append(Finding(documents[1].where, "", "a second document; one file holds one"))
+        findings.append(Finding(documents[1].where, "", "a second document; expected one per file"))
     for document in documents[:1]:
         layer, wrong = flatten(document, str(path))
         layers.append(layer)

@@ -131,7 +131,7 @@ class _Builder:
             if holder.key in holder.tree.entries:
                 first = holder.tree.entries[holder.key].where
                 self.duplicates.append(
-                    Finding(holder.key_where, "", f"key {shown(holder.key)} stands here again; it is first at {first}")
+                    Finding(holder.key_where, "", f"key {shown(holder.key)} occurs again; it is first at {first}")
                 )
             holder.tree.entries[holder.key] = tree
             holder.key = None

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from agent.daemon.configuration import write_atomically
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
@@ -30,12 +30,6 @@ FILE = "events.ring"
 SAVE_S = 60.0
 # New events of one object; those that repeat an earlier one are only counted.
 MOST_AT_ONCE, REFILL_S = 25, 300.0
-
-
-class Clock(Protocol):
-    """Waiting."""
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 class EventRing:

@@ -27,7 +27,7 @@ def in_pod_faults(configuration: Configuration, environment: Mapping[str, str]) 
     if configuration.proxy.enabled:
         text = (
             f"true in a pod ({GIVEN_TO_PODS} is set): a kubelet needs its runtime's socket before it can start any "
-            "pod, this one too, and after a reboot neither would start; right is false here, and kepd-cri.service on "
+            "pod, this one too, and after a reboot neither would start; expected false here, and kepd-cri.service on "
             "the node"
         )
         yield Finding("", "proxy.enabled", text)
@@ -36,7 +36,7 @@ def in_pod_faults(configuration: Configuration, environment: Mapping[str, str]) 
     if is_followed and not kubernetes.kubeconfig and not kubernetes.servers:
         text = (
             f"empty in a pod ({GIVEN_TO_PODS} is set) with the services plane: the address that pods are given is a "
-            "ClusterIP, which leads nowhere until this plane has programmed it; right is a list of addresses of API "
+            "ClusterIP, which leads nowhere until this plane has programmed it; expected a list of addresses of API "
             "servers, such as [https://10.0.0.10:6443]"
         )
         yield Finding("", "kubernetes.servers", text)

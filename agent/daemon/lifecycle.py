@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from agent.model.clock import Clock
 from agent.model.component import Board, Report, State
 
 __all__ = ["Lifecycle"]
@@ -34,14 +35,6 @@ class Manager(Protocol):
     def status(self, status: str) -> None: ...
 
     def alive(self) -> None: ...
-
-
-class Clock(Protocol):
-    """Time."""
-
-    def now_s(self) -> float: ...
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 class Lifecycle:

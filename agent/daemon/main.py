@@ -49,10 +49,12 @@ def plane_checks() -> "Sequence[FurtherCheck]":
 
 @main.command()
 @configuration_flags
-@click.option("-v", "verbosity", type=int, help="Log level 0 to 9, as klog counts [2].")
+@click.option("-v", "verbosity", type=int, help="Log level 0 to 9, as in klog [2].")
 @click.option("--vmodule", metavar="PLANE=N,…", help="Log levels of single planes.")
 @click.option("--log-format", help="auto, json, logfmt or console [auto].")
-@click.option("--metrics-compat", metavar="FAMILY,…", help="Metrics that also appear under the names of kube-proxy.")
+@click.option(
+    "--metrics-compat", metavar="FAMILY,…", help="Also export metrics under these programs' names, such as kube-proxy."
+)
 def run(
     *,
     file: Path | None,
@@ -63,7 +65,7 @@ def run(
     log_format: str | None,
     metrics_compat: str | None,
 ) -> None:
-    """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM hurries the end."""
+    """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
     from agent.config.sources import Sources
     from agent.daemon.first_process import leave_first_place
     from agent.daemon.flags import telemetry_flags

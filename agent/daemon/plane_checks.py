@@ -24,7 +24,7 @@ def check_services(configuration: Configuration, _given: frozenset[str]) -> list
     """The services plane's."""
     found = list(services_faults(configuration.services))
     if configuration.services.counters.export and not configuration.telemetry.per_service:
-        text = "makes a series for each Service; right is telemetry.perService: true beside it"
+        text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
     return found
 
@@ -44,18 +44,10 @@ def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Fi
     return list(in_pod_faults(configuration, os.environ))
 
 
-def check_telemetry(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    """What nobody would send."""
-    if not configuration.telemetry.tracing.endpoint:
-        return []
-    return [Finding("", "telemetry.tracing.endpoint", "this version sends no traces; leave it out")]
-
-
 PLANE_CHECKS: tuple[FurtherCheck, ...] = (
     check_images,
     check_pods,
     check_proxy,
     check_services,
-    check_telemetry,
     check_place,
 )

@@ -14,6 +14,7 @@ import structlog
 
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.cri.polling import poll_events
+from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
@@ -40,12 +41,6 @@ class Containerd(Protocol):
     """What containerd can tell."""
 
     def task_events(self) -> AsyncIterator[RuntimeEvent]: ...
-
-
-class Clock(Protocol):
-    """Waiting."""
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 class RuntimeEvents:

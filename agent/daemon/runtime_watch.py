@@ -121,7 +121,9 @@ class RuntimeWatch:
         except Unavailable:
             raise
         except RuntimeCallFailed as error:
-            log.warning("runtime_features_unknown", error=str(error), effect="what it would have to know is refused")
+            log.warning(
+                "runtime_features_unknown", error=str(error), effect="the API server refuses what this needs to read"
+            )
 
     def _lost(self, report: Report, message: str) -> None:
         is_news = self.facts.is_connected or self.facts.message == NOT_TRIED

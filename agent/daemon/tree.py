@@ -14,11 +14,11 @@ Never: knows what a unit does. Wiring makes the list.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from agent.daemon.plane_lock import PlaneTaken
+from agent.model.clock import Clock
 from agent.model.component import Report
 
 __all__ = ["Unit", "flattened", "run_tree"]
@@ -29,16 +29,6 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 # A unit that ran this long before it failed begins with the first pause again.
 STEADY_S = 120.0
-
-
-class Clock(Protocol):
-    """Time, as supervision needs it."""
-
-    def now_s(self) -> float: ...
-
-    def wall_s(self) -> float: ...
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,7 @@ async def supervise(unit: Unit, clock: Clock) -> None:
         began_s = clock.now_s()
         try:
             await unit.run(unit.report)
-            raise EndedByItself("ended without being asked to")
+            raise EndedByItself("ended unexpectedly")
         except Exception as error:  # the one place where a plane's failure is caught (STY-31)
             if clock.now_s() - began_s > STEADY_S:
                 pause_s = FIRST_PAUSE_S
@@ -102,6 +92,6 @@ async def supervise(unit: Unit, clock: Clock) -> None:
                 restart_in_s=pause_s,
                 exc_info=None if isinstance(causes[0], EXPECTED) else causes[0],
             )
-            unit.report.failed(f"{text}; starts again in {pause_s:g} s", clock.wall_s() + pause_s)
+            unit.report.failed(f"{text}; restarts in {pause_s:g} s", clock.wall_s() + pause_s)
         await clock.sleep(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

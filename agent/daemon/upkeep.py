@@ -58,8 +58,8 @@ def _run(work: Callable[[], Coroutine[None, None, int]]) -> None:
 @click.command("node-init")
 @configuration_flags
 def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
-    """Set what a container without privileges cannot: sizes and times of connection tracking, and node ports on
-    loopback addresses where the configuration wants them."""
+    """Set what an unprivileged container cannot: limits and timeouts of connection tracking, and node ports on
+    loopback addresses, if the configuration asks for them."""
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
@@ -73,7 +73,7 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
         services = configuration.services
         if services.backend == "iptables" and not services.node_port_addresses:
             await IptablesTables("IPv4").allow_loopback()
-        click.echo("this node is set up for services")
+        click.echo("this node is set up for Services")
         return 0
 
     _run(work)
@@ -81,15 +81,15 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
 
 @click.command()
 @configuration_flags
-@click.option("--services", "is_services", is_flag=True, help="Rules for Services.")
-@click.option("--images", "is_images", is_flag=True, help="Content and leases of prefetches.")
-@click.option("--all", "is_all", is_flag=True, help="Both.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be taken away.")
+@click.option("--services", "is_services", is_flag=True, help="Remove rules for Services.")
+@click.option("--images", "is_images", is_flag=True, help="Remove content and leases of prefetches.")
+@click.option("--all", "is_all", is_flag=True, help="Remove both.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--to-kube-proxy",
     is_flag=True,
-    help="A kube-proxy goes on with iptables chains, whose names are its own: only the mark of kepd goes. "
-    "So it is anyway where a kube-proxy is seen to run.",
+    help="Leave the iptables chains to a kube-proxy, which uses the same names; remove only kepd's mark. "
+    "This is the default where a kube-proxy runs.",
 )
 def cleanup(
     *,
@@ -102,10 +102,10 @@ def cleanup(
     dry_run: bool,
     to_kube_proxy: bool,
 ) -> None:
-    """Take away what kepd left in the kernel and in the runtime: tables and chains of ours, content and leases of ours,
+    """Remove what kepd left in the kernel and the runtime: its tables and chains, its content and leases,
     and nothing else. Refused while a kepd with that plane runs."""
     if not (is_services or is_images or is_all):
-        raise click.UsageError("say what: --services, --images or --all")
+        raise click.UsageError("expected --services, --images or --all")
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
@@ -122,7 +122,7 @@ def cleanup(
 
 
 def _say(text: str, *, is_dry: bool) -> None:
-    click.echo(f"{'would take away' if is_dry else 'took away'} {text}")
+    click.echo(f"{'would remove' if is_dry else 'removed'} {text}")
 
 
 async def _cleanup_services(*, is_dry: bool, has_heir: bool) -> None:
@@ -150,14 +150,16 @@ async def _take_away(found: "list[Leftover]", *, is_dry: bool) -> None:
 @click.command()
 @click.argument("program", type=click.Choice(["kube-proxy"]))
 @configuration_flags
-@click.option("--check", "is_check", is_flag=True, help="Say what is there, and what --apply would do.")
-@click.option("--apply", "is_apply", is_flag=True, help="Have kepd program Services and then remove the other's rules.")
+@click.option("--check", "is_check", is_flag=True, help="Show what is there, and what --apply would do.")
+@click.option(
+    "--apply", "is_apply", is_flag=True, help="Let kepd program Services, then remove the other program's rules."
+)
 def takeover(
     *, program: str, file: Path | None, settings: tuple[str, ...], planes: str | None, is_check: bool, is_apply: bool
 ) -> None:
-    """Take the place of a kube-proxy that has ended and left its rules. Ours go in first, so no connection fails."""
+    """Replace a kube-proxy that has ended and left its rules. kepd adds its rules first, so no connection fails."""
     if is_check == is_apply:
-        raise click.UsageError("say either --check or --apply")
+        raise click.UsageError("expected either --check or --apply")
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
@@ -181,12 +183,12 @@ def takeover(
         if not found:
             click.echo(f"{program} left nothing here; kepd programs Services at its next start")
         elif is_check:
-            click.echo("kepd takeover kube-proxy --apply: rules of kepd go in first, then these are taken away")
+            click.echo("kepd takeover kube-proxy --apply: kepd adds its rules first, then removes these")
         else:
             Takeover(Path(configuration.node.state_directory)).ask()
             click.echo(
-                "asked for: a running kepd that waits for kube-proxy to go begins within 30 s, another one when it is "
-                "started; it takes these away after its first sync (`kepctl get planes` shows the state)"
+                "requested: a kepd that is waiting for kube-proxy to end starts within 30 s, any other at its next "
+                "start; it removes these after its first sync (`kepctl get planes` shows the state)"
             )
         return 0
 

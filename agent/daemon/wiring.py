@@ -38,6 +38,7 @@ from agent.daemon.event_ring import EventRing
 from agent.daemon.lifecycle import Lifecycle
 from agent.daemon.logs import Levels
 from agent.daemon.node_view import NodeFacts
+from agent.daemon.outside import Outside
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.daemon.services.topology_view import TopologyOfManifests
@@ -49,6 +50,7 @@ from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.advice import Advice
 from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
+from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
@@ -134,6 +136,7 @@ class _Parts:
         self.endings = EndingPods()
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
+        self.programmed: Callable[[], Manifests] | None = None
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []
@@ -233,19 +236,26 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
     return services, units
 
 
-def _images(parts: _Parts) -> tuple[ImageService, Unit]:
-    from agent.daemon.images.wiring import Outside, wire_images
-
-    outside = Outside(
+def _outside(parts: _Parts) -> Outside:
+    return Outside(
         cri=parts.cri,
         containerd=parts.containerd,
         clock=parts.clock,
+        events=parts.events,
+        watch=parts.watch,
+        configuration=lambda: parts.running.configuration,
         environment=parts.environment,
         tell=parts.ring.tell,
         kube=lambda: _kube(parts),
+        puller=parts.puller,
         endings=parts.endings,
     )
-    plane = wire_images(parts.configuration, outside)
+
+
+def _images(parts: _Parts) -> tuple[ImageService, Unit]:
+    from agent.daemon.images.wiring import wire_images
+
+    plane = wire_images(_outside(parts))
     parts.puller = plane.puller
     collection = parts.board.add("image-collection", State.STARTING, "starting")
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
@@ -274,19 +284,18 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
         here=parts.here or NoPods(),
     )
     plane = wire_services(parts.configuration, outside)
+    parts.programmed = plane.programmed
     parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)
     configured = parts.configuration
-    has_compatible = "kube-proxy" in configured.telemetry.metrics_compat
-    if has_compatible:
-        parts.metrics.sources.append(plane.compatible)
+    parts.metrics.sources.append(lambda: plane.compatible() if _is_compatible(parts.running.configuration) else ())
     # Units end in reverse: health is answered until the plane has drained.
     units = []
     if configured.services.healthz_address:
         server = HttpServer(configured.services.healthz_address, plane.pages, key="services.healthzAddress")
         units.append(parts.unit("services-health", server.run))
-    metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if has_compatible else "")
+    metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if _is_compatible(configured) else "")
     if metrics_address:
         pages: dict[str, Handler] = {
             "/metrics": parts.metrics.page,
@@ -302,6 +311,10 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
     return ServiceProxyService(plane.view), units
 
 
+def _is_compatible(configuration: Configuration) -> bool:
+    return "kube-proxy" in configuration.telemetry.metrics_compat
+
+
 def _kube(parts: _Parts) -> "KubeClient | None":
     """The client of the API server, if this node has one; planes share it. One that cannot work is told, not used."""
     if parts.kube is None:
@@ -315,7 +328,7 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.sources import find_access
 
-    kubernetes = parts.configuration.kubernetes
+    kubernetes = parts.running.configuration.kubernetes
     try:
         access = find_access(kubernetes.kubeconfig, kubernetes.servers, parts.environment)
     except (KubeError, OSError) as error:
@@ -330,43 +343,22 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
 
 
 def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
-    from agent.daemon.pods.wiring import LocalPods, Outside, wire_pods
+    from agent.daemon.pods.wiring import LocalPods, wire_pods
 
-    plane = wire_pods(
-        Outside(
-            cri=parts.cri,
-            puller=parts.puller,
-            events=parts.events,
-            clock=parts.clock,
-            watch=parts.watch,
-            tell=parts.ring.tell,
-            configuration=lambda: parts.running.configuration,
-        )
-    )
+    plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.shutdown.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
     units = [parts.unit("pods", plane.run, is_plane=True), parts.unit("node-shutdown", plane.shutdown.run)]
-    return PodService(plane.desk, plane.desk, plane.streams), units
+    return PodService(plane.commands, plane.commands, plane.streams), units
 
 
 def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:
-    from agent.daemon.proxy.wiring import Outside, wire_proxy
+    from agent.daemon.proxy.wiring import wire_proxy
 
-    plane = wire_proxy(
-        Outside(
-            cri=parts.cri,
-            puller=parts.puller,
-            events=parts.events,
-            clock=parts.clock,
-            tell=parts.ring.tell,
-            configuration=lambda: parts.running.configuration,
-            environment=parts.environment,
-            endings=parts.endings,
-        )
-    )
+    plane = wire_proxy(_outside(parts))
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.view.advice)
@@ -403,7 +395,7 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
         service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: planes.proxy,
         cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"]: planes.cri,
         topology_pb2.DESCRIPTOR.services_by_name["TopologyService"]: TopologyService(
-            TopologyOfManifests(lambda: parts.running.configuration)
+            TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
         ),
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
     }
@@ -447,6 +439,8 @@ def _follow_reloads(parts: _Parts) -> None:
         parts.levels.verbosity = configuration.telemetry.verbosity
         parts.levels.planes = dict(configuration.telemetry.vmodule)
         parts.cri.request_timeout_s = configuration.runtime.request_timeout
+        if parts.kube is not None:
+            parts.kube.set_rate(configuration.kubernetes.qps, configuration.kubernetes.burst)
         parts.metrics.config_reloaded_at_s = time.time()
 
     parts.running.listeners.append(take_over)

@@ -4,7 +4,8 @@
 Owns: their uids, a bounded number of them, and who hears of each. Never: learns of them itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 __all__ = ["EndingPods"]
 
@@ -15,8 +16,17 @@ class EndingPods:
     """Told by whoever follows the pods of this node; read by whoever has to know why a container is stopped."""
 
     def __init__(self) -> None:
-        self.listeners: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self._uids: dict[str, None] = {}
+
+    @contextmanager
+    def followed_by(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """The listener hears of each pod until the end of the block."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     def note(self, uid: str) -> None:
         """This pod ends."""
@@ -25,7 +35,7 @@ class EndingPods:
         if len(self._uids) >= MOST:
             del self._uids[next(iter(self._uids))]
         self._uids[uid] = None
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener(uid)
 
     def __contains__(self, uid: object) -> bool:

@@ -31,7 +31,7 @@ HEX_LENGTHS = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 
 class ReferenceInvalid(ValueError):
-    """The text is no image name. The message is the one a kubelet gives; `cause` is its last part."""
+    """The text is not an image name. The message is the one a kubelet gives; `cause` is its last part."""
 
     def __init__(self, text: str, cause: str) -> None:
         super().__init__(f"couldn't parse image name {quoted(text)}: {cause}")

@@ -4,7 +4,7 @@
 Owns: the names of tables and chains, what a reading brings, and the change that leads from one reading to the next.
 Never: decides which rules there should be, and never runs a program. A rule is the text after `-A CHAIN `, in the form
 in which iptables-save prints it, so that a reading and what was written compare as texts.
-Source of behaviour: section 5 of services.md.
+Source of behaviour: IP-1 to IP-5, IP-7.
 """
 
 import re
@@ -26,6 +26,7 @@ __all__ = [
     "Variant",
     "as_saved",
     "is_ours",
+    "rival_chains",
 ]
 
 Table = Literal["mangle", "filter", "nat"]
@@ -43,8 +44,12 @@ GUARD = "KUBE-FIREWALL"
 """Shared with the kubelet: never emptied, never removed."""
 HINT = "KUBE-IPTABLES-HINT"
 """Tells other programs which variant this node uses (IP-12)."""
-RIVALS = {"KUBE-SERVICES": "kube-proxy", "CILIUM_PRE_nat": "cilium"}
-"""Chains that tell of another program for Services, unless our mark stands beside them."""
+RIVALS = {"KUBE-SERVICES": "kube-proxy"}
+"""Chains whose rules lead to Services of another program, unless our mark stands beside them.
+
+Names alone say little: a program that gave up its Services may leave its chains empty, and CILIUM_PRE_nat is there with
+every Cilium, also where it leaves Services to others.
+"""
 
 _FIXED = frozenset({
     "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL",
@@ -54,6 +59,11 @@ _PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-")
 _PROBABILITY = re.compile(r"--probability (\d+\.\d+)")
 _PLAIN_COMMENT = re.compile(r'--comment ([^"\s]+)')
 _STEPS = 1 << 31
+
+
+def rival_chains(chains: Mapping[str, Sequence[str]]) -> list[str]:
+    """Of one table, by its chains and the rules of each, or what they lead to."""
+    return [] if OWNER in chains else [name for name in RIVALS if chains.get(name)]
 
 
 def is_ours(chain: str) -> bool:

@@ -6,7 +6,7 @@ A field that is not declared here is skipped by the decoder without being built:
 annotations cost nothing.
 Never: applies defaults or judges values. A list that is absent and one that is `null` are both None or empty, as the
 API server sends either. Labels and annotations are named one by one where only some matter.
-Source of the choice of fields: services.md IN rules, images.md IMG-F01, IMG-S21, IMG-X07.
+Source of the choice of fields: IN-1 to IN-20, IMG-F01, IMG-S21, IMG-X07.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ServiceLabels(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """Those of names.md section 4 that the services plane reads."""
+    """Those that the services plane reads; docs/reference.md has them all."""
 
     topology_keys: str | None = msgspec.field(default=None, name="kepd.dev/topology-keys")
     internal_policy: str | None = msgspec.field(default=None, name="kepd.dev/internal-policy")

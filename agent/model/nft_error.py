@@ -36,6 +36,11 @@ class Refused(NftFailed):
         self.key = key
         self.chain = chain
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the moment is to blame and nothing in the transaction: the same may be taken when it is repeated."""
+        return self.errno in _PASSING
+
     @classmethod
     def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "Refused":  # noqa: A002
         """In the words of the errno."""
@@ -70,6 +75,8 @@ class OutcomeUnknown(NftFailed):
     """No answer in time, or a lost one. The change may have happened: read the table again."""
 
 
+_PASSING = frozenset({codes.ENOMEM, codes.EAGAIN, codes.EBUSY, codes.ENOBUFS, codes.EINTR})
+
 _MEANINGS = {
     codes.EEXIST: "it exists with another value, or overlaps an existing range",
     codes.ENOENT: "it, or what it refers to, does not exist",
@@ -77,5 +84,8 @@ _MEANINGS = {
     codes.EINVAL: "malformed",
     codes.ENFILE: "the map is full",
     codes.ENOMEM: "the kernel has no memory for it",
+    codes.ENOBUFS: "the kernel has no buffer for it",
+    codes.EAGAIN: "the kernel wants it again",
+    codes.EINTR: "it was interrupted",
     codes.ENOSPC: "the kernel has no room for it",
 }

@@ -5,7 +5,7 @@ Owns: the layout as data (which maps there are, what their keys and values are m
 the batch that leads from one state to the next.
 Never: decides which elements there should be, and never speaks to the kernel. Keys and data are bytes in the kernel's
 own form (NF-2), so that a mirror of 100 000 elements is compared and sent without being encoded again.
-Source of behaviour: services.md 4.2 to 4.4.
+Source of behaviour: NF-1 to NF-10, NF-20 to NF-23.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,6 +86,7 @@ MAPS: Mapping[str, MapLayout] = {
         MapLayout("np_eps", MapKind.ENDPOINT, (*_NODE_PORT, "slot")),
         MapLayout("np_eps_local", MapKind.ENDPOINT, (*_NODE_PORT, "slot")),
         MapLayout("cluster_ips", MapKind.MEMBER, ("address",)),
+        MapLayout("passed", MapKind.MEMBER, _FRONTEND),
         MapLayout("np_addrs", MapKind.MEMBER, ("address",)),
         MapLayout("hairpin", MapKind.MEMBER, ("address", "address", "proto", "port")),
         MapLayout("aff_port", MapKind.NUMBER, _FRONTEND),

@@ -26,7 +26,7 @@ BINARY_POWERS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 NUMBER = re.compile(r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[^0-9.].*)?", re.DOTALL)
 EXPONENT = re.compile(r"[eE](?P<power>[+-]?[0-9]{1,18})")
 
-WHAT_IS_RIGHT = (
+WHAT_IS_EXPECTED = (
     'a number such as "2", "0.5" or "1e3", with at most one suffix out of '
     "n u m k M G T P E (powers of ten) or Ki Mi Gi Ti Pi Ei (powers of two)"
 )
@@ -97,4 +97,4 @@ def _scaled(digits: int, power_of_ten: int, power_of_two: int) -> int:
 
 def _refused(text: str) -> QuantityError:
     told = text if len(text) <= LONGEST_TEXT else f"{text[:40]}… ({len(text)} characters)"
-    return QuantityError(f"{told!r} is not a quantity; right is {WHAT_IS_RIGHT}")
+    return QuantityError(f"{told!r} is not a quantity; expected {WHAT_IS_EXPECTED}")

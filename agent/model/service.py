@@ -147,10 +147,15 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
 
 
 class SliceFacts(msgspec.Struct, frozen=True, gc=False):
-    """An EndpointSlice: its backends by port. `triggered` is when the change began that it tells of (SY-9)."""
+    """An EndpointSlice: its ports, and its endpoints once, with the number of the first port.
+
+    What serves another port is made where a Service has that port: a slice may have thousands of ports that none has.
+    `triggered` is when the change began that it tells of (SY-9).
+    """
 
     service: ServiceKey
     name: str
     family: Family
-    backends: tuple[tuple[PortKey, tuple[Backend, ...]], ...]
+    ports: tuple[tuple[PortKey, int], ...]
+    endpoints: tuple[Backend, ...]
     triggered: str = ""

@@ -11,7 +11,7 @@ from agent.api.parting import Parting
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
-END_STREAM = 1
+END_STREAM, END_HEADERS = 1, 4
 
 
 def frame(kind: int, stream: int = 0, body: bytes = b"", flags: int = 0) -> bytes:
@@ -23,11 +23,12 @@ def farewell(last: int) -> bytes:
 
 
 def call(stream: int) -> bytes:
-    return frame(HEADERS, stream, b"ask") + frame(DATA, stream, b"message", END_STREAM)
+    return frame(HEADERS, stream, b"ask", END_HEADERS) + frame(DATA, stream, b"message", END_STREAM)
 
 
 def answer(stream: int) -> bytes:
-    return frame(HEADERS, stream, b"head") + frame(DATA, stream, b"body") + frame(HEADERS, stream, b"t", END_STREAM)
+    trailers = frame(HEADERS, stream, b"t", END_STREAM | END_HEADERS)
+    return frame(HEADERS, stream, b"head", END_HEADERS) + frame(DATA, stream, b"body") + trailers
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -130,3 +131,16 @@ def test_what_is_no_http_harms_nobody(chunks: list[bytes]) -> None:
     assert sent.startswith(questions)
     assert sent.startswith(answers)
     assert len(sent) - min(len(questions), len(answers)) < 9
+
+
+def test_the_farewell_waits_for_the_end_of_a_header_block() -> None:
+    """FI-4: between HEADERS and CONTINUATION it would end the connection."""
+    parting = Parting()
+    parting.from_client(b"P" * 24 + call(1) + call(3))
+    parting.from_server(frame(4))
+    parting.begin()
+    first = parting.from_server(frame(1, 1, b"half", flags=0))
+    whole = parting.from_server(frame(9, 1, b"rest", flags=END_HEADERS))
+
+    assert first == frame(1, 1, b"half", flags=0)
+    assert whole == frame(9, 1, b"rest", flags=END_HEADERS) + farewell(3)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from agent.api.access import AccessRule
 from agent.api.errors import ApiError, Reason
 from agent.api.health import HealthService
+from agent.api.peer import Peer
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service import MethodTable
@@ -169,6 +170,81 @@ async def test_another_user_may_what_its_groups_may(short_path: Path, groups: st
         assert done.stdout.strip() == outcome, done.stderr
 
 
+FLOOD = """
+import os, socket, struct, sys, time
+os.setgroups([4711]); os.setgid(65534); os.setuid(65534)
+def frame(kind, flags, stream, body=b''):
+    return struct.pack('>I', len(body))[1:] + bytes((kind, flags)) + struct.pack('>I', stream) + body
+def field(name, value):
+    return b'\\0' + bytes([len(name)]) + name + bytes([len(value)]) + value
+names = [(b':method', b'POST'), (b':scheme', b'http'), (b':path', b'/kepd.v1.NodeService/GetNode'),
+         (b':authority', b'localhost'), (b'content-type', b'application/grpc'), (b'te', b'trailers')]
+block = b''.join(field(*one) for one in names)
+held = []
+for _ in range(16):
+    link = socket.socket(socket.AF_UNIX); link.connect(sys.argv[1]); link.settimeout(0.3); held.append(link)
+    streams = range(1, 81, 2)
+    try:
+        link.sendall(b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' + frame(4, 0, 0))
+        for stream in streams:
+            link.sendall(frame(1, 4, stream, block) + frame(0, 0, stream, b'\\0' + struct.pack('>I', (16 << 20) - 1)))
+        for _ in range(200):
+            for stream in streams:
+                link.sendall(frame(0, 0, stream, b'x' * 16000))
+    except OSError:
+        pass
+print('flooded', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.node
+@pytest.mark.timeout(120)
+async def test_a_group_reader_cannot_fill_the_memory_with_unfinished_calls(short_path: Path) -> None:
+    """FX-2: 16 connections with 40 unfinished calls each, every one announced with 16 MiB."""
+    for folder in (short_path, *short_path.parents):
+        if folder.stat().st_uid == 0 and str(folder) != "/":
+            folder.chmod(folder.stat().st_mode | 0o055)
+    async with serving(short_path, AccessRule(4711, 4712, "kepd")) as api:
+        before = resident_mib()
+        flood = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FLOOD, str(api.path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            line = await flood.stdout.readline()
+            grown = resident_mib() - before
+            answer = await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+        finally:
+            flood.kill()
+            await flood.wait()
+
+        assert line == b"flooded\n"
+        assert grown < 64
+        assert answer.node.name == "n"
+
+
+def resident_mib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"),
+    [
+        (Peer(1, 1000, 1000), "read"),
+        (Peer(1, 1000, 4711), "read"),
+        (Peer(1, 1000, 1000, frozenset({4712})), "operate"),
+        (Peer(1, 0, 0), "admin"),
+    ],
+)
+async def test_what_a_call_may_cost_depends_on_who_makes_it(short_path: Path, peer: Peer, name: str) -> None:
+    """FX-2: bounds come before rights, for a request is buffered before anybody can be asked for his."""
+    async with serving(short_path, AccessRule(4711, 4712, "kepd")) as api:
+        upstream = Path(api.server._upstream_of(peer)).name
+
+    assert upstream.startswith(f"{name}-")
+
+
 async def test_errors_carry_reason_and_violations(short_path: Path) -> None:
     """API-03."""
     async with serving(short_path) as api:
@@ -240,7 +316,7 @@ async def test_a_watcher_that_does_not_read_is_told_to_come_again(short_path: Pa
 async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
     from agent.api.peer import MAX_CONNECTIONS_PER_USER, Peer, PeerRelay
 
-    relay = PeerRelay(socket.socket(), "x")
+    relay = PeerRelay(socket.socket(), lambda _peer: "x")
     relay._listener.close()
     relay._peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
 

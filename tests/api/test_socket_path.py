@@ -34,7 +34,7 @@ def test_what_is_no_socket_is_left_alone(short_path: Path) -> None:
     path = short_path / "s"
     path.write_text("precious")
 
-    with pytest.raises(PathTaken, match="is no socket"):
+    with pytest.raises(PathTaken, match="is not a socket"):
         listen_at(path, 0o600)
     assert path.read_text() == "precious"
 

@@ -50,7 +50,7 @@ def test_status_and_health_say_what_is_missing(kepd: Kepd) -> None:
     assert "switched off" in status.stdout
     assert health.returncode == 1
     assert "NOT OK  runtime" in health.stdout
-    assert health.stderr == "kepctl: not well: runtime; kepctl status says why\n"
+    assert health.stderr == "kepctl: unhealthy: runtime; kepctl status says why\n"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_the_api_is_found_by_reflection(kepd: Kepd) -> None:
         (["get", "podz"], 2, 'did you mean "pods"?'),
         (["get", "pods"], 6, "the pods plane does not run here; set pods.enabled to true and restart kepd"),
         (["api", "NodeService/GetNod"], 3, 'did you mean "kepd.v1.NodeService/GetNode"?'),
-        (["api", "NodeService/GetNode", "{"], 2, "the request is no kepd.v1.GetNodeRequest"),
+        (["api", "NodeService/GetNode", "{"], 2, "the request is not a kepd.v1.GetNodeRequest"),
         (["config", "set", "images.maxParallelPulls=x"], 2, "images.maxParallelPulls: 'x' is not"),
-        (["config", "set", "node.name=x"], 6, "only a new process reads this"),
+        (["config", "set", "node.name=x"], 6, "takes effect only at a restart"),
         (["config", "set", "novalue"], 2, "is not KEY=VALUE"),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_unreachable_daemon_is_explained(tmp_path: Path) -> None:
 
     assert missing.returncode == no_socket.returncode == 4
     assert "there is no such socket" in missing.stderr
-    assert "is no socket" in no_socket.stderr
+    assert "is not a socket" in no_socket.stderr
 
 
 def test_a_daemon_that_does_not_answer_is_given_up_on(short_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_kepd_shows_defaults_schema_origins_and_differences(tmp_path: Path) -> N
     good = tmp_path / "c.yaml"
     good.write_text(kepd("defaults"))
 
-    assert kepd("check", "--config", str(good)) == "configuration is good\n"
+    assert kepd("check", "--config", str(good)) == "the configuration is valid\n"
     assert 'pods.relist: "30s"  # environment KEPD_PODS__RELIST' in kepd("show", "--origin")
     assert kepd("diff", "--config", str(good)) == 'pods.relist: "1m" -> "30s"  (environment KEPD_PODS__RELIST)\n'
     assert json.loads(kepd("schema"))["title"] == "KepdConfiguration"

@@ -167,7 +167,7 @@ def test_a_directory_is_drawn_pod_by_pod(tmp_path: Path) -> None:
 def test_without_a_pod_and_without_files_it_is_said_what_would_be_right() -> None:
     done = CliRunner().invoke(timeline, [])
 
-    assert "right is a POD, or --from-files with a manifest" in str(done.exception)
+    assert "expected a POD, or --from-files with a manifest" in str(done.exception)
 
 
 def test_a_later_request_shortens_the_budget_and_a_longer_one_does_not() -> None:

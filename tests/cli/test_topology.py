@@ -133,7 +133,7 @@ def test_wrong_questions_end_with_exit_code_2(tmp_path: Path, arguments: list[st
     [
         (NODES.replace('cpu: "2"', 'cpu: "-2"'), "-2"),
         (SERVICE.replace("ports:", "portz:"), "portz"),
-        (SERVICE + "kind: Service\n", "stands here again"),
+        (SERVICE + "kind: Service\n", "occurs again"),
         ("a: b: c", "not YAML"),
     ],
 )

@@ -43,7 +43,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def test_the_proxy_is_found_where_it_runs(node: Node) -> None:
-    """names.md 8: without an endpoint, whoever has the plane answers."""
+    """CLI-06: without an endpoint, whoever has the plane answers."""
     with connected(node) as daemon:
         listing = list_proxy(daemon)
 

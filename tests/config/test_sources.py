@@ -25,6 +25,12 @@ def complaints(checked: Checked, tmp_path: Path) -> list[str]:
     return [str(finding).replace(f"{tmp_path}/", "") for finding in checked.findings]
 
 
+@pytest.fixture(autouse=True)
+def _no_file_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """FH-5: without a file the default place is read, where this machine may have one."""
+    monkeypatch.setattr("agent.config.sources.DEFAULT_FILE", tmp_path / "none.yaml")
+
+
 def test_without_any_source_everything_has_a_default_that_works() -> None:
     checked = load(Sources(file=None, environment={}), FACTS)
 
@@ -93,7 +99,7 @@ def test_all_complaints_come_at_once_with_line_path_and_suggestion(tmp_path: Pat
         "config.yaml:8: services.backend: 'ipvs' is not one of nftables, iptables",
         "config.yaml:8: services.hints.overloadThreshold: 2 is not a number from 0 to 1",
         'config.yaml:9: runtime.requestTimeout: 10 is not a duration with a unit, such as "10s" or "1m30s"',
-        "config.yaml:10: node.name: has no value; give one, or leave the key out",
+        "config.yaml:10: node.name: has no value; set one, or remove the key",
     ]
 
 
@@ -104,7 +110,7 @@ def test_all_complaints_come_at_once_with_line_path_and_suggestion(tmp_path: Pat
         ("apiVersion: config.kepd.dev/v2\nkind: KepdConfiguration\n", "'config.kepd.dev/v2' is not"),
         ("- a\n- b\n", "is not a KepdConfiguration document"),
         (HEAD + "---\n" + HEAD, "a second document"),
-        (HEAD + "node: {name: a}\nnode: {name: b}\n", "stands here again"),
+        (HEAD + "node: {name: a}\nnode: {name: b}\n", "occurs again"),
         (HEAD + "<<: {a: b}\n", "unknown section"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_key_that_stands_twice_is_an_error_with_both_lines() -> None:
     """CFG-03: the usual loader keeps the last one silently."""
     _, duplicates = parse_documents("a: 1\nb: 2\na: 3\n", "f")
 
-    assert [str(finding) for finding in duplicates] == ["f:3: key 'a' stands here again; it is first at f:1"]
+    assert [str(finding) for finding in duplicates] == ["f:3: key 'a' occurs again; it is first at f:1"]
 
 
 def test_aliases_are_followed_within_bounds() -> None:

@@ -214,7 +214,7 @@ async def test_exec_answers_with_the_exit_code(subject: Subject) -> None:
 
 
 async def test_the_event_stream_tells_life_or_says_that_there_is_none(subject: Subject) -> None:
-    """Section 8 of the lab's facts: containerd 1.6 has no CRI events; 1.7 and later have."""
+    """containerd 1.6 has no CRI events; 1.7 and later have."""
     seen: list[EventKind] = []
     over = asyncio.Event()
 

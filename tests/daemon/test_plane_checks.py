@@ -24,14 +24,9 @@ def test_the_defaults_are_in_order() -> None:
 @pytest.mark.parametrize(
     ("sections", "key"),
     [
-        ({"services": replace(PLAIN.services, boot_guard=True)}, "services.bootGuard"),
         (
             {"services": replace(PLAIN.services, counters=replace(PLAIN.services.counters, export=True))},
             "services.counters.export",
-        ),
-        (
-            {"telemetry": replace(PLAIN.telemetry, tracing=replace(PLAIN.telemetry.tracing, endpoint="http://x"))},
-            "telemetry.tracing.endpoint",
         ),
     ],
 )

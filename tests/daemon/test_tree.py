@@ -42,7 +42,7 @@ async def test_a_failing_unit_is_restarted_with_growing_pauses_and_the_others_go
     gaps = [round(after - before, 3) for before, after in pairwise(starts)]
     assert gaps[:8] == [0.5, 1, 2, 4, 8, 16, 32, LONGEST_PAUSE_S]
     assert turns >= 199
-    assert board.line("failing").message.startswith("ValueError: broken; KeyError: 'x'; starts again in")
+    assert board.line("failing").message.startswith("ValueError: broken; KeyError: 'x'; restarts in")
     assert board.line("failing").restarts == len(starts)
     assert logs[0]["event"] == "unit_failed"
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make install`: what it puts where, what the units say about that, and how much they may do."""
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,34 @@ def test_a_removal_leaves_configuration_alone(installed: Path, tmp_path: Path) -
     assert edited.read_text() == before
 
 
+def test_a_removal_works_without_another_root(tmp_path: Path) -> None:
+    """CL-1: `make uninstall` of a plain installation removed nothing and ended with an error."""
+    places = {"PREFIX": "opt/kepd", "LIBDIR": "usr/lib", "BINDIR": "usr/local/bin", "SYSCONFDIR": "etc"}
+    environment = {"PATH": os.environ["PATH"], **{name: str(tmp_path / place) for name, place in places.items()}}
+    run = partial(subprocess.run, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    listed = [Path(line) for line in run(["scripts/install", "--list"]).stdout.split()]
+    for path in [*(one for one in listed if one.name != "kepd"), tmp_path / "etc/kepd/config.yaml"]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("installed\n")
+    (tmp_path / "opt/kepd/bin").mkdir(parents=True)
+    run(["make", "-s", "uninstall"])
+
+    assert [path for path in listed if path.exists()] == []
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == [tmp_path / "etc/kepd/config.yaml"]
+
+
+@pytest.mark.parametrize("prefix", ["/", "//", "opt/kepd", "."])
+def test_a_removal_of_everything_is_refused(prefix: str) -> None:
+    """CL-1: what is removed is all below PREFIX."""
+    ran = subprocess.run(
+        ["scripts/install", "--remove"], cwd=ROOT, env={"PATH": os.environ["PATH"], "PREFIX": prefix},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == 2
+    assert f'PREFIX is "{prefix}"; expected: an absolute path' in ran.stderr
+
+
 @pytest.fixture
 def runnable(tmp_path: Path) -> Path:
     """The units with programs that exist, as systemd looks for them on this machine."""
@@ -109,9 +139,9 @@ def test_the_drop_in_for_pods_takes_back_every_mount_namespace() -> None:
     makes_one = [key for key in whole if key.startswith(("Protect", "Private")) or key == "ReadWritePaths"]
 
     assert {key: drop_in[key] for key in makes_one if drop_in[key] not in (["no"], ["default"], [""])} == {}
-    assert {"CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD"} == set(
-        drop_in["CapabilityBoundingSet"][0].split()
-    )
+    assert set(drop_in["CapabilityBoundingSet"][0].split()) == {
+        "CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", ["kepd.service", "kepd-services.service", "kepd-cri.service"])

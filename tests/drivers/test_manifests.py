@@ -142,8 +142,8 @@ def test_what_lies_beside_manifests_is_told(tmp_path: Path) -> None:
     told = [str(one).removeprefix(f"{tmp_path}/") for one in read_manifests(tmp_path).ignored]
 
     assert told == [
-        "below: is a directory and is not read: manifests lie in the directory above it",
-        "odd.yaml: is no file and is not read",
+        "below: is a directory and is not read: put manifests into the directory above it",
+        "odd.yaml: is not a file and is not read",
         "web.yaml.bak: is not read: names of manifests end in .json, .yaml, .yml",
     ]
 
@@ -308,7 +308,9 @@ class TestVanishing:
         back = judge(held, full, frozenset(), 10.0, 20.0, "/m")
 
         assert held.snapshot.files == still.snapshot.files == full.files
-        assert str(held.snapshot.problems[0]).startswith(f"/m: all {len(names)} manifests are gone at once, and nobody")
+        assert str(held.snapshot.problems[0]).startswith(
+            f"/m: all {len(names)} manifests are gone at once, but kepd saw no deletion"
+        )
         assert (held.until_s, still.until_s) == (25.0, 25.0)
         assert gone == Vanishing(Snapshot())
         assert back == Vanishing(full)
@@ -346,5 +348,5 @@ class TestVanishing:
             folder.mkdir()
             held = await asyncio.wait_for(seen.get(), 5)
             assert held["a.yaml"] == b"1"
-            assert b"nobody was seen to delete" in held["manifests"]
+            assert b"kepd saw no deletion" in held["manifests"]
             assert await asyncio.wait_for(seen.get(), 5) == {}

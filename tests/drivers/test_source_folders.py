@@ -58,10 +58,10 @@ def test_the_links_of_an_atomic_writer_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ("/etc/hostname", "is a link to /etc/hostname, which leads out of its source"),
-        ("../d/key", "is a link to ../d/key, which leads out of its source"),
+        ("/etc/hostname", "is a link to /etc/hostname, outside of its source"),
+        ("../d/key", "is a link to ../d/key, outside of its source"),
         ("nothing", "is a link to nothing, which does not exist"),
-        ("key", "is a link that leads to a link, again and again"),
+        ("key", "is a link in a chain of links without end"),
     ],
 )
 def test_no_link_leads_anywhere_else(tmp_path: Path, target: str, text: str) -> None:
@@ -71,7 +71,7 @@ def test_no_link_leads_anywhere_else(tmp_path: Path, target: str, text: str) -> 
 
     assert found["configmaps/default/c"] == {"good": b"1"}
     assert told[0].startswith(f"configmaps/default/c/key: {text}")
-    assert told[0].endswith("what was read of it before stays valid")
+    assert told[0].endswith("its last good content stays valid")
 
 
 def test_a_link_on_the_way_is_no_way_out(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_link_on_the_way_is_no_way_out(tmp_path: Path) -> None:
     (place / "..data").symlink_to("/etc")
     (place / "hostname").symlink_to("..data/hostname")
 
-    assert "is a link to /etc, which leads out" in look(tmp_path)[1][0]
+    assert "is a link to /etc, outside of its source" in look(tmp_path)[1][0]
 
 
 @pytest.mark.parametrize("path", ["configmaps", "configmaps/default", "configmaps/default/c"])
@@ -91,7 +91,7 @@ def test_directories_are_no_links(tmp_path: Path, path: str) -> None:
 
     assert found == {}
     assert told[0].startswith(f"{path}: ")
-    assert "link" in told[0] or "is no directory" in told[0]
+    assert "link" in told[0] or "is not a directory" in told[0]
 
 
 def test_only_files_are_keys_and_nothing_is_waited_for(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_only_files_are_keys_and_nothing_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "secrets" / "stray").touch()
 
     assert look(tmp_path)[1] == [
-        "secrets/stray: is no directory; a source is a directory NAMESPACE/NAME with one file per key",
-        "secrets/default/s/below: is a directory; a key is a file; what was read of it before stays valid",
-        "secrets/default/s/pipe: is no regular file; what was read of it before stays valid",
+        "secrets/stray: is not a directory; a source is a directory NAMESPACE/NAME with one file per key",
+        "secrets/default/s/below: is a directory; a key is a file; its last good content stays valid",
+        "secrets/default/s/pipe: is no regular file; its last good content stays valid",
     ]
 
 

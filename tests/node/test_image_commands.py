@@ -211,7 +211,7 @@ def test_every_metric_is_on_the_page_with_its_labels(node: Node) -> None:
 
 
 def test_help_names_every_command(node: Node) -> None:
-    """CLI: what names.md lists is there."""
+    """Those for pulls and images."""
     del node
     for command in (
         ("pull",), ("cancel", "pull"), ("prefetch",), ("retry",), ("set", "pull-limit"), ("gc",), ("explain", "pull"),

@@ -28,7 +28,7 @@ async def test_images_of_pods_bound_to_this_node_are_there_before_a_kubelet_asks
             f"clusters: [{{name: c, cluster: {{server: '{server.url}', certificate-authority: {certificates.ca}}}}}]\n"
             "users: [{name: u, user: {token: good-token}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
         )
-        extra = f"kubernetes: {{kubeconfig: {kubeconfig}}}\nimages: {{prefetch: {{pods: true}}}}\n"
+        extra = f"kubernetes: {{kubeconfig: {kubeconfig}}}\nimages: {{prefetch: {{pods: true}}, gc: {{high: 100}}}}\n"
         with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as kepd:
             await asyncio.to_thread(kepd.start("--planes", "images").wait_ready)
             server.objects.put(
@@ -47,7 +47,7 @@ def test_a_list_in_the_configuration_is_fetched_pinned_and_kept(lab: Lab, short_
     """IMG-F02, IMG-F03: kepctl shows the pin and why the image stays; removing it from the list removes the pin."""
     image = lab.push(Image.sized("prefetch/list", 50_000))
     loose = lab.push(Image.sized("prefetch/loose", 50_000))
-    listed = f"images: {{prefetch: {{list: [{{image: '{image}', pin: true}}]}}, gc: {{minAge: 0s}}}}\n"
+    listed = f"images: {{prefetch: {{list: [{{image: '{image}', pin: true}}]}}, gc: {{minAge: 0s, high: 100}}}}\n"
     with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=listed) as kepd:
         kepd.start("--planes", "images").wait_ready()
         client = ImageClient(kepd.socket)
@@ -75,7 +75,7 @@ def test_content_alone_is_fetched_and_a_later_pull_only_unpacks(lab: Lab, thrott
     image = Image.sized("prefetch/content", 400_000, 300_000)
     lab.push(image)
     reference = lab.throttled(image)
-    listed = f"images: {{prefetch: {{list: [{{image: '{reference}', unpack: false}}]}}}}\n"
+    listed = f"images: {{prefetch: {{list: [{{image: '{reference}', unpack: false}}]}}, gc: {{high: 100}}}}\n"
     blobs = "GET /v2/prefetch/content/blobs/"
     # In the lab's network, where the registry is.
     with Kepd(short_path, 10941, endpoint=lab.endpoint, extra=listed, prefix=lab.netns.command([])) as kepd:

@@ -26,7 +26,7 @@ BOTH = {
     "conntrack_reconciler_deleted_entries",
 }  # fmt: skip
 ALONE = {
-    "nftables": {"sync_proxy_rules_nftables_sync_failures", "sync_proxy_rules_nftables_cleanup_failures"},
+    "nftables": {"sync_proxy_rules_nftables_sync_failures"},
     "iptables": {
         "sync_proxy_rules_iptables_restore_failures", "sync_proxy_rules_iptables_partial_restore_failures",
         "sync_proxy_rules_iptables_total", "sync_proxy_rules_iptables_last",
@@ -36,7 +36,7 @@ ALONE = {
 
 @pytest.mark.parametrize("backend", ["nftables", "iptables"])
 def test_what_dashboards_of_kube_proxy_find(network: Network, short_path: Path, backend: str) -> None:
-    """HL-7, section 8 of services.md; NF-65."""
+    """HL-7, NF-65."""
     made = Node(network, short_path, EXTRA, backend)
     text = made.kepd.config.read_text().replace("syncPeriod:", "counters: {export: true}, syncPeriod:")
     made.kepd.config.write_text(text)

@@ -65,7 +65,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 class Cluster:
     """A plane on the node, and short ways to Services and connections.
 
-    Where the backends differ by specification: with iptables node ports are open everywhere (TY-2), in IPv4 on loopback
+    Where the backends differ by rule: with iptables node ports are open everywhere (TY-2), in IPv4 on loopback
     too (TY-20), and addresses and ports that no Service has are left alone (TY-16).
     """
 

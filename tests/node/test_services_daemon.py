@@ -256,15 +256,21 @@ def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Pa
     """DS-14: in one line in /readyz and among the planes; it begins when the other is gone."""
     space = network.node.namespace
     rivals = {
-        "nftables": ("table kube-proxy of kube-proxy", "nft add table ip kube-proxy", "nft delete table ip kube-proxy"),
+        "nftables": (
+            "table kube-proxy of kube-proxy",
+            "nft -f -",
+            "table ip kube-proxy { chain services { ip daddr 10.96.0.1 drop\n }\n}\n",
+            "nft delete table ip kube-proxy",
+        ),
         "iptables": (
             "chain KUBE-SERVICES of kube-proxy in table nat",
-            "iptables -t nat -N KUBE-SERVICES",
-            "iptables -t nat -X KUBE-SERVICES",
+            "iptables-restore --noflush",
+            "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n",
+            "iptables -t nat -F KUBE-SERVICES",
         ),
     }
-    whose, begin, end = rivals[rival]
-    space.run(*begin.split())
+    whose, begin, text, end = rivals[rival]
+    space.run(*begin.split(), text=text)
     made = Node(network, short_path, backend=backend)
     with made.kepd:
         made.put("pod1")
@@ -276,6 +282,23 @@ def test_beside_kube_proxy_it_says_so_and_waits(network: Network, short_path: Pa
 
         space.run(*end.split())
         made.wait_used("pod1")
+
+
+def test_chains_of_a_kube_proxy_are_shared_with_nobody(network: Network, short_path: Path) -> None:
+    """FS-1: with `proxyName` and the same backend as kube-proxy; each took the other's chains for its own old ones."""
+    space = network.node.namespace
+    theirs = "-A KUBE-SERVICES -d 10.96.0.77/32 -j KUBE-SVC-THEIRS"
+    rules = f"*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-THEIRS - [0:0]\n{theirs}\nCOMMIT\n"
+    space.run("iptables-nft-restore", "--noflush", text=rules)
+    made = Node(network, short_path, backend="iptables")
+    made.kepd.config.write_text(made.kepd.config.read_text().replace("services: {", "services: {proxyName: kepd, "))
+    with made.kepd:
+        made.put("pod1")
+        made.kepd.start("--planes", "services")
+        line = made.kepd.wait(lambda: told(made, "degraded"), "a complaint", 20.0)
+
+    assert "the names that kepd also uses with iptables" in line
+    assert theirs in space.run("iptables-nft-save", "-t", "nat")
 
 
 def test_without_its_program_it_says_what_is_missing(network: Network, short_path: Path, backend: str) -> None:
@@ -306,7 +329,7 @@ def test_what_keeps_it_from_programming_is_said_in_one_line(network: Network, sh
     made.kepd.environment["PATH"] = f"{programs}:{made.kepd.environment['PATH']}"
     expected = {
         "an old nft": "0.9.8",
-        "no right": "right is CAP_NET_ADMIN",
+        "no right": "needs CAP_NET_ADMIN",
         "another owner": "belongs to the process with netlink port",
     }[obstacle]
     with ExitStack() as obstacles, made.kepd:

@@ -29,12 +29,15 @@ def test_it_goes_with_the_first_sync_and_whenever_it_comes_back(short_path: Path
         network.node.caller.run(lambda: asyncio.run(scenario(short_path, space)), 100.0)
 
 
+RIVAL = "table ip kube-proxy { chain services { ip daddr 10.96.0.1 drop\n }\n}\n"
+
+
 async def scenario(folder: Path, space: Namespace) -> None:
     certificates = make_certificates(folder)
     async with serving(certificates) as server:
         put_node(server, OTHER, OURS)
         server.objects.put("services", service("web", clusterIP="10.96.0.10"))
-        await asyncio.to_thread(space.run, "nft", "-f", "-", text="add table ip kube-proxy\n")
+        await asyncio.to_thread(space.run, "nft", "-f", "-", text=RIVAL)
         with daemon(folder, space, server.url, str(certificates.ca)) as kepd:
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await until(lambda: "service_sync_failed" in kepd.log.read_text())

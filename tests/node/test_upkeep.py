@@ -78,9 +78,9 @@ def test_cleanup_says_first_and_takes_away_what_is_ours(node: Node) -> None:
     again = kepd(node, "cleanup", "--services")
 
     assert (refused.returncode, "stop it first" in refused.stderr) == (6, True)
-    assert "would take away nftables: table kepd of ip\n" in planned.stdout
+    assert "would remove nftables: table kepd of ip\n" in planned.stdout
     assert "table ip kepd" in before
-    assert "took away nftables: table kepd of ip\n" in done.stdout
+    assert "removed nftables: table kepd of ip\n" in done.stdout
     assert "table ip mine" in tables(node)
     assert "kepd" not in tables(node)
     assert (again.returncode, again.stdout) == (0, "")
@@ -100,7 +100,7 @@ def test_cleanup_takes_chains_of_both_variants_away(node: Node, variant: str) ->
         space.run(f"iptables-{variant}", "-t", table, "-F")
         space.run(f"iptables-{variant}", "-t", table, "-X")
 
-    assert done.stdout.count("took away") == 1
+    assert done.stdout.count("removed") == 1
     assert "KUBE-FORWARD" not in left
     assert "KUBE-SERVICES" in left
 
@@ -141,8 +141,8 @@ def test_a_takeover_moves_traffic_without_a_failed_connection(node: Node, left: 
         load.go_on(200)
     after = kepd(node, "takeover", "kube-proxy", "--check")
 
-    assert (checked.returncode, "rules of kepd go in first" in checked.stdout) == (0, True)
-    assert (asked.returncode, "asked for" in asked.stdout) == (0, True)
+    assert (checked.returncode, "kepd adds its rules first" in checked.stdout) == (0, True)
+    assert (asked.returncode, "requested" in asked.stdout) == (0, True)
     assert load.failures() == set(), node.kepd.log.read_text()
     assert set(load.replies) == {"pod1", "pod2"}
     assert "left nothing here" in after.stdout
@@ -191,9 +191,9 @@ async def test_cleanup_takes_leases_and_content_of_ours_out_of_the_runtime(
     await shared.close()
     await content.close()
 
-    assert "would take away lease kepd-hold-left" in planned
+    assert "would remove lease kepd-hold-left" in planned
     assert set(names) <= set(still)
-    assert f"took away content of {image}, fetched ahead" in done
+    assert f"removed content of {image}, fetched ahead" in done
     assert [name for name in names if name in leases] == ["others-lease"]
     assert image not in [record.name for record in ahead]
     assert is_kept

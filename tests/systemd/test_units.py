@@ -31,6 +31,15 @@ def unit(name: str) -> Unit:
     return found
 
 
+def unit_with_drop_in(name: str, drop_in: str) -> Unit:
+    """As systemd reads both: a drop-in comes after its unit, and of a switch the last word counts."""
+    found = unit(name)
+    for section, keys in unit(f"{name}.d/{drop_in}").items():
+        for key, values in keys.items():
+            found[section][key] += values
+    return found
+
+
 def configuration() -> Checked:
     sources = Sources(file=FOLDER / "cri.yaml", environment={}, planes="proxy,images")
     return check(read(sources), host_facts({}), further=PLANE_CHECKS)
@@ -45,6 +54,17 @@ def test_the_proxy_stands_between_containerd_and_the_kubelet() -> None:
     assert service["Unit"]["Before"] == ["kubelet.service"]
     assert dropin["Unit"] == {"Wants": ["kepd-cri.service"], "After": ["kepd-cri.service"]}
     assert not {"Requires", "BindsTo", "PartOf"} & (service["Unit"].keys() | dropin["Unit"].keys())
+
+
+def test_with_the_drop_in_for_pods_the_set_group_bit_may_be_set() -> None:
+    """FP-5: an fsGroup needs it; without pods nothing does."""
+    service = unit_with_drop_in("kepd.service", "pods.conf")["Service"]
+
+    assert service["RestrictSUIDSGID"][-1] == "no"
+    assert "CAP_FSETID" in " ".join(service["CapabilityBoundingSet"]).split()
+    assert unit("kepd.service")["Service"]["RestrictSUIDSGID"] == ["yes"]
+    others = [path.name for path in (FOLDER / "kepd.service.d").iterdir() if path.name != "pods.conf"]
+    assert not any("RestrictSUIDSGID" in unit(f"kepd.service.d/{name}")["Service"] for name in others)
 
 
 @pytest.mark.parametrize(

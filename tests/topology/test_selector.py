@@ -112,7 +112,7 @@ def test_label_values_are_refused_with_one_fault_per_broken_rule(value, count):
     ],
 )
 def test_gt_and_lt_compare_whole_numbers_of_64_bits_strictly(operator, bound, label, holds):
-    """TOP-72: a bound that is no number, or no label value as -5, makes the term malformed."""
+    """TOP-72: a bound that is not a number, or no label value as -5, makes the term malformed."""
     assert node_requirement_holds(Requirement("size", operator, (bound,)), {"size": label}) is holds
 
 

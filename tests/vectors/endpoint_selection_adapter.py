@@ -13,6 +13,7 @@ from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.service import PortKey
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
+from agent.services.objects.slice_ports import SlicePorts
 from agent.services.routes.selection import Place, merge, select, use_of
 
 
@@ -35,7 +36,7 @@ def check(_kind: str, given: dict, expect: dict) -> None:
         (one for one in slices if one is not None and one.service == service.key and one.family == family),
         key=lambda one: one.name,
     )
-    backends = merge(found for one in mine for key, found in one.backends if key == wanted)
+    backends = merge(found for one in mine for found in SlicePorts(one).backends(wanted))
     use = use_of(service, bool(port.node_port or part.balancer_ips or part.external_ips))
     selection = select(backends, use, Place(given["node"]["name"], given["node"]["zone"] or ""))
 

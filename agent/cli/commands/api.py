@@ -47,7 +47,7 @@ def invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Itera
     try:
         json_format.Parse(request_json, request)
     except json_format.ParseError as error:
-        raise CommandFailed(f"the request is no {method.input_type.full_name}: {error}", USAGE) from error
+        raise CommandFailed(f"the request is not a {method.input_type.full_name}: {error}", USAGE) from error
     path = f"{method.containing_service.full_name}/{method.name}"
     answer = GetMessageClass(method.output_type)
     if method.client_streaming:

@@ -17,18 +17,18 @@ __all__ = ["config"]
 
 @click.group()
 def config() -> None:
-    """Look at, change, reload or check the configuration."""
+    """Show, change, reload or check the configuration."""
 
 
 config.add_command(check)
 
 
 @config.command()
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @output_option("table", "json", "yaml")
 @click.pass_obj
 def show(session: Session, output: str, *, origin: bool) -> None:
-    """The configuration in force."""
+    """Show the configuration in force."""
     with connected(session) as daemon:
         answer = daemon.call("kepd.v1.NodeService/GetConfig", node_pb2.GetConfigRequest(), node_pb2.GetConfigResponse)
     if output != "table":
@@ -41,10 +41,10 @@ def show(session: Session, output: str, *, origin: bool) -> None:
 
 @config.command("set")
 @click.argument("values", nargs=-1, required=True, metavar="KEY=VALUE…")
-@click.option("--dry-run", is_flag=True, help="Only check.")
+@click.option("--dry-run", is_flag=True, help="Validate without applying.")
 @click.pass_obj
 def set_values(session: Session, values: tuple[str, ...], *, dry_run: bool) -> None:
-    """Set keys until the daemon ends or reloads; all of them or none."""
+    """Set keys, all of them or none, until the daemon stops or reloads."""
     pairs: dict[str, str] = {}
     for value in values:
         path, equals, text = value.partition("=")

@@ -28,7 +28,7 @@ COLUMNS: Columns[node_pb2.Finding] = (
 @output_option()
 @click.pass_context
 def doctor(ctx: click.Context, output: str) -> None:
-    """What should be changed on this node, with the reason. Exit code 0: nothing, 1: something."""
+    """List what should be changed on this node, with the reason. Exit code 0: nothing, 1: something."""
     session: Session = ctx.obj
     with connected(session) as daemon:
         findings = diagnosed(daemon)

@@ -19,7 +19,7 @@ __all__ = ["explain"]
 
 @click.group()
 def explain() -> None:
-    """Say why things are as they are."""
+    """Explain why a pod, pull, route or hint is as it is."""
 
 
 explain.add_command(route)
@@ -31,7 +31,7 @@ explain.add_command(spread)
 @click.argument("name", metavar="POD")
 @click.pass_obj
 def pod(session: Session, name: str) -> None:
-    """What a pod waits for, and what was planned for it last."""
+    """Show what a pod waits for, and kepd's latest plan for it."""
     with connected(session) as daemon:
         namespace, found = find_pod(daemon, name)
         request = pod_pb2.ExplainPodRequest(namespace=namespace, name=found)
@@ -46,7 +46,7 @@ def pod(session: Session, name: str) -> None:
 @output_option("table", "json", "yaml")
 @click.pass_obj
 def pull(session: Session, image: str, output: str) -> None:
-    """Why an image is here or not, why its pull waits or failed, and what would change it."""
+    """Explain why an image is on the node or not, why its pull waits or failed, and what would change that."""
     with connected(session) as daemon:
         answer = daemon.call(
             "kepd.v1.ImageService/ExplainPull",

@@ -86,7 +86,7 @@ def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> li
 @click.argument("kind", metavar="NOUN", shell_complete=complete_noun)
 @click.argument("name", required=False, shell_complete=complete_name)
 @output_option()
-@click.option("-w", "--watch", is_flag=True, help="Go on with changes (pods, pulls, services, events).")
+@click.option("-w", "--watch", is_flag=True, help="Keep printing changes (pods, pulls, services, events).")
 @click.pass_obj
 def get(session: Session, kind: str, name: str | None, output: str, *, watch: bool) -> None:
     """List nodes, planes, pods, containers, images, pulls, mirrors, services, endpoints, rules or events."""

@@ -26,12 +26,12 @@ GONE_WRONG = frozenset({"failed", "cancelled", "refused"})
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="REF…")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until all are there, with progress.")
-@click.option("--policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), help="As in a Pod.")
-@click.option("--priority", type=int, default=0, help="As a Pod's priority.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for all pulls and show progress.")
+@click.option("--policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), help="Pull policy, as in a Pod.")
+@click.option("--priority", type=int, default=0, help="Priority, as of a Pod.")
 @click.pass_obj
 def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str | None, priority: int) -> None:
-    """Pull images under the node's limit. Ctrl-C gives the wish up."""
+    """Pull images under the node's limit. Ctrl-C cancels."""
     request = image_pb2.PullImageRequest(images=images, policy=policy or "", priority=priority, detach=not wait)
     with connected(session) as daemon:
         outcomes = follow(daemon, request, session)
@@ -70,14 +70,14 @@ def outcome_line(outcome: image_pb2.PullOutcome) -> str:
 
 @click.group()
 def cancel() -> None:
-    """Give up what was asked for."""
+    """Cancel a pull."""
 
 
 @cancel.command("pull")
 @click.argument("pull_id", metavar="ID")
 @click.pass_obj
 def cancel_pull(session: Session, pull_id: str) -> None:
-    """Cancel a pull, or the wish of one requester, by its id from kepctl get pulls."""
+    """Cancel a pull, or the request of one pod, by its id from kepctl get pulls."""
     with connected(session) as daemon:
         daemon.call(f"{SERVICE}/CancelPull", image_pb2.CancelPullRequest(id=pull_id), image_pb2.CancelPullResponse)
     click.echo(f"{pull_id} cancelled")
@@ -85,7 +85,7 @@ def cancel_pull(session: Session, pull_id: str) -> None:
 
 @click.group("set")
 def set() -> None:  # noqa: A001  # the command is called so
-    """Change limits until the daemon ends or reloads."""
+    """Change limits until the daemon stops or reloads."""
 
 
 @set.command("pull-limit")
@@ -93,7 +93,7 @@ def set() -> None:  # noqa: A001  # the command is called so
 @click.option("--registry", default="", help="The limit of one registry instead of the node's.")
 @click.pass_obj
 def pull_limit(session: Session, limit: int, registry: str) -> None:
-    """How many pulls may run at once; 0 = no limit."""
+    """Set how many pulls may run at once; 0 = no limit."""
     request = image_pb2.SetPullLimitRequest(registry=registry, limit=limit)
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/SetPullLimit", request, image_pb2.SetPullLimitResponse)
@@ -105,7 +105,7 @@ def pull_limit(session: Session, limit: int, registry: str) -> None:
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @click.pass_obj
 def retry(session: Session, pod: str) -> None:
-    """Forget the back-off of a pod's images and containers, and try at once."""
+    """Clear the back-off of a pod's images and containers, and retry at once."""
     namespace, _, name = pod.rpartition("/")
     request = image_pb2.RetryPullsRequest(namespace=namespace or "default", pod=name)
     with connected(session) as daemon:
@@ -119,7 +119,7 @@ def retry(session: Session, pod: str) -> None:
             forgotten = 0
     if not forgotten and not is_local:
         raise CommandFailed(f"no image of {pod} is in back-off", NOT_FOUND)
-    click.echo(f"{forgotten} pulls forgotten" + (f"; {name} is tried at once" if is_local else ""))
+    click.echo(f"{forgotten} back-offs cleared" + (f"; {name} is retried at once" if is_local else ""))
 
 
 def retry_local(daemon: Client, namespace: str, name: str) -> bool:
@@ -143,14 +143,14 @@ COLLECTED: Columns[image_pb2.CollectedImage] = (
 
 
 @click.command()
-@click.option("--dry-run", "mode", flag_value="dry-run", help="Only say what would go and why.")
-@click.option("--now", "mode", flag_value="now", help="Remove it.")
+@click.option("--dry-run", "mode", flag_value="dry-run", help="Only show what would be removed, and why.")
+@click.option("--now", "mode", flag_value="now", help="Remove the images.")
 @output_option()
 @click.pass_obj
 def gc(session: Session, mode: str | None, output: str) -> None:
-    """Collect images: what would go, or what goes now."""
+    """Remove unused images, or show which would be removed."""
     if mode is None:
-        raise click.UsageError("say --dry-run or --now")
+        raise click.UsageError("expected --dry-run or --now")
     request = image_pb2.CollectGarbageRequest(dry_run=mode == "dry-run")
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/CollectGarbage", request, image_pb2.CollectGarbageResponse)
@@ -173,7 +173,7 @@ def gc(session: Session, mode: str | None, output: str) -> None:
 @click.option("-f", "--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.pass_obj
 def prefetch(session: Session, source: Path) -> None:
-    """Ask for images ahead of need: a YAML list of names, or of {image, pin, unpack}."""
+    """Pull images in the background, before they are needed: a YAML list of names, or of {image, pin, unpack}."""
     request = image_pb2.PrefetchRequest(images=[prefetch_image(item) for item in prefetch_items(source)])
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
@@ -189,7 +189,7 @@ def prefetch_items(source: Path) -> list[Tree]:
     if duplicates:
         raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
     if len(documents) != 1 or documents[0].kind != "list":
-        raise CommandFailed(f"{source}: is not one list of images", USAGE)
+        raise CommandFailed(f"{source}: is not a list of images", USAGE)
     return documents[0].items
 
 
@@ -201,5 +201,7 @@ def prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
     image, pin, unpack = fields.get("image"), fields.get("pin"), fields.get("unpack")
     is_known = not fields.keys() - {"image", "pin", "unpack"}
     if not (is_known and isinstance(image, str) and pin in (None, True, False) and unpack in (None, True, False)):
-        raise CommandFailed(f"{tree.where}: {plain(tree)} is no image name and no map of image, pin and unpack", USAGE)
+        raise CommandFailed(
+            f"{tree.where}: {plain(tree)} is neither an image name nor a map of image, pin and unpack", USAGE
+        )
     return image_pb2.PrefetchImage(image=image, pin=bool(pin), content_only=unpack is False)

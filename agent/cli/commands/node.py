@@ -18,7 +18,7 @@ __all__ = ["health", "status"]
 @output_option("table", "json", "yaml")
 @click.pass_obj
 def status(session: Session, output: str) -> None:
-    """The node and its planes at a glance."""
+    """Show the node and its planes at a glance."""
     with connected(session) as daemon:
         answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
         planes = list_planes(daemon)
@@ -38,7 +38,7 @@ def status(session: Session, output: str) -> None:
 @output_option("table", "json", "yaml")
 @click.pass_obj
 def health(session: Session, output: str) -> None:
-    """Is every part of the daemon well? Exit code 1 if not."""
+    """Check that every part of the daemon is healthy. Exit code 1 if not."""
     with connected(session) as daemon:
         answer = daemon.call(
             "grpc.health.v1.Health/List", health_pb2.HealthListRequest(), health_pb2.HealthListResponse
@@ -51,4 +51,4 @@ def health(session: Session, output: str) -> None:
         print_message(answer, output)
     bad = [name for name, state in answer.statuses.items() if state.status != health_pb2.HealthCheckResponse.SERVING]
     if bad:
-        raise CommandFailed(f"not well: {', '.join(sorted(bad))}; kepctl status says why")
+        raise CommandFailed(f"unhealthy: {', '.join(sorted(bad))}; kepctl status says why")

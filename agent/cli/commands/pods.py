@@ -53,14 +53,14 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
 
 @click.command()
 @click.argument("pod", metavar="[POD]", default="")
-@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Form of the picture.")
+@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Output format.")
 @click.option(
     "-f", "--from-files", "path", type=click.Path(exists=True, path_type=Path),
-    help="Draw how the pods of this manifest, or of a directory, would start and end; asks no daemon.",
+    help="Draw how the pods of this manifest or directory would start and stop; needs no daemon.",
 )  # fmt: skip
 @click.pass_obj
 def timeline(session: Session, pod: str, output: str, path: Path | None) -> None:
-    """Draw what happened to a pod as bars, also of one that has ended."""
+    """Draw what happened to a pod as bars; also for a pod that has ended."""
     from agent.cli.planned import show
     from agent.pods.view.history import Moment
     from agent.pods.view.timeline import draw_picture
@@ -69,7 +69,7 @@ def timeline(session: Session, pod: str, output: str, path: Path | None) -> None
         _planned_timeline(path, pod, output)
         return
     if not pod:
-        raise CommandFailed("no pod is named; right is a POD, or --from-files with a manifest", USAGE)
+        raise CommandFailed("no pod is named; expected a POD, or --from-files with a manifest", USAGE)
     with connected(session) as daemon:
         namespace, name = _past_or_present(daemon, pod)
         request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)
@@ -112,10 +112,12 @@ def _planned_timeline(path: Path, name: str, output: str) -> None:
 
 @click.command()
 @click.argument("pod", metavar="POD")
-@click.option("--grace", "grace_s", type=click.IntRange(0), help="Seconds in place of the pod's own; 0 is force.")
+@click.option(
+    "--grace", "grace_s", type=click.IntRange(0), help="Grace in seconds, instead of the pod's own; 0 = force."
+)
 @click.pass_obj
 def delete(session: Session, pod: str, grace_s: int | None) -> None:
-    """End a pod with its hooks and order, and take its manifest away."""
+    """Stop a pod with its hooks and order, and remove its manifest."""
     with connected(session) as daemon:
         namespace, name = find_pod(daemon, pod)
         request = pod_pb2.DeletePodRequest(namespace=namespace, name=name, grace_seconds=grace_s)
@@ -125,7 +127,7 @@ def delete(session: Session, pod: str, grace_s: int | None) -> None:
 
 @click.command()
 @click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False), required=True, help="The manifest.")
-@click.option("--dry-run", type=click.Choice(["client", "server"]), help="Only say what would be done.")
+@click.option("--dry-run", type=click.Choice(["client", "server"]), help="Only show what would be done.")
 @click.pass_obj
 def apply(session: Session, path: str, dry_run: str | None) -> None:
     """Put a pod's manifest into the node's manifest directory."""
@@ -167,7 +169,7 @@ def _check(path: str, content: bytes) -> None:
 @click.argument("target", metavar="POD[/CONTAINER]")
 @click.pass_obj
 def restart(session: Session, target: str) -> None:
-    """End one container, or all of a pod, with hooks and grace, and start it again."""
+    """Stop one container, or all containers of a pod, with hooks and grace, and start them again."""
     namespace, short, container = split_container(target)
     with connected(session) as daemon:
         namespace, name = find_pod(daemon, f"{namespace}/{short}")
@@ -178,12 +180,18 @@ def restart(session: Session, target: str) -> None:
 
 
 @click.command()
-@click.option("--grace", "grace_s", type=click.IntRange(0), default=0, help="Seconds of each group at most.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.IntRange(0),
+    default=0,
+    help="Longest time for each group, in seconds; 0 = the pods' own grace.",
+)
 @click.pass_obj
 def drain(session: Session, grace_s: int) -> None:
-    """End all pods of this node, lowest priority first, and wait for it; with --timeout only that long.
+    """Stop all pods of this node, lowest priority first, and wait; with --timeout only that long.
 
-    It goes on if nobody waits any longer. The node takes no new pods until kepd begins anew.
+    The drain continues if you stop waiting. The node starts no new pods until kepd restarts.
     """
     if session.timeout_s == DEFAULT_TIMEOUT_S:
         session = replace(session, timeout_s=LONGEST_DRAIN_S)
@@ -196,9 +204,9 @@ def drain(session: Session, grace_s: int) -> None:
 
 @click.command()
 @click.argument("target", metavar="POD[/CONTAINER]")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written.")
-@click.option("-p", "--previous", is_flag=True, help="Of the instance before this one.")
-@click.option("--tail", type=click.IntRange(0), default=0, help="The last so many lines.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the previous instance.")
+@click.option("--tail", type=click.IntRange(0), default=0, help="Number of lines from the end; 0 = all.")
 @click.option("-c", "--container", default="", help="The container.")
 @click.pass_obj
 def logs(session: Session, target: str, container: str, tail: int, *, follow: bool, previous: bool) -> None:
@@ -218,7 +226,7 @@ def logs(session: Session, target: str, container: str, tail: int, *, follow: bo
 @click.argument("target", metavar="POD[/CONTAINER]")
 @click.pass_obj
 def checkpoint(session: Session, target: str) -> None:
-    """Write a running container into an archive, where the runtime can."""
+    """Write a checkpoint of a running container to an archive, if the runtime can."""
     namespace, short, container = split_container(target)
     with connected(session) as daemon:
         namespace, name = find_pod(daemon, f"{namespace}/{short}")
@@ -232,7 +240,7 @@ def checkpoint(session: Session, target: str) -> None:
 @click.argument("pod", metavar="NAME")
 @click.pass_obj
 def describe(session: Session, kind: str, pod: str) -> None:
-    """Tell everything about a pod."""
+    """Show all details of a pod."""
     from google.protobuf.json_format import MessageToDict
 
     del kind

@@ -32,11 +32,11 @@ DIFFERENCE_COLUMNS: Columns[pb.RuleDifference] = (
 
 @click.command()
 @click.argument("service", metavar="[NAMESPACE/NAME]", default="")
-@click.option("--desired", is_flag=True, help="What should be there, without a look at the kernel.")
+@click.option("--desired", is_flag=True, help="List the rules that should be there, without reading the kernel.")
 @output_option()
 @click.pass_obj
 def rules(session: Session, service: str, output: str, *, desired: bool) -> None:
-    """The elements of our nftables maps, of one Service or of all."""
+    """List the elements of kepd's nftables maps, for one Service or all."""
     with connected(session) as daemon:
         listing = rules_listing(daemon, service, is_desired=desired)
     print_listing(listing, output, session)
@@ -46,7 +46,7 @@ def rules(session: Session, service: str, output: str, *, desired: bool) -> None
 @output_option()
 @click.pass_context
 def diff(ctx: click.Context, output: str) -> None:
-    """What should be in the kernel against what is. Exit code 0: the same, 1: different."""
+    """Compare the rules in the kernel with those that should be there. Exit code 0: equal, 1: different."""
     session: Session = ctx.obj
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/DiffRules", pb.DiffRulesRequest(), pb.DiffRulesResponse)
@@ -62,17 +62,19 @@ def diff(ctx: click.Context, output: str) -> None:
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="IP", help="Where the connection comes from.")
-@click.option("--to", "target", required=True, metavar="IP:PORT", help="Where it goes; IPv6 in brackets.")
+@click.option("--from", "source", required=True, metavar="IP", help="Source address of the connection.")
+@click.option("--to", "target", required=True, metavar="IP:PORT", help="Destination; IPv6 in brackets.")
 @click.option("--protocol", default="TCP", show_default=True, help="TCP, UDP or SCTP.")
-@click.option("--kernel", is_flag=True, help="Through the elements the kernel has now.")
+@click.option("--kernel", is_flag=True, help="Trace the elements that the kernel has now.")
 @output_option("table", "json", "yaml")
 @click.pass_context
 def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel: bool, output: str) -> None:
     """Follow a new connection through the rules. Exit code 0: it reaches an endpoint, 1: it does not."""
     found = TARGET.fullmatch(target)
     if found is None:
-        raise click.BadParameter(f'"{target}": right is IP:PORT, for instance 10.96.0.10:80 or [fd00::10]:80')
+        raise click.BadParameter(
+            f'"{target}" is not valid; expected IP:PORT, for instance 10.96.0.10:80 or [fd00::10]:80'
+        )
     address, port = (found["v6"], found["v6_port"]) if found["v6"] else (found["v4"], found["v4_port"])
     request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol, kernel=kernel)
     setattr(request, "from", source)
@@ -95,7 +97,7 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
 @output_option("table", "wide", "json", "yaml")
 @click.pass_obj
 def route(session: Session, service: str, output: str) -> None:
-    """Where the traffic of a Service goes from this node, and why each endpoint is used or not."""
+    """Show where a Service's traffic goes from this node, and why each endpoint is used or not."""
     name, sign, port = service.partition(":")
     request = pb.ExplainRouteRequest(service=name)
     if sign:

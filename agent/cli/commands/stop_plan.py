@@ -16,7 +16,9 @@ __all__ = ["stop"]
 
 @click.command()
 @click.option("-f", "--file", "path", type=click.Path(exists=True, path_type=Path), required=True, help="The manifest.")
-@click.option("--grace", "grace_s", type=click.IntRange(0), help="Seconds in place of the pod's own; 0 is force.")
+@click.option(
+    "--grace", "grace_s", type=click.IntRange(0), help="Grace in seconds, instead of the pod's own; 0 = force."
+)
 @click.option(
     "--exit-after", "exits_s", type=float, default=1.0, show_default=True, help="Seconds from signal to exit."
 )
@@ -24,9 +26,9 @@ __all__ = ["stop"]
 @click.option(
     "--hook", "hook_s", type=float, default=1.0, show_default=True, help="Seconds that exec and HTTP hooks take."
 )
-@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Form of the picture.")
+@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Output format.")
 def stop(path: Path, grace_s: int | None, exits_s: float, deaf: tuple[str, ...], hook_s: float, output: str) -> None:
-    """Show how the end of a pod from a file would go."""
+    """Show how a pod from a file would stop."""
     for pod in pods_of(path):
         wanted_s = float(pod.grace_s if grace_s is None else grace_s)
         moments = end_moments(pod, wanted_s, Guess(exits_s=exits_s, hook_s=hook_s, deaf=deaf))

@@ -26,14 +26,14 @@ def _target(daemon: Client, target: str, container: str) -> tuple[str, str, str]
 @click.command("exec", context_settings={"ignore_unknown_options": True})
 @click.argument("target", metavar="POD[/CONTAINER]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-c", "--container", default="", help="Of which container; with a single one not needed.")
-@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send our input to the command.")
-@click.option("-t", "--tty", "is_tty", is_flag=True, help="Give it a terminal.")
+@click.option("-c", "--container", default="", help="Name of the container; not needed if the pod has only one.")
+@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send standard input to the command.")
+@click.option("-t", "--tty", "is_tty", is_flag=True, help="Give the command a terminal.")
 @click.pass_obj
 def exec_(
     session: Session, target: str, command: tuple[str, ...], container: str, *, has_stdin: bool, is_tty: bool
 ) -> None:
-    """Run a command in a container, as if it ran here; its exit code is ours. Best after `--`."""
+    """Run a command in a container. kepctl exits with its exit code. Put `--` before the command."""
     from agent.cli.remote_streams import run_streams
 
     with connected(session) as daemon:
@@ -47,11 +47,11 @@ def exec_(
 
 @click.command()
 @click.argument("target", metavar="POD[/CONTAINER]")
-@click.option("-c", "--container", default="", help="Which container; with a single one not needed.")
-@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send our input to it.")
+@click.option("-c", "--container", default="", help="Name of the container; not needed if the pod has only one.")
+@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Send standard input to the container.")
 @click.pass_obj
 def attach(session: Session, target: str, container: str, *, has_stdin: bool) -> None:
-    """See what a container writes from now on, and write to it with -i. Ctrl-C leaves it running.
+    """Show what a container writes from now on, and send it input with -i. Ctrl-C leaves it running.
 
     The runtime keeps no output for those who come later: what was written before the line `attached to …` is in `kepctl
     logs`, and nowhere else.
@@ -69,10 +69,10 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
 @click.command("port-forward")
 @click.argument("pod", metavar="POD")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT…")
-@click.option("--address", default="127.0.0.1", help="Where to listen [127.0.0.1].")
+@click.option("--address", default="127.0.0.1", help="Address to listen on [127.0.0.1].")
 @click.pass_obj
 def port_forward(session: Session, pod: str, ports: tuple[str, ...], address: str) -> None:
-    """Listen here and lead each connection to a port of a pod, until Ctrl-C. LOCAL 0 or empty: any free port."""
+    """Forward local ports to a pod until Ctrl-C. LOCAL 0 or empty: any free port."""
     from agent.cli.remote_ports import forward
 
     pairs = [_pair(text) for text in ports]
@@ -92,5 +92,5 @@ def _pair(text: str) -> tuple[int, int]:
     local, colon, remote = text.rpartition(":")
     numbers = (local or "0", remote) if colon else (remote, remote)
     if not all(one.isdecimal() and int(one) <= MOST_PORT for one in numbers) or not int(numbers[1]):
-        raise CommandFailed(f'"{text}" is no port; right is PORT, LOCAL:PORT or :PORT, up to {MOST_PORT}', USAGE)
+        raise CommandFailed(f'"{text}" is not a port; expected PORT, LOCAL:PORT or :PORT, up to {MOST_PORT}', USAGE)
     return int(numbers[0]), int(numbers[1])

@@ -56,7 +56,7 @@ class Plans(click.Group):
 
 @click.group(cls=Plans)
 def plan() -> None:
-    """Work out what would happen."""
+    """Compute what would happen, without doing it."""
 
 
 @click.command()
@@ -65,7 +65,7 @@ def plan() -> None:
 @output_option("table", "json", "yaml")
 @click.pass_context
 def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
-    """Why a Service has topology hints or has none. Exit code 0: it has, 1: it has none, 2: wrong input."""
+    """Explain why a Service has or has no topology hints. Exit code 0: it has, 1: it has none, 2: wrong input."""
     if source is None:
         explanation = asked_hints(session_of(ctx), service)
     else:
@@ -101,7 +101,7 @@ def spread(
     ignore_dead_domains: bool,
     output: str,
 ) -> None:
-    """Where a pod may go by its spread constraints. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
+    """Show where a pod's spread constraints let it go. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
     if source is None:
         explanation = asked_spread(session_of(ctx), pod, what_if)
@@ -156,7 +156,7 @@ def asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanati
 def zones(
     session: Session, *, zones: str | None, pod_file: Path | None, node_source: Path | None, replicas: str, output: str
 ) -> None:
-    """For which numbers of replicas topology hints switch on, and what each zone gets then."""
+    """Show for which numbers of replicas topology hints are active, and what each zone then gets."""
     try:
         table = plan_table(zones, pod_file, node_source, parse_replicas(replicas))
     except (ValueError, NotThereError) as error:

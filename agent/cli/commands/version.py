@@ -13,10 +13,10 @@ __all__ = ["version"]
 
 
 @click.command()
-@click.option("--daemon", "ask_daemon", is_flag=True, help="The daemon's version too.")
+@click.option("--daemon", "ask_daemon", is_flag=True, help="Also print the daemon's version.")
 @click.pass_obj
 def version(session: Session, *, ask_daemon: bool) -> None:
-    """Version of this program, and of the daemon if asked for."""
+    """Print the version of this program, and optionally of the daemon."""
     click.echo(f"kepctl {__version__}")
     if not ask_daemon:
         return

@@ -12,6 +12,7 @@ import structlog
 
 from agent.drivers.registry.address import Trust, default_base_url
 from agent.images.access.mirrors import MirrorChain, MirrorHost, default_chain, folder_names, read_hosts
+from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
 
 __all__ = ["RegistryHosts"]
@@ -26,12 +27,6 @@ class TellingRuntime(Protocol):
     """CRI's Status."""
 
     async def hosts_folder(self) -> str: ...
-
-
-class Clock(Protocol):
-    """Time."""
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 class RegistryHosts:

@@ -10,7 +10,8 @@ import os
 import platform
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,16 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.daemon.images.content_fetch import CONTENT_NAMESPACE, ContentFetch
 from agent.daemon.images.registry_hosts import RegistryHosts
+from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
-from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
-from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.access.provider_config import Provider, read_providers
 from agent.images.ports import PodSource, RolloutSource
+from agent.images.queue.followed_pods import FollowedPods
 from agent.images.queue.size_memory import SizeRecord
 from agent.images.run.attempt import Attempts
 from agent.images.run.collector import CollectorParts, ImageCollector
@@ -39,42 +41,30 @@ from agent.images.run.intake import Intake
 from agent.images.run.limiter import AutoLimiter
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import Endings, Keeping
+from agent.images.run.outcomes import OutcomeStores, PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers, provider_documents
 from agent.images.run.puller import Parts, Puller
+from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import Desk
+from agent.images.run.requests import PullRequests
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
 from agent.images.view.texts import ImageEvent
+from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 
 if TYPE_CHECKING:
-    from agent.drivers.kube.client import KubeClient
     from agent.drivers.registry.images import RegistryImages
 
-__all__ = ["ImagePlane", "Outside", "wire_images"]
+__all__ = ["ImagePlane", "wire_images"]
 
 log = structlog.get_logger(plane="images")
 
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """What the plane stands on."""
-
-    cri: CriRuntime
-    containerd: Containerd
-    clock: SystemClock
-    environment: Mapping[str, str]
-    tell: Callable[[Event], None] = lambda _event: None
-    kube: "Callable[[], KubeClient | None]" = lambda: None
-    endings: EndingPods = field(default_factory=EndingPods)
+KUBELET_LOOK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +101,19 @@ class ImageEvents:
         )
 
 
-def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
+def wire_images(outside: Outside) -> ImagePlane:
     """Make the plane."""
-    settings = _settings(configuration)
-    if configuration.images.cgroup:
-        log.warning("image_cgroup_ignored", value=configuration.images.cgroup, expected="empty: not supported yet")
+    configuration = outside.configuration()
+    settings = _settings(configuration, outside.environment)
     shared = _Shared(configuration, outside)
     collector = _collector(shared, settings)
     puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
     collector.protect(puller)
     prefetcher = _prefetcher(shared, settings, puller, collector)
-    puller.relays.priority_of, puller.relays.policy_of = prefetcher.priority_of, prefetcher.policy_of
     limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
 
     def apply(changed: Configuration) -> None:
-        new = _settings(changed)
+        new = _settings(changed, outside.environment)
         for part in (puller, collector, prefetcher):
             part.apply(new)
 
@@ -143,6 +131,9 @@ def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
                 group.create_task(prefetcher.run(prefetch), name="images-prefetch")
                 group.create_task(limiter.run(), name="images-limit")
                 group.create_task(shared.hosts.run(), name="images-hosts")
+                look = partial(kubelet_sign, outside.environment)
+                arrival = kubelet_arrival(look, outside.clock, lambda: apply(outside.configuration()))
+                group.create_task(arrival, name="images-kubelet")
 
     async def close() -> None:
         await shared.probe.close()
@@ -153,18 +144,28 @@ def wire_images(configuration: Configuration, outside: Outside) -> ImagePlane:
     return ImagePlane(puller, images, families, apply, run, close)
 
 
-def _settings(configuration: Configuration) -> ImageSettings:
-    told = configuration.proxy.kubelet_config
-    path = Path(told) if told.startswith("/") else KUBELET_CONFIG
-    has_kubelet, disk = path.exists(), KubeletDisk()
-    if has_kubelet:
+async def kubelet_arrival(look: Callable[[], str], clock: Clock, arrived: Callable[[], None]) -> None:
+    """A kubelet may begin after kepd, at the first boot of a node for instance; collection by space must then end."""
+    while not await asyncio.to_thread(look):
+        await clock.sleep(KUBELET_LOOK_S)
+    arrived()
+
+
+def _settings(configuration: Configuration, environment: Mapping[str, str]) -> ImageSettings:
+    place = configuration.proxy.kubelet_config
+    path = Path(place) if place.startswith("/") else KUBELET_CONFIG
+    disk = KubeletDisk()
+    sign = f"{path} exists" if path.exists() else kubelet_sign(environment)
+    if path.exists():
         try:
             disk = read_kubelet_disk(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
         except (OSError, yaml.YAMLError) as error:
             log.warning("kubelet_config_unreadable", path=str(path), error=type(error).__name__)
-    return image_settings(
-        configuration.images, has_kubelet=has_kubelet, is_proxied=configuration.proxy.enabled, kubelet_disk=disk
+    settings = image_settings(
+        configuration.images, has_kubelet=bool(sign), is_proxied=configuration.proxy.enabled, kubelet_disk=disk
     )
+    log.info("image_collection_chosen", mode=str(settings.collect.mode), kubelet=sign or "none found")
+    return settings
 
 
 class _Shared:
@@ -181,6 +182,7 @@ class _Shared:
         )
         self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
         self.contents = ContentFetch(self._images, self.store, clock=outside.clock)
+        self.followed = FollowedPods()
         self.metrics = ImageMetrics()
         self.events = ImageEvents(outside.tell)
         self.records = AccessRecords(self.files)
@@ -219,20 +221,20 @@ def _puller(
     attempts = Attempts(
         cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain
     )
-    desk = Desk(shared.metrics, shared.events, clock=clock)
-    keeping = Keeping(
-        records=shared.records, names=containerd, metrics=shared.metrics, watcher=watcher, history=shared.history
-    )
+    requests = PullRequests(shared.metrics, shared.events, clock=clock)
+    stores = OutcomeStores(records=shared.records, metrics=shared.metrics, watcher=watcher, history=shared.history)
     parts = Parts(
         intake=intake,
         attempts=attempts,
         watcher=watcher,
-        endings=Endings(intake, attempts, desk, keeping, random.SystemRandom().random, clock=clock),
-        desk=desk,
+        pulls=RecordedPulls(attempts, shared.records, containerd, clock),
+        outcomes=PullOutcomes(intake, requests, stores, random.SystemRandom().random, clock=clock),
+        requests=requests,
         records=shared.records,
         sizes=StateFile(shared.files, "sizes.json", "SizeMemory", dict[str, SizeRecord]),
         probe=shared.probe,
         room=collector,
+        pods=shared.followed,
     )
     return Puller(parts, settings, clock=clock)
 
@@ -249,6 +251,7 @@ def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collec
         follows_pods=shared.follows_pods,
         events=shared.events,
         contents=shared.contents,
+        followed=shared.followed,
     )
     return Prefetcher(parts, settings, clock=shared.outside.clock)
 

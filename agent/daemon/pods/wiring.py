@@ -7,7 +7,7 @@ Owns: what the plane is made of, and what it takes from the configuration. Never
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,37 +16,32 @@ from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
 from agent.daemon.instance import instance_id
+from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
-from agent.daemon.runtime_events import RuntimeEvents
-from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.cgroups.driver import ControlGroups
-from agent.drivers.clock.driver import SystemClock
-from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.mounts.driver import Mounts
-from agent.drivers.probe_client.driver import NetworkAsker
+from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.state_files.driver import StateFiles
-from agent.images.run.puller import Puller
 from agent.model.component import Board, Report
 from agent.model.control_group import GroupShape
-from agent.model.event import Event
 from agent.model.feed import Overtaken
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.pods.plan.drain import Group
 from agent.pods.plan.node_match import labels_of_node
 from agent.pods.plan.restart import Curve
-from agent.pods.run.commands import PodDesk
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.draining import Drainer
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
-from agent.pods.run.pod_context import NodeFacts, PodSettings, Surroundings
+from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
-from agent.pods.run.stream_urls import StreamDesk
+from agent.pods.run.stream_urls import StreamUrls
 
 __all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
 
@@ -91,8 +86,8 @@ class PodPlane:
     """What wiring made."""
 
     runner: PodRunner
-    desk: PodDesk
-    streams: StreamDesk
+    commands: PodCommands
+    streams: StreamUrls
     shutdown: NodeShutdown
     metrics: PodMetrics
     records: StateFiles
@@ -112,19 +107,6 @@ class PodPlane:
         await asyncio.to_thread(self.records.close)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """What the daemon has anyway. `configuration` gives the one in force."""
-
-    cri: CriRuntime
-    puller: Puller | None
-    events: RuntimeEvents
-    clock: SystemClock
-    watch: RuntimeWatch
-    tell: Callable[[Event], None]
-    configuration: Callable[[], Configuration]
-
-
 def wire_pods(outside: Outside) -> PodPlane:
     """Make everything."""
     configuration = outside.configuration()
@@ -137,12 +119,12 @@ def wire_pods(outside: Outside) -> PodPlane:
     metrics = PodMetrics()
     instance = instance_id(Path(configuration.node.state_directory))
     cri = outside.cri
-    around = Surroundings(
+    context = PodContext(
         sandboxes=cri,
         containers=cri,
         images=PlainImages(cri) if outside.puller is None else QueuedImages(cri, outside.puller),
-        surgery=cri,
-        asker=NetworkAsker(resets=configuration.pods.probe_linger == "reset"),
+        maintenance=cri,
+        probe_client=NetworkProbeClient(resets=configuration.pods.probe_linger == "reset"),
         records=records,
         clock=outside.clock,
         files=PodFiles(directory, logs, Mounts()),
@@ -159,14 +141,14 @@ def wire_pods(outside: Outside) -> PodPlane:
         return now.rescan, now.debounce
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, has_sources=True)
-    runner = PodRunner(around, manifests, outside.events)
-    drainer = Drainer(runner, around)
-    desk = PodDesk(runner, drainer, around, Path(configuration.manifests.directory))
-    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: around.settings().shutdown_groups)
+    runner = PodRunner(context, manifests, outside.events)
+    drainer = Drainer(runner, context)
+    commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory))
+    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown_groups)
     return PodPlane(
         runner=runner,
-        desk=desk,
-        streams=StreamDesk(desk, cri),
+        commands=commands,
+        streams=StreamUrls(commands, cri),
         shutdown=shutdown,
         metrics=metrics,
         records=records,
@@ -179,7 +161,7 @@ def pod_directory(configuration: Configuration) -> str:
     return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
 
 
-def pod_settings(configuration: Configuration, facts: NodeFacts, instance: str) -> PodSettings:
+def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: str) -> PodSettings:
     """What the plane takes from the configuration."""
     pods = configuration.pods
     first_s = REDUCED_FIRST_S if pods.reduced_backoff else Curve().first_s
@@ -222,12 +204,12 @@ def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
     return tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups)
 
 
-def node_facts(configuration: Configuration, groups: GroupShape) -> NodeFacts:
+def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts:
     """What this machine is."""
     total_kib = next(
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
     )
-    return NodeFacts(
+    return PodNodeFacts(
         addresses=tuple(configuration.node.addresses) or own_addresses(),
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,

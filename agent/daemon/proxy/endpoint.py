@@ -86,7 +86,7 @@ class ProxyEndpoint:
         if link is None or self._leads_here(link):
             return
         if link.exists() and not link.is_symlink():
-            raise PathTaken(f"{link} exists and is no symlink; move it away or set proxy.link to another path")
+            raise PathTaken(f"{link} exists and is not a symlink; move it away or set proxy.link to another path")
         make_directory(link.parent, DIRECTORY_MODE)
         draft = link.with_name(f".{link.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)

@@ -44,8 +44,8 @@ class ProxyView:
             socket=str(self._socket),
             link=str(self._link or ""),
             connections=len(plane.server.links) if plane.server is not None else 0,
-            pods=len(plane.house.ledger),
-            masks=len(plane.house.masks),
+            pods=len(plane.state.ledger),
+            masks=len(plane.state.masks),
             is_recovered=plane.is_recovered,
             queues_pulls=not note,
             note=note,
@@ -55,8 +55,8 @@ class ProxyView:
 
     def holds(self) -> Sequence[HoldReport]:
         """What is held now, the oldest first."""
-        now_s = self._plane.house.clock.now_s()
-        return [_hold(one, now_s) for one in self._plane.house.holds.values()]
+        now_s = self._plane.state.clock.now_s()
+        return [_hold(one, now_s) for one in self._plane.state.holds.values()]
 
     def release(self, hold_id: str) -> bool:
         """Let a held call go on."""
@@ -67,7 +67,7 @@ class ProxyView:
         """What to change in the kubelet's configuration."""
         await self._plane.read_kubelet()
         if self._plane.kubelet is None:
-            text = "kepd cannot see whether pulls may be queued, so they pass; proxy.kubeletConfig names the place"
+            text = "kepd cannot read whether pulls may be queued, so they pass; set proxy.kubeletConfig"
             return [Advice(subject="kubelet", found=self._plane.kubelet_error, wanted="its configuration", text=text)]
         endpoints = tuple(str(path) for path in (self._link, self._socket) if path is not None)
         return advise(self._plane.kubelet, endpoints)
@@ -79,7 +79,7 @@ class ProxyView:
         if plane.kubelet is None:
             return f"pulls pass: the kubelet's configuration cannot be read: {plane.kubelet_error}"
         if not plane.kubelet.may_hold_pulls:
-            return "pulls pass: the kubelet pulls one image after the other; set serializeImagePulls: false"
+            return "pulls pass: the kubelet pulls one image at a time; set serializeImagePulls: false"
         return ""
 
 

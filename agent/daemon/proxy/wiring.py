@@ -12,19 +12,17 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
+from agent.daemon.outside import Outside
 from agent.daemon.proxy.endpoint import ProxyEndpoint
 from agent.daemon.proxy.view import ProxyView
-from agent.daemon.runtime_events import RuntimeEvents
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.kubelet.driver import KubeletConfiguration
-from agent.drivers.probe_client.driver import NetworkAsker
+from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.state_files.driver import StateFiles
 from agent.drivers.systemd.driver import activated_socket
 from agent.images.run.puller import Puller
 from agent.model.component import Report
-from agent.model.ending_pods import EndingPods
-from agent.model.event import Event
 from agent.model.image_pull import Carrier, PullRequest
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.pod import ContainerKind
@@ -34,27 +32,13 @@ from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.plane import HOLDS_END_S, ProxyParts, ProxyPlane
 from agent.proxy.run.state import ProxySettings
 
-__all__ = ["ACTIVATED", "Outside", "ProxyUnit", "proxy_paths", "wire_proxy"]
+__all__ = ["ACTIVATED", "ProxyUnit", "proxy_paths", "wire_proxy"]
 
 UNIX = "unix://"
 # FileDescriptorName in the socket unit.
 ACTIVATED = "cri"
 SPARE_S = 10.0
 LOOK_S = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """What the daemon has anyway. `configuration` gives the one in force."""
-
-    cri: CriRuntime
-    puller: Puller | None
-    events: RuntimeEvents
-    clock: SystemClock
-    tell: Callable[[Event], None]
-    configuration: Callable[[], Configuration]
-    environment: Mapping[str, str]
-    endings: EndingPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +125,7 @@ def wire_proxy(outside: Outside) -> ProxyUnit:
     parts = ProxyParts(
         runtime=outside.cri,
         events=outside.events,
-        asker=NetworkAsker(),
+        asker=NetworkProbeClient(),
         records=files,
         kubelet=_Kubelet(outside.configuration),
         clock=outside.clock,

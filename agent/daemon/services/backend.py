@@ -20,10 +20,10 @@ from agent.daemon.services.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.nft.driver import NftTable
-from agent.drivers.nft.watch import Listening
+from agent.drivers.nft.watch import OwnSockets
+from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
-from agent.services.ports import Clock
 from agent.services.ruleset import Ruleset, RulesView
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.iptables_ruleset import IptablesRuleset
@@ -31,7 +31,7 @@ from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 
-__all__ = ["Backend", "FormerRules", "make_backend"]
+__all__ = ["Backend", "OldBackendCleanup", "make_backend", "may_share"]
 
 log = structlog.get_logger(plane="services")
 
@@ -46,7 +46,7 @@ class Backend:
     views: Mapping[Family, RulesView]
     tables: Mapping[Family, NftTable]
     """Of nftables, to be closed: those in use, or those of which the old rules are taken away."""
-    former: "FormerRules"
+    cleanup: "OldBackendCleanup"
 
     async def close(self) -> None:
         """Rules stay (SY-13)."""
@@ -62,10 +62,11 @@ def make_backend(
     takeover: Takeover,
 ) -> Backend:
     """As `services.backend` says."""
-    listening = Listening()
-    tables: dict[Family, NftTable] = {family: WatchfulTable(family, listening=listening) for family in families}
+    own_sockets = OwnSockets()
+    tables: dict[Family, NftTable] = {family: WatchfulTable(family, own_sockets=own_sockets) for family in families}
     if configuration.services.backend == "iptables":
-        chains = {family: WatchfulChains(family, tables[family]) for family in families}
+        has_neighbour = bool(configuration.services.proxy_name)
+        chains = {family: WatchfulChains(family, tables[family], has_neighbour=has_neighbour) for family in families}
         chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
         views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
 
@@ -78,8 +79,8 @@ def make_backend(
             removed = (await remove_table(tables[family], family), others)
             return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
 
-        former = FormerRules(remove, clock)
-        return Backend(chosen, views, tables, former)
+        cleanup = OldBackendCleanup(remove, clock)
+        return Backend(chosen, views, tables, cleanup)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}
     nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
 
@@ -87,7 +88,13 @@ def make_backend(
         removed = (await remove_chains(IptablesTables(family, variant="nft")), await remove_legacy(family))
         return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
 
-    return Backend(rulesets, nft_views, tables, FormerRules(remove_both, clock))
+    return Backend(rulesets, nft_views, tables, OldBackendCleanup(remove_both, clock))
+
+
+def may_share(configuration: Configuration, takeover: Takeover) -> bool:
+    """Whether any rules of others may stand beside ours. Chains look for themselves, for some of them may not."""
+    services = configuration.services
+    return takeover.is_asked() or (bool(services.proxy_name) and services.backend == "nftables")
 
 
 class WatchfulTable(NftTable):
@@ -99,14 +106,20 @@ class WatchfulTable(NftTable):
 
 
 class WatchfulChains(IptablesTables):
-    """Sees a kube-proxy that uses nftables, which iptables knows nothing of."""
+    """Sees a kube-proxy that uses nftables, which iptables knows nothing of.
 
-    def __init__(self, family: Family, table: NftTable) -> None:
+    `has_neighbour`: another proxy may stand beside, but not in the same chains, which each would take from the other.
+    """
+
+    def __init__(self, family: Family, table: NftTable, *, has_neighbour: bool = False) -> None:
         super().__init__(family)
         self._table = table
+        self._has_neighbour = has_neighbour
 
     async def rivals(self) -> Sequence[str]:
         """Chains of its own variant are found by iptables itself."""
+        if self._has_neighbour:
+            return [f"{one}, the names that kepd also uses with iptables" for one in await self.rivals_here()]
         found = list(await super().rivals())
         if self.variant != "legacy":
             found += await legacy_rivals(self.family)
@@ -115,7 +128,7 @@ class WatchfulChains(IptablesTables):
         return found
 
 
-class FormerRules:
+class OldBackendCleanup:
     """A follower of the plane, and a task: takes away what the other backend left."""
 
     def __init__(self, remove: Callable[[Family], Awaitable[str]], clock: Clock) -> None:

@@ -87,7 +87,9 @@ class ManifestServices:
             async with asyncio.timeout(PODS_WAIT_S):
                 await self._here.looked()
         except TimeoutError:
-            log.warning("local_pods_unknown", waited_s=PODS_WAIT_S, effect="Services that choose pods have none yet")
+            log.warning(
+                "local_pods_unknown", waited_s=PODS_WAIT_S, effect="Services with a selector have no endpoints yet"
+            )
 
     async def _follow_files(self) -> None:
         configuration = self._configuration()

@@ -16,7 +16,7 @@ import structlog
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
-from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours
+from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours, rival_chains
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
@@ -114,7 +114,7 @@ async def _readable(tables: IptablesTables) -> Content:
         return {}
 
 
-async def _legacy_chains(family: Family) -> Mapping[Table, Collection[str]]:
+async def _legacy_chains(family: Family) -> Mapping[Table, Mapping[str, Sequence[str]]]:
     """By the library, or by the programs of that variant where it is missing."""
     try:
         return await LegacyTables(family).read()
@@ -132,8 +132,7 @@ async def legacy_rivals(family: Family) -> Sequence[str]:
     return [
         f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {family}"
         for table, chains in (await _legacy_chains(family)).items()
-        for chain in chains
-        if chain in RIVALS and OWNER not in chains
+        for chain in rival_chains(chains)
     ]
 
 

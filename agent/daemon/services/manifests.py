@@ -57,6 +57,8 @@ class ServiceObjects:
     hints: tuple[tuple[str, FilledHints], ...] = ()
     choices: tuple[PodChoice, ...] = ()
     """Services that choose pods of this node."""
+    known: Manifests = field(default_factory=Manifests)
+    """The same objects as topology reads them."""
     by_file: Mapping[str, Mapping[Key, "Good"]] = field(default_factory=dict)
 
 
@@ -76,7 +78,6 @@ def hint_options(configuration: Configuration) -> HintOptions:
         zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
         overload_threshold=hints.overload_threshold,
         capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
-        is_sticky=hints.sticky,
     )
 
 
@@ -93,7 +94,7 @@ def read_service_objects(
         for key in good:
             if key in owners:
                 findings.append(
-                    Finding(path, "/".join(filter(None, key)), f"is in {owners[key]} already; ignored here")
+                    Finding(path, "/".join(filter(None, key)), f"is already in {owners[key]}; ignored here")
                 )
             owners.setdefault(key, path)
         by_file[path] = good
@@ -109,6 +110,7 @@ def read_service_objects(
         findings=tuple(findings),
         hints=tuple(hints),
         choices=tuple(_choices(by_file, owners, with_slices)),
+        known=known,
         by_file=by_file,
     )
 

@@ -90,7 +90,7 @@ class KubeServices:
 
     def families(self) -> Iterator[Metric]:
         """How old the last word of the server is: it grows where a watch hangs without breaking (MET-04)."""
-        text = "Time since the API server last told anything of a kind."
+        text = "Time since the API server's last message about a kind."
         ages = GaugeMetricFamily("kepd_kube_watch_age_seconds", text, labels=["kind"])
         now_s = asyncio.get_running_loop().time()
         for kind, heard_s in sorted(self._heard_s.items()):

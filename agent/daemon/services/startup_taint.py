@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from agent.drivers.kube.client import JSON_PATCH, KubeClient
-from agent.drivers.kube.connection import Clock
 from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.resource import NODES
+from agent.model.clock import Clock
 from agent.model.kube_objects import Node, NodeTaint
 from agent.model.nft_table import Family
 from agent.model.startup_taint import STARTUP_TAINT, lifting
@@ -78,7 +78,7 @@ class StartupTaint:
                     node=self._node,
                     taint=STARTUP_TAINT,
                     error=str(error),
-                    effect="pods without a toleration stay away",
+                    effect="pods without a toleration are not scheduled here",
                     retry_s=retry_s,
                 )
             await self._clock.sleep(retry_s)

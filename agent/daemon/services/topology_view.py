@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology explained from the manifest directory of this node, as it is at the moment of the question.
+"""Topology explained by the daemon.
 
-Owns: reading the files once per question; nothing is kept.
+Hints are explained from the objects that the services plane has, so that the answer is about the routes of this node.
+Where that plane does not run, and for the spread of pods, which no plane computes, the manifest directory is read at
+the moment of the question.
+
+Owns: which objects a question is about; nothing is kept.
 Never: decides; agent.topology does, with the functions that the commands use on files.
 Source of behaviour: TOP-90 to TOP-96.
 """
@@ -24,10 +28,16 @@ __all__ = ["TopologyOfManifests"]
 
 
 class TopologyOfManifests:
-    """Asked by the API. Raises LookupError for what no manifest has."""
+    """Asked by the API. Raises LookupError for what no manifest has, Refused where this node does not compute hints.
 
-    def __init__(self, configuration: Callable[[], Configuration]) -> None:
+    `programmed`: the objects of the services plane, as topology reads them; None where that plane does not run.
+    """
+
+    def __init__(
+        self, configuration: Callable[[], Configuration], programmed: Callable[[], Manifests] | None = None
+    ) -> None:
         self._configuration = configuration
+        self._programmed = programmed
 
     async def hints(self, service: str) -> tuple[str, bool]:
         """The explanation as JSON, and whether the Service has hints."""
@@ -35,7 +45,8 @@ class TopologyOfManifests:
 
     def _hints(self, service: str) -> tuple[str, bool]:
         configuration = self._configuration()
-        explanation = explain_hints(_manifests(configuration), service, hint_options(configuration))
+        manifests = _manifests(configuration) if self._programmed is None else self._programmed()
+        explanation = explain_hints(manifests, service, hint_options(configuration))
         return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
 
     async def spread(

@@ -20,7 +20,7 @@ from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.memory import resting_collector, settle_memory
 from agent.daemon.plane_lock import held_plane_lock
-from agent.daemon.services.backend import make_backend
+from agent.daemon.services.backend import make_backend, may_share
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
 from agent.daemon.services.health import ServiceHealth
 from agent.daemon.services.source import KubeServices
@@ -32,6 +32,7 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
 from agent.model.nft_table import Family
+from agent.model.refused import Refused
 from agent.model.service import Protocol
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import PRIMARY, NodeSettings
@@ -43,6 +44,7 @@ from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.pace import Periods
 from agent.services.run.plane import Follower, ServicesPlane
 from agent.services.run.view import ServicesView
+from agent.topology.manifest.objects import Manifests
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -75,6 +77,8 @@ class ServiceUnit:
     plane: ServicesPlane
     view: ServicesView
     source: ManifestServices | KubeServices
+    programmed: Callable[[], Manifests]
+    """The objects as topology reads them; raises Refused where an API server has them."""
     pages: Mapping[str, Handler]
     """`/healthz` and `/livez` with kube-proxy's contract."""
     families: Callable[[], Iterable[Metric]]
@@ -97,13 +101,13 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         tell=parts.tell,
         periods=lambda: periods(current[0]),
         repairs=lambda: current[0].services.tamper_repair,
-        may_share=lambda: bool(configuration.services.proxy_name) or takeover.is_asked(),
+        may_share=lambda: may_share(configuration, takeover),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
     cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
-    plane.followers += [health.follow, cleaner.follow, backend.former.follow, _set_once(plane, programmed)]
+    plane.followers += [health.follow, cleaner.follow, backend.cleanup.follow, _set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
 
@@ -119,7 +123,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
                 counts.run,
                 lambda: _undisturbed(intake.arrived, programmed),
             )
-            together = _together(*work, backend.former.run, lambda: plane.run(report))
+            together = _together(*work, backend.cleanup.run, lambda: plane.run(report))
             await _drained(together, lambda: health.drain(parts.clock))
 
     def apply(changed: Configuration) -> None:
@@ -138,6 +142,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         plane=plane,
         view=ServicesView(plane, backend.views, _addresses_now),
         source=source,
+        programmed=lambda: _programmed(source),
         pages=health.pages(),
         families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, current[0])),
         compatible=lambda: compatible_metrics(plane),
@@ -179,6 +184,13 @@ def _told_by(source: ManifestServices | KubeServices, configuration: Configurati
     if isinstance(source, ManifestServices):
         return source.hints.families(has_services=configuration.telemetry.per_service)
     return source.families()
+
+
+def _programmed(source: ManifestServices | KubeServices) -> Manifests:
+    if isinstance(source, ManifestServices):
+        return source.objects.known
+    text = "Services come from the API server, where hints are computed and kept in EndpointSlices"
+    raise Refused("precondition", f"{text}; `--from-files` explains them from manifests")
 
 
 def _exports(configuration: Configuration) -> bool:

@@ -26,7 +26,6 @@ from agent.wire.containerd import (
     events_v1_pb2,
     eventtypes_pb2,
     images_v1_pb2,
-    introspection_v1_pb2,
     leases_v1_pb2,
     types_pb2,
     version_v1_pb2,
@@ -73,11 +72,6 @@ class Containerd:
         answer = await self._call("version.v1.Version/Version", Empty(), version_v1_pb2.VersionResponse)
         return answer.version.removeprefix("v").partition("~")[0].partition("+")[0]
 
-    async def server_uuid(self) -> str:
-        """Identity of the installation; it changes when its state directory is made anew."""
-        answer = await self._call("introspection.v1.Introspection/Server", Empty(), introspection_v1_pb2.ServerResponse)
-        return answer.uuid
-
     async def list_ingests(self) -> list[Ingest]:
         """Blobs that are being written right now."""
         answer = await self._call(
@@ -88,13 +82,6 @@ class Containerd:
         return [
             Ingest(status.ref, status.offset, status.total, _seconds(status.updated_at)) for status in answer.statuses
         ]
-
-    async def image_labels(self) -> dict[str, dict[str, str]]:
-        """Labels of all image records by image name."""
-        answer = await self._call(
-            "images.v1.Images/List", images_v1_pb2.ListImagesRequest(), images_v1_pb2.ListImagesResponse
-        )
-        return {image.name: dict(image.labels) for image in answer.images}
 
     async def image_records(self) -> list[ImageRecord]:
         """All names with what they stand for."""

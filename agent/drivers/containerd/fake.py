@@ -26,7 +26,6 @@ class FakeContainerd:
     def __init__(self) -> None:
         self.reachable = True
         self.ingests: list[Ingest] = []
-        self.images: dict[str, dict[str, str]] = {}
         self._leases: dict[str, dict[str, str]] = {}
         self.records: dict[str, ImageRecord] = {}
         self.blobs: dict[str, tuple[BlobInfo, bytes]] = {}
@@ -55,18 +54,9 @@ class FakeContainerd:
         self._enter("Version")
         return "1.6.20"
 
-    async def server_uuid(self) -> str:
-        self._enter("Server")
-        return "00000000-0000-4000-8000-000000000000"
-
     async def list_ingests(self) -> list[Ingest]:
         self._enter("ListStatuses")
         return list(self.ingests)
-
-    async def image_labels(self) -> dict[str, dict[str, str]]:
-        self._enter("List")
-        labels = {name: dict(record.labels) for name, record in self.records.items()}
-        return {**labels, **{name: dict(given) for name, given in self.images.items()}}
 
     async def image_records(self) -> list[ImageRecord]:
         self._enter("List")

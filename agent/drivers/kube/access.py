@@ -128,9 +128,11 @@ def checked_server(url: str, where: str) -> str:
     if parts.scheme not in ("https", "http") or not parts.hostname or port == -1 or port == 0:
         # Not shown in full: somebody may have put a password in front of the host.
         told = shown_value(url.rpartition("@")[2])
-        raise AccessInvalid(f"{where}: {told} is no server address; right is https://HOST:PORT, IPv6 hosts in brackets")
+        raise AccessInvalid(
+            f"{where}: {told} is not a server address; expected https://HOST:PORT, IPv6 hosts in brackets"
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise AccessInvalid(f"{where}: an address has no user, query or fragment; right is https://HOST:PORT")
+        raise AccessInvalid(f"{where}: an address has no user, query or fragment; expected https://HOST:PORT")
     return url.rstrip("/")
 
 

@@ -15,12 +15,13 @@ import msgspec
 
 from agent import __version__
 from agent.drivers.kube.access import Access
-from agent.drivers.kube.connection import Ask, Clock, Connection, Observer, Timing
+from agent.drivers.kube.connection import Ask, Connection, Observer, Timing
 from agent.drivers.kube.decoding import ApiObject, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
 from agent.drivers.kube.rate_limit import TokenBucket
 from agent.drivers.kube.resource import News, Resource
+from agent.model.clock import Clock
 
 __all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "KubeClient"]
 

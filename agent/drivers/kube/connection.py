@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -27,8 +27,9 @@ from agent.drivers.kube.decoding import decode_status
 from agent.drivers.kube.rate_limit import TokenBucket
 from agent.drivers.kube.servers import ServerRing
 from agent.drivers.kube.tls import TlsContexts
+from agent.model.clock import Clock
 
-__all__ = ["Ask", "Clock", "Connection", "Opened", "Timing"]
+__all__ = ["Ask", "Connection", "Opened", "Timing"]
 
 MAX_BODY_BYTES = 256 << 20
 MAX_ERROR_BYTES = 64 << 10
@@ -43,14 +44,6 @@ KEEPALIVE = (
 )
 
 Observer = Callable[[str, str, float], None]
-
-
-class Clock(Protocol):
-    """Time, and waiting that is not for the network."""
-
-    def now_s(self) -> float: ...
-    def wall_s(self) -> float: ...
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +260,7 @@ def _explained(error: Exception) -> str:
             reason = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
             return f"its certificate is refused, {reason.rstrip('.')}; check certificate-authority and tls-server-name"
         case aiohttp.ClientConnectorDNSError():
-            return "its name is not known"
+            return "its host name cannot be resolved"
         case aiohttp.ClientSSLError() | ssl.SSLError():
             return f"TLS failed: {_word(error)}"
         case aiohttp.ClientPayloadError():

@@ -9,23 +9,17 @@ Never: sends anything. Several requests that find the credentials stale cause on
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from agent.drivers.kube.access import NO_SECRET, Access, ExecCommand, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
 from agent.drivers.kube.exec_plugin import Issued, run_plugin
 from agent.drivers.kube.tls import Identity, file_stamp
+from agent.model.clock import Clock
 
-__all__ = ["Credentials", "Presented", "WallClock"]
+__all__ = ["Clock", "Credentials", "Presented"]
 
 MAX_TOKEN_BYTES = 1 << 16
 RENEWAL_MARGIN_S = 10.0
-
-
-class WallClock(Protocol):
-    """Expiry is wall time."""
-
-    def wall_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class Presented:
 class Credentials:
     """Those of one user. The client owns the only one."""
 
-    def __init__(self, access: Access, clock: WallClock, exec_deadline_s: float = 30.0) -> None:
+    def __init__(self, access: Access, clock: Clock, exec_deadline_s: float = 30.0) -> None:
         self._access = access
         self._clock = clock
         self._exec_deadline_s = exec_deadline_s
@@ -110,7 +104,7 @@ def _token(path: Path) -> Secret:
         with path.open("rb") as source:
             content = source.read(MAX_TOKEN_BYTES + 1).strip()
     except OSError as error:
-        raise CredentialsFailed(f"{path}: cannot be read: {error.strerror}; right is a file with a token") from error
+        raise CredentialsFailed(f"{path}: cannot be read: {error.strerror}; expected a file with a token") from error
     if not content or len(content) > MAX_TOKEN_BYTES or any(not 0x21 <= sign <= 0x7E for sign in content):
-        raise CredentialsFailed(f"{path}: holds no token; right is one line of letters, digits and signs")
+        raise CredentialsFailed(f"{path}: holds no token; expected one line of letters, digits and punctuation")
     return Secret(content)

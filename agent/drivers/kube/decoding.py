@@ -166,7 +166,7 @@ class Decoding(Generic[T]):
         try:
             answer = LISTS_OF_RAW.decode(body)
         except UNREADABLE as error:
-            raise AnswerUnreadable(f"list {self._what}: the answer is no list: {_reason(error)}") from error
+            raise AnswerUnreadable(f"list {self._what}: the answer is not a list: {_reason(error)}") from error
         items: list[T] = []
         malformed: list[Malformed] = []
         for raw in answer.items or ():
@@ -181,7 +181,7 @@ class Decoding(Generic[T]):
         try:
             answer = EVENTS_OF_RAW.decode(line)
         except UNREADABLE as error:
-            raise AnswerUnreadable(f"watch {self._what}: a line is no event: {_reason(error)}") from error
+            raise AnswerUnreadable(f"watch {self._what}: a line is not an event: {_reason(error)}") from error
         if answer.type == "ERROR":
             raise self._refusal(answer.object)
         key, meta = self._bare_key(answer.object)

@@ -72,7 +72,7 @@ async def run_plugin(plugin: ExecCommand, cluster: Cluster, deadline_s: float) -
             output = await _output(plugin, child)
             code = await child.wait()
     except TimeoutError as error:
-        raise _failed(plugin, f"was not done after {deadline_s:.0f} s and was ended") from error
+        raise _failed(plugin, f"did not finish within {deadline_s:.0f} s and was killed") from error
     finally:
         await _end(child)
     if code != 0:
@@ -119,16 +119,16 @@ def _issued(plugin: ExecCommand, output: bytes) -> Issued:
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
     except msgspec.DecodeError:
-        raise _failed(plugin, "printed something else than an ExecCredential with a status") from None
+        raise _failed(plugin, "did not print an ExecCredential with a status") from None
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
-        raise _failed(plugin, f"answered in another version; right is ExecCredential of {plugin.api_version}")
+        raise _failed(plugin, f"answered in another version; expected ExecCredential of {plugin.api_version}")
     status = answer.status
     if bool(status.client_certificate_data) != bool(status.client_key_data):
         raise _failed(plugin, "gave only one of clientCertificateData and clientKeyData")
     if not status.token and not status.client_key_data:
         raise _failed(plugin, "gave neither a token nor a client certificate")
     if any(not "!" <= sign <= "~" for sign in status.token):
-        raise _failed(plugin, "gave a token with signs that no token has, such as a blank or line end")
+        raise _failed(plugin, "gave a token with invalid characters, such as a blank or line end")
     identity = (
         identity_of(status.client_certificate_data.encode(), status.client_key_data.encode(), plugin.where)
         if status.client_key_data

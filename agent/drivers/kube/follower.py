@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from agent.drivers.kube.complaints import Complaints
-from agent.drivers.kube.connection import Ask, Clock, Connection, Opened, Timing
+from agent.drivers.kube.connection import Ask, Connection, Opened, Timing
 from agent.drivers.kube.decoding import ApiObject, Decoding, Mark, Step
 from agent.drivers.kube.errors import KubeError, Refused, Unreachable
 from agent.drivers.kube.lines import LineSplitter
@@ -27,6 +27,7 @@ from agent.drivers.kube.resource import (
     Resource,
     Resumed,
 )
+from agent.model.clock import Clock
 
 __all__ = ["Follower"]
 

@@ -124,12 +124,12 @@ def _document(path: Path) -> Section:
     except OSError as error:
         raise AccessInvalid(f"{path}: cannot be read: {error.strerror}; see kubernetes.kubeconfig") from error
     if len(content) > MAX_BYTES:
-        raise AccessInvalid(f"{path}: more than {MAX_BYTES} bytes: that is no kubeconfig")
+        raise AccessInvalid(f"{path}: more than {MAX_BYTES} bytes: expected a kubeconfig")
     try:
         trees, duplicates = parse_documents(content, str(path))
     except UnreadableYaml as error:
         # The parser's words may quote the line it stumbled over, and that line may hold a token.
-        raise AccessInvalid(f"{error.finding.where}: not YAML; right is a kubeconfig of kind Config") from None
+        raise AccessInvalid(f"{error.finding.where}: not YAML; expected a kubeconfig of kind Config") from None
     if duplicates:
         raise AccessInvalid(str(duplicates[0]))
     if len(trees) != 1 or trees[0].kind != "map":
@@ -137,7 +137,7 @@ def _document(path: Path) -> Section:
     document = Section(trees[0], "")
     for key, right in (("kind", "Config"), ("apiVersion", "v1")):
         if document.text(key) not in ("", right):
-            raise document.fault(key, f"{shown_value(document.text(key))} is not supported; right is {right}")
+            raise document.fault(key, f"{shown_value(document.text(key))} is not supported; expected {right}")
     return document
 
 
@@ -163,13 +163,13 @@ def _named(document: Section, collection: str, part: str, name: str, asking: Sec
 def _cluster(cluster: Section, folder: Path) -> Cluster:
     server = cluster.text("server")
     if not server:
-        raise cluster.fault("server", "missing; right is https://HOST:PORT")
+        raise cluster.fault("server", "missing; expected https://HOST:PORT")
     if cluster.text("proxy-url"):
         raise cluster.fault("proxy-url", "proxies are not supported; the API server must be reachable directly")
     ca = _pem(cluster, "certificate-authority", folder)
     is_unverified = cluster.flag("insecure-skip-tls-verify")
     if is_unverified and ca:
-        raise cluster.fault("insecure-skip-tls-verify", "cannot stand beside a certificate authority; drop one")
+        raise cluster.fault("insecure-skip-tls-verify", "cannot be combined with a certificate authority; drop one")
     return Cluster(
         servers=(checked_server(server, cluster.place("server")),),
         ca=ca,
@@ -186,11 +186,11 @@ def _user(user: Section, cluster: Section, folder: Path) -> User:
     key = _pem(user, "client-key", folder)
     if (certificate is None) != (key is None):
         missing, present = ("client-key", "client-certificate") if certificate else ("client-certificate", "client-key")
-        raise user.fault(missing, f"missing; {present} is of no use without it")
+        raise user.fault(missing, f"missing; {present} has no effect without it")
     token_file = user.text("tokenFile")
     token = user.text("token")
     if any(not "!" <= sign <= "~" for sign in token):
-        raise user.fault("token", "holds signs that no token has, such as a blank or line end")
+        raise user.fault("token", "has characters that are invalid in a token, such as a blank or line end")
     return User(
         where=user.place(),
         token=Secret(token.encode()),
@@ -208,7 +208,7 @@ def _pem(section: Section, name: str, folder: Path) -> Pem | None:
         try:
             return Pem(section.place(data_key), None, Secret(base64.b64decode(data, validate=True)))
         except (binascii.Error, ValueError):
-            raise section.fault(data_key, "not base64; right is the PEM file in base64, on one line") from None
+            raise section.fault(data_key, "not base64; expected the PEM file in base64, on one line") from None
     path = section.text(name)
     return Pem(f"{section.place(name)}: {folder / path}", folder / path) if path else None
 
@@ -220,16 +220,16 @@ def _plugin(user: Section, cluster: Section, folder: Path) -> ExecCommand | None
     version = plugin.text("apiVersion")
     if version not in EXEC_VERSIONS:
         raise plugin.fault(
-            "apiVersion", f"{shown_value(version)} is not supported; right is {' or '.join(EXEC_VERSIONS)}"
+            "apiVersion", f"{shown_value(version)} is not supported; expected {' or '.join(EXEC_VERSIONS)}"
         )
     command = plugin.text("command")
     if not command:
-        raise plugin.fault("command", "missing; right is a program that prints an ExecCredential")
+        raise plugin.fault("command", "missing; expected a program that prints an ExecCredential")
     mode = plugin.text("interactiveMode")
     if mode == "Always":
-        raise plugin.fault("interactiveMode", "a daemon has no terminal; right is Never or IfAvailable")
+        raise plugin.fault("interactiveMode", "a daemon has no terminal; expected Never or IfAvailable")
     if mode not in INTERACTIVE_MODES and (mode or version == EXEC_VERSIONS[0]):
-        raise plugin.fault("interactiveMode", f"{shown_value(mode)} is not valid; right is Never or IfAvailable")
+        raise plugin.fault("interactiveMode", f"{shown_value(mode)} is not valid; expected Never or IfAvailable")
     return ExecCommand(
         where=plugin.place(),
         # A command with a slash is relative to the file, one without is looked up in PATH.

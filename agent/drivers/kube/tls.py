@@ -84,9 +84,11 @@ def _context(cluster: Cluster, identity: Identity | None) -> ssl.SSLContext:
 
 def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
     try:
-        context.load_verify_locations(cadata=pem_content(ca).decode("ascii"))
+        # Comments beside the certificates may be in any language; within one nothing but ASCII is right.
+        text = pem_content(ca).decode("ascii", "replace").replace("\ufffd", "?")
+        context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise CredentialsFailed(f"{ca.where}: holds no certificate; right is PEM, BEGIN CERTIFICATE") from error
+        raise CredentialsFailed(f"{ca.where}: holds no certificate; expected PEM, BEGIN CERTIFICATE") from error
 
 
 def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
@@ -97,7 +99,7 @@ def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
             context.load_cert_chain(path, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise CredentialsFailed(
-            f"{identity.key.where}: certificate and key cannot be used together; right are a PEM certificate "
+            f"{identity.key.where}: certificate and key cannot be used together; expected a PEM certificate "
             "and its PEM key without a password"
         ) from error
 

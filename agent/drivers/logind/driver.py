@@ -112,7 +112,7 @@ class Logind:
         yield bool(await self._property("PreparingForShutdown"))
         while (is_preparing := await self._next()) is not None:
             yield is_preparing
-        raise ConnectionError("systemd-logind has gone or was started anew")
+        raise ConnectionError("systemd-logind ended or was restarted")
 
     async def _next(self) -> bool | None:
         """The library's own future for a broken connection dies with the first who is tired of waiting for it."""

@@ -68,7 +68,7 @@ class FakeLogind:
         yield self.is_preparing
         while (one := await news.get()) is not None:
             yield one
-        raise ConnectionError("systemd-logind has gone or was started anew")
+        raise ConnectionError("systemd-logind ended or was restarted")
 
     def _connected(self) -> "asyncio.Queue[bool | None]":
         if self._news is None:

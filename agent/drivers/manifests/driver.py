@@ -89,11 +89,11 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def _content(path: Path, ignored: list[Finding], exposed: set[str]) -> bytes | None:
-    """None if there is no such file, or something that is no file."""
+    """None if there is no such file, or something that is not a file."""
     try:
         told = path.stat()
         if not stat.S_ISREG(told.st_mode):
-            ignored.append(Finding(str(path), "", "is no file and is not read"))
+            ignored.append(Finding(str(path), "", "is not a file and is not read"))
             return None
         if is_exposed(told):
             exposed.add(str(path))
@@ -110,12 +110,12 @@ def _say_why(path: Path, directory: Path, ignored: list[Finding]) -> None:
     elif path.parent == directory and path.name in SOURCE_FOLDERS:
         return
     else:
-        text = "is a directory and is not read: manifests lie in the directory above it"
+        text = "is a directory and is not read: put manifests into the directory above it"
     ignored.append(Finding(str(path), "", text))
 
 
 def _problem(path: Path, error: OSError) -> Finding:
-    return Finding(str(path), "", f"cannot be read: {error.strerror or error}; what was read of it before stays valid")
+    return Finding(str(path), "", f"cannot be read: {error.strerror or error}; its last good content stays valid")
 
 
 class ManifestDirectory:
@@ -224,7 +224,7 @@ def _inotify() -> Iterator[Inotify | None]:
     try:
         inotify = Inotify()
     except OSError as error:
-        log.warning("manifest_watch_failed", error=error.strerror, effect="changes are seen by looking now and then")
+        log.warning("manifest_watch_failed", error=error.strerror, effect="kepd polls for changes")
         yield None
         return
     with inotify:

@@ -28,7 +28,7 @@ DATA = "..data"
 HIDDEN_KEYS = frozenset(PULL_SECRET_KEYS.values())
 MOST_LOOKS = 5
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-KEPT = "what was read of it before stays valid"
+KEPT = "its last good content stays valid"
 LAYOUT = "a source is a directory NAMESPACE/NAME with one file per key"
 
 
@@ -77,7 +77,7 @@ def _below(place: Path, look: SourceLook, before: Mapping[str, SourceFolder]) ->
         _keep(place, error, look, before)
         return []
     look.watched.append(place)
-    look.problems += [Finding(str(place / name), "", f"is no directory; {LAYOUT}") for name in strays]
+    look.problems += [Finding(str(place / name), "", f"is not a directory; {LAYOUT}") for name in strays]
     return found
 
 
@@ -216,9 +216,9 @@ def _inside(top: int, path: str, links: int) -> int:
 def _through(top: int, words: tuple[str, ...], place: int, target: str, links: int) -> int:
     """Where a link leads, reckoned from the directory that it stands in, and then the rest of the way."""
     if target.startswith("/") or ".." in Path(target).parts:
-        raise _Refused(f"is a link to {target}, which leads out of its source; only links inside it are followed")
+        raise _Refused(f"is a link to {target}, outside of its source; only links inside it are followed")
     if not links:
-        raise _Refused("is a link that leads to a link, again and again")
+        raise _Refused("is a link in a chain of links without end")
     try:
         return _inside(top, str(Path(*words[:place], target, *words[place + 1 :])), links - 1)
     except FileNotFoundError as error:

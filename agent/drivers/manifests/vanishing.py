@@ -34,7 +34,7 @@ def judge(
     until_s = now_s + wait_s if before.until_s is None else before.until_s
     if now_s >= until_s:
         return Vanishing(seen)
-    text = f"all {len(known)} manifests are gone at once, and nobody was seen to delete {len(unseen)} of them; "
-    text += f"what they said stays valid, for {wait_s:g} s if they do not come back"
+    text = f"all {len(known)} manifests are gone at once, but kepd saw no deletion of {len(unseen)} of them; "
+    text += f"they stay valid for {wait_s:g} s, in case they come back"
     problems = (*seen.problems, Finding(directory, "", text))
     return Vanishing(replace(seen, files=known, problems=problems), until_s)

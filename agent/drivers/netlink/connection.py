@@ -110,7 +110,7 @@ class Connection:
         while True:
             for answer, _, sequence, begin, end in self._receive(deadline):
                 if sequence == asked and answer == _ERROR:
-                    raise OSError(self._code(begin, end) or errno.EPROTO, "netfilter refused to tell")
+                    raise OSError(self._code(begin, end) or errno.EPROTO, "netfilter refused to answer")
                 if sequence == asked:
                     return self._block, begin + 4, end
 
@@ -129,7 +129,7 @@ class Connection:
                 if answer in (_DONE, _ERROR):
                     code = self._code(begin, end)
                     if code or answer == _ERROR:
-                        raise OSError(code or errno.EPROTO, "netfilter refused to tell")
+                        raise OSError(code or errno.EPROTO, "netfilter refused to answer")
                     return Dump(tuple(answers), is_whole)
                 answers.append((self._block, begin + 4, end))
 
@@ -153,7 +153,7 @@ class Connection:
         try:
             self._socket.sendto(data, (0, 0))
         except TimeoutError as error:
-            raise Unanswered("the kernel took no message in time") from error
+            raise Unanswered("the kernel accepted no message in time") from error
 
     def _receive(self, deadline: float) -> Iterator[tuple[int, int, int, int, int]]:
         """Type, flags, sequence, begin and end of each message of the next datagram, which becomes `_block`."""

@@ -2,7 +2,7 @@
 """From manifests and a name to an explanation: what the commands with `--from-files` call.
 
 Owns: finding the object, collecting what belongs to it, and saying which names there are when it is not found.
-Never: reads files (`manifests.py` gets decoded documents) and never renders.
+Never: reads files (`manifest/objects.py` gets decoded documents) and never renders.
 Source of behaviour: ours; TOP-90 to TOP-93, TOP-96.
 """
 
@@ -73,7 +73,7 @@ def plan_for_pod(manifests: Manifests, replicas: range) -> ZonePlan:
     """The zone plan for the one pod or workload in the manifests, on their nodes."""
     pods = [workload.template for workload in manifests.workloads] + list(manifests.pods)
     if len(pods) != 1:
-        raise NotThereError(f"{len(pods)} pods and workloads given; right is exactly one to plan for")
+        raise NotThereError(f"{len(pods)} pods and workloads given; expected exactly one to plan for")
     return plan_zones_for_pod(pods[0], manifests.nodes, replicas)
 
 
@@ -89,7 +89,7 @@ def _not_there(kind: str, key: str, known: Sequence[str]) -> NotThereError:
 def _find_pod(manifests: Manifests, key: str) -> tuple[PodFacts, tuple[Finding, ...]]:
     pod = next((one for one in manifests.pods if one.key == key), None)
     if pod is not None:
-        placed = f"runs on {pod.node_name}; explained as if it were to be placed now, itself not counted"
+        placed = f"runs on {pod.node_name}; explained as if it were placed now, without counting itself"
         return pod, (Finding(key, "spec.nodeName", placed),) if pod.node_name else ()
     workload = next((one for one in manifests.workloads if one.template.key == key), None)
     if workload is None:

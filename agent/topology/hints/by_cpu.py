@@ -124,7 +124,7 @@ def _fits(counts: Mapping[str, int], have: Mapping[str, int], allocation: Alloca
 
 
 def _point_home(lists: SliceLists, have: dict[str, int]) -> SliceLists:
-    """Every ready endpoint of the work list serves its own zone, known to A2 or not; `have` is counted on."""
+    """Every ready endpoint of the work list serves its own zone, also one without capacity; `have` is counted on."""
 
     def at_home(endpoint: Endpoint) -> Endpoint:
         if not endpoint.is_ready or not endpoint.zone:

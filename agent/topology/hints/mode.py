@@ -70,6 +70,6 @@ def mode_findings(where: str, annotations: Mapping[str, str], traffic_distributi
     if traffic_distribution == "PreferClose":
         findings.append(Finding(where, DISTRIBUTION_FIELD, "PreferClose is deprecated; PreferSameZone means the same"))
     elif traffic_distribution is not None and traffic_distribution not in DISTRIBUTIONS:
-        text = f"{shown(traffic_distribution)} is not supported; right is {', '.join(DISTRIBUTIONS)}"
+        text = f"{shown(traffic_distribution)} is not supported; expected {', '.join(DISTRIBUTIONS)}"
         findings.append(Finding(where, DISTRIBUTION_FIELD, text + suggestion(traffic_distribution, DISTRIBUTIONS)))
     return tuple(findings)

@@ -2,11 +2,11 @@
 """Endpoints and their slices, as the hint computation reads and returns them.
 
 Owns: the value types, what "ready" means to the producer of hints, and taking hints away.
-Never: chooses a hint; `hints.py` and `distribution.py` do. The consumer's reading of conditions is in `routing.py`.
+Never: chooses a hint; `by_cpu.py` and `distribution.py` do. The consumer's reading of conditions is in `routing.py`.
 Source of behaviour: k8s.io/endpointslice (utils.go, topologycache/sliceinfo.go); TOP-19, TOP-20, TOP-32, TOP-36.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,7 +15,6 @@ __all__ = [
     "Hints",
     "Slice",
     "SliceLists",
-    "has_same_content",
     "ready_endpoints",
     "strip_hints",
     "with_hints",
@@ -49,7 +48,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ready(self) -> bool:
-        """Ready for hints: the condition is written down and true (A3). Proxies read a missing one as true."""
+        """Ready for hints: the condition is written down and true (TOP-45). Proxies read a missing one as true."""
         return self.ready is True
 
 
@@ -99,18 +98,3 @@ def strip_hints(lists: SliceLists) -> SliceLists:
 
 def _has_hints(piece: Slice) -> bool:
     return any(endpoint.hints is not None for endpoint in piece.endpoints)
-
-
-def has_same_content(left: Sequence[Endpoint], right: Sequence[Endpoint]) -> bool:
-    """Whether a controller would call the slice unchanged: the same endpoints, hints not looked at (TOP-32)."""
-    if len(left) != len(right):
-        return False
-    by_identity = {_identity(endpoint): endpoint for endpoint in left}
-    others = {_identity(endpoint): endpoint for endpoint in right}
-    return by_identity.keys() == others.keys() and all(
-        with_hints(endpoint, None) == with_hints(others[identity], None) for identity, endpoint in by_identity.items()
-    )
-
-
-def _identity(endpoint: Endpoint) -> tuple[tuple[str, ...], str | None, str | None]:
-    return endpoint.addresses, endpoint.hostname, endpoint.target

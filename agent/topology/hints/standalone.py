@@ -2,7 +2,7 @@
 """Hints for Services that come from manifests, where no control plane writes any.
 
 Owns: A9: completing hand-written endpoints, who wins when manifests carry hints, and the same answer on every node. So
-the result depends on the manifests alone and is recomputed from scratch, unless `sticky` is on.
+the result depends on the manifests alone and is recomputed from scratch, so that history cannot leak in.
 Never: runs where an API server is in charge, and never writes back.
 Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
 """
@@ -27,7 +27,7 @@ from agent.topology.hints.capacity import (
 )
 from agent.topology.hints.distribution import distribute_hints
 from agent.topology.hints.mode import ModeChoice, choose_mode
-from agent.topology.hints.slices import Endpoint, Slice, SliceLists, has_same_content, strip_hints
+from agent.topology.hints.slices import Endpoint, Slice, SliceLists, strip_hints
 from agent.topology.manifest.facts import ServiceFacts
 
 __all__ = [
@@ -53,7 +53,6 @@ class HintOptions(msgspec.Struct, frozen=True, gc=False):
     zones: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
     overload_threshold: float = OVERLOAD_THRESHOLD
     capacity_filter: CapacityFilter = EVERY_NODE
-    is_sticky: bool = False
 
 
 DEFAULT_OPTIONS = HintOptions()
@@ -92,9 +91,8 @@ def fill_hints(
     slices: Iterable[Slice],
     nodes: Sequence[Node],
     options: HintOptions = DEFAULT_OPTIONS,
-    last: Sequence[Slice] = (),
 ) -> FilledHints:
-    """Computes the hints of one Service and family. `last` is what came out last time; only `sticky` looks at it."""
+    """Computes the hints of one Service and family."""
     given, notes = complete_endpoints(service.key, slices, nodes)
     threshold, complaint = _threshold(service, options)
     reading = read_zones(nodes, options)
@@ -108,7 +106,7 @@ def fill_hints(
     elif choice.mode == "distribution":
         status, filled = HintStatus("distribution"), distribute_hints(filled, choice.value)
     elif choice.mode == "topology":
-        assignment = assign_hints(_sorted_out(filled, options, last), reading.capacity, threshold)
+        assignment = assign_hints(filled, reading.capacity, threshold)
         filled = assignment.slices
         status = HintStatus("refused", assignment.refusal) if assignment.refusal else HintStatus("active")
     return FilledHints(
@@ -159,23 +157,6 @@ def complete_endpoints(
     return done, tuple(notes)
 
 
-def _sorted_out(lists: SliceLists, options: HintOptions, last: Sequence[Slice]) -> SliceLists:
-    """Everything is new, so that history cannot leak in; with `sticky`, slices of the same content keep their hints."""
-    if not options.is_sticky:
-        return lists
-    before = {one.name: one for one in last}
-    create, update, unchanged = [], [], []
-    for one in lists.to_create:
-        earlier = before.get(one.name)
-        if earlier is None:
-            create.append(one)
-        elif has_same_content(one.endpoints, earlier.endpoints):
-            unchanged.append(earlier)
-        else:
-            update.append(one)
-    return SliceLists(tuple(create), tuple(update), tuple(unchanged))
-
-
 def _threshold(service: ServiceFacts, options: HintOptions) -> tuple[float, tuple[Finding, ...]]:
     written = service.annotations.get(THRESHOLD_ANNOTATION)
     if written is None:
@@ -183,7 +164,7 @@ def _threshold(service: ServiceFacts, options: HintOptions) -> tuple[float, tupl
     value = _share(written)
     if value is not None:
         return value, ()
-    text = f"{shown(written)} is not used; right is a number from 0 to 1, for example 0.3"
+    text = f"{shown(written)} is not used; expected a number from 0 to 1, for example 0.3"
     return options.overload_threshold, (Finding(service.key, f"metadata.annotations[{THRESHOLD_ANNOTATION}]", text),)
 
 

@@ -153,28 +153,28 @@ def _search_bound(capacity: ZoneCapacity, threshold: float) -> int | None:
 
 
 def parse_zones(text: str) -> dict[str, Quantity]:
-    """Reads `a=2,b=500m`; raises ValueError with what is right."""
+    """Reads `a=2,b=500m`; raises ValueError with what it expected."""
     zones: dict[str, Quantity] = {}
     for part in text.split(","):
         name, equals, cpu = part.strip().partition("=")
         if not name or not equals:
-            raise ValueError(f"{part!r} is not ZONE=CPU; right is for example a=2,b=2,c=4")
+            raise ValueError(f"{part!r} is not ZONE=CPU; expected, for example, a=2,b=2,c=4")
         if name in zones:
-            raise ValueError(f"zone {name!r} is given twice; right is one CPU amount per zone")
+            raise ValueError(f"zone {name!r} is given twice; expected one CPU amount per zone")
         try:
             zones[name] = parse_quantity(cpu)
         except QuantityError as error:
             raise ValueError(f"zone {name}: {error}") from error
         if zones[name].nanos <= 0:
-            raise ValueError(f"zone {name}: {cpu!r} is not above zero; right is the CPU that the zone's nodes offer")
+            raise ValueError(f"zone {name}: {cpu!r} is not above zero; expected the CPU that the zone's nodes offer")
     return zones
 
 
 def parse_replicas(text: str) -> range:
-    """Reads `1..30` or `5`; raises ValueError with what is right."""
+    """Reads `1..30` or `5`; raises ValueError with what it expected."""
     low, dots, high = text.strip().partition("..")
     bounds = (low, high if dots else low)
-    right = f"right is FIRST..LAST with 1 <= FIRST <= LAST <= {MOST_REPLICAS}, for example 1..30"
+    right = f"expected FIRST..LAST with 1 <= FIRST <= LAST <= {MOST_REPLICAS}, for example 1..30"
     if not all(bound.isascii() and bound.isdigit() and len(bound) <= 9 for bound in bounds):
         raise ValueError(f"{text!r} is not a range of replicas; {right}")
     first, last = map(int, bounds)

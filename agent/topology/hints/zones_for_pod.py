@@ -3,7 +3,7 @@
 
 Owns: `kepctl plan zones --pod FILE --nodes DIR`, and the remarks when the two sets of zones are not the same.
 Never: invents placement; without a zone constraint it says that it assumes an even one.
-Source of behaviour: `spread.py` for the zones (B2), `capacity.py` for the shares (A2); TOP-96.
+Source of behaviour: `spread/filter.py` for the zones, `capacity.py` for the shares; TOP-96.
 """
 
 from collections.abc import Iterator, Sequence

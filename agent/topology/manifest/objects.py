@@ -99,7 +99,7 @@ def read_manifests(documents: Iterable[Document]) -> Manifests:
         complaints = Complaints(where)
         value, name = _convert(kind, content, complaints)
         if (kind, name) in seen:
-            text = f"{kind} {name} is there twice, first in {seen[kind, name]}; right is one of them"
+            text = f"{kind} {name} exists twice, first in {seen[kind, name]}; expected only one"
             complaints.error("metadata.name", text)
         seen.setdefault((kind, name), where)
         if not complaints.errors:
@@ -124,11 +124,15 @@ def _flattened(documents: Iterable[Document], errors: list[Finding]) -> Iterator
         if content is None:
             continue
         if not isinstance(content, Mapping):
-            errors.append(Finding(document.where, "", f"{shown(content)} is no object; right is a mapping with a kind"))
+            errors.append(
+                Finding(document.where, "", f"{shown(content)} is not an object; expected a mapping with a kind")
+            )
             continue
         kind = content.get("kind")
         if not isinstance(kind, str) or not kind:
-            errors.append(Finding(document.where, "kind", f"{shown(kind)} is no kind; right is for example Service"))
+            errors.append(
+                Finding(document.where, "kind", f"{shown(kind)} is not a kind; expected a kind such as Service")
+            )
         elif kind == "List" or (kind.endswith("List") and kind.removesuffix("List") in VERSIONS):
             yield from _flattened(_items(document.where, kind, content, errors), errors)
         else:
@@ -138,7 +142,7 @@ def _flattened(documents: Iterable[Document], errors: list[Finding]) -> Iterator
 def _items(where: str, kind: str, content: Mapping[str, object], errors: list[Finding]) -> list[Document]:
     items = content.get("items")
     if not isinstance(items, (list, tuple)):
-        errors.append(Finding(where, "items", f"{shown(items)} is not right here; right is a list of objects"))
+        errors.append(Finding(where, "items", f"{shown(items)} is not valid here; expected a list of objects"))
         return []
     only = kind.removesuffix("List")
     documents = []
@@ -188,7 +192,7 @@ def read_slice(top: Part) -> SliceManifest:
     service = read_labels(metadata).get(SERVICE_LABEL, "")
     if not service:
         top.complaints.error(
-            f"metadata.labels[{SERVICE_LABEL}]", "missing; right is the name of the Service this slice belongs to"
+            f"metadata.labels[{SERVICE_LABEL}]", "missing; expected the name of the Service this slice belongs to"
         )
     family = top.text("addressType")
     if family not in FAMILIES:
@@ -227,7 +231,7 @@ def _read_hints(part: Part) -> Hints | None:
     for field in ("forZones", "forNodes"):
         names[field] = tuple(entry.text("name") for entry in hints.parts(field, "endpoint.hint"))
         if len(names[field]) > MOST_HINTS:
-            text = f"{len(names[field])} hints; right is at most {MOST_HINTS} per endpoint"
+            text = f"{len(names[field])} hints; expected at most {MOST_HINTS} per endpoint"
             part.complaints.error(hints.at(field), text)
     return Hints(zones=names["forZones"], nodes=names["forNodes"])
 
@@ -241,7 +245,7 @@ def read_node(top: Part) -> Node:
     labels = read_labels(metadata)
     check_labels("metadata.labels", labels, top.complaints)
     if not labels.get(ZONE_LABEL) and not any(label in labels for label in CONTROL_PLANE_LABELS):
-        text = "missing or empty; while the node counts, no Service gets hints by CPU. Right is the node's zone"
+        text = "missing or empty; while the node counts, no Service gets hints by CPU. Expected the node's zone"
         top.complaints.note(f"metadata.labels[{ZONE_LABEL}]", text)
     spec = top.part("spec", "node.spec")
     status = top.part("status", "node.status")
@@ -274,7 +278,7 @@ def _read_cpu(status: Part) -> Quantity | None:
         return _read_quantity(allocatable, "cpu")
     capacity = status.part("capacity", None)
     if not capacity.has("cpu"):
-        text = "missing, and so is status.capacity.cpu; right is the CPU of the node"
+        text = "missing, and so is status.capacity.cpu; expected the CPU of the node"
         status.complaints.note(allocatable.at("cpu"), text)
         return None
     status.complaints.note(allocatable.at("cpu"), f"missing; status.capacity.cpu {shown(capacity.raw('cpu'))} is used")

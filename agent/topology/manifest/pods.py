@@ -52,7 +52,7 @@ def read_name(metadata: Part) -> tuple[str, str]:
     """Namespace and name; a missing name is told, a missing namespace is `default`."""
     name = metadata.text("name")
     if not name:
-        metadata.complaints.error(metadata.at("name"), "missing; right is the name of the object")
+        metadata.complaints.error(metadata.at("name"), "missing; expected the name of the object")
     return metadata.text("namespace") or DEFAULT_NAMESPACE, name
 
 
@@ -63,9 +63,9 @@ def read_labels(metadata: Part) -> dict[str, str]:
 def check_labels(path: str, labels: dict[str, str], complaints: Complaints) -> None:
     for key, value in labels.items():
         for right in label_key_faults(key):
-            complaints.error(f"{path}[{key}]", f"{shown(key)} is not a label key; right: {right}")
+            complaints.error(f"{path}[{key}]", f"{shown(key)} is not a label key; expected {right}")
         for right in label_value_faults(value):
-            complaints.error(f"{path}[{key}]", f"{shown(value)} is not a label value; right: {right}")
+            complaints.error(f"{path}[{key}]", f"{shown(value)} is not a label value; expected {right}")
 
 
 def read_pod(top: Part) -> PodFacts:
@@ -93,7 +93,7 @@ def read_workload(top: Part, kind: str) -> WorkloadFacts:
     else:
         selector = read_selector(spec, "selector")
     for fault in selector_faults(selector):
-        text = f"{shown(fault.value)} cannot be used; right: {fault.right}"
+        text = f"{shown(fault.value)} cannot be used; expected {fault.right}"
         top.complaints.error(f"{spec.at('selector')}.{fault.path}", text)
     return WorkloadFacts(kind, pod, selector, spec.optional_whole("replicas"))
 
@@ -176,17 +176,17 @@ def check_pod(
 
 def _check_terms(pod: PodFacts, complaints: Complaints, path: str) -> None:
     if pod.required_terms == ():
-        complaints.error(f"{path}.nodeSelectorTerms", "empty; right is at least one term")
+        complaints.error(f"{path}.nodeSelectorTerms", "empty; expected at least one term")
     for position, term in enumerate(pod.required_terms or ()):
         for place, requirement in enumerate(term.match_expressions):
             if node_requirement_holds(requirement, {}) is None:
-                text = f"{shown(str(requirement))} cannot be used; right is a label key with In or NotIn and values, "
+                text = f"{shown(str(requirement))} cannot be used; expected a label key with In or NotIn and values, "
                 text += "Exists or DoesNotExist without, Gt or Lt with one whole number"
                 complaints.error(f"{path}.nodeSelectorTerms[{position}].matchExpressions[{place}]", text)
         for place, requirement in enumerate(term.match_fields):
             right = requirement.key == FIELD_NAME and requirement.operator in ("In", "NotIn")
             if not right or len(requirement.values) != 1:
-                text = f"{shown(str(requirement))} cannot be used; right is {FIELD_NAME} with In or NotIn and one value"
+                text = f"{shown(str(requirement))} cannot be used; expected {FIELD_NAME} with In or NotIn and one value"
                 complaints.error(f"{path}.nodeSelectorTerms[{position}].matchFields[{place}]", text)
 
 
@@ -195,11 +195,11 @@ def _check_toleration(toleration: Toleration, complaints: Complaints, path: str)
     if operator in ("Gt", "Lt"):
         complaints.note(f"{path}.operator", f"{operator} tolerates nothing while its feature gate is off")
     elif operator not in ("", "Equal", "Exists"):
-        complaints.error(f"{path}.operator", f"{shown(operator)} is not supported; right is Equal or Exists")
+        complaints.error(f"{path}.operator", f"{shown(operator)} is not supported; expected Equal or Exists")
     if not toleration.key and operator != "Exists":
-        complaints.error(f"{path}.operator", f"{shown(operator)} without a key; right is Exists, or a key")
+        complaints.error(f"{path}.operator", f"{shown(operator)} without a key; expected Exists, or a key")
     if operator == "Exists" and toleration.value:
-        complaints.error(f"{path}.value", f"{shown(toleration.value)} with Exists; right is no value")
+        complaints.error(f"{path}.value", f"{shown(toleration.value)} with Exists; expected no value")
     if toleration.effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
         right = "NoSchedule, PreferNoSchedule, NoExecute or none"
-        complaints.error(f"{path}.effect", f"{shown(toleration.effect)} is not supported; right is {right}")
+        complaints.error(f"{path}.effect", f"{shown(toleration.effect)} is not supported; expected {right}")

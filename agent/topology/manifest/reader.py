@@ -56,7 +56,7 @@ class Part:
         return self._content.get(name)
 
     def wrong(self, name: str, right: str) -> None:
-        self.complaints.error(self.at(name), f"{shown(self._content.get(name))} is not right here; right is {right}")
+        self.complaints.error(self.at(name), f"{shown(self._content.get(name))} is not valid here; expected {right}")
 
     def part(self, name: str, place: str | None) -> "Part":
         """The mapping under `name`, an empty one if it is absent."""
@@ -74,7 +74,7 @@ class Part:
             if isinstance(item, Mapping):
                 found.append(Part(self.complaints, path, item, place))
             else:
-                self.complaints.error(path, f"{shown(item)} is not right here; right is a mapping")
+                self.complaints.error(path, f"{shown(item)} is not valid here; expected a mapping")
         return found
 
     def _items(self, name: str) -> Sequence[object]:
@@ -117,7 +117,7 @@ class Part:
                 found.append(item)
             else:
                 path = f"{self.at(name)}[{position}]"
-                self.complaints.error(path, f"{shown(item)} is not right here; right is a string (put it in quotes)")
+                self.complaints.error(path, f"{shown(item)} is not valid here; expected a string (put it in quotes)")
         return tuple(found)
 
     def text_map(self, name: str) -> dict[str, str]:
@@ -135,4 +135,4 @@ class Part:
                 yield key, value or ""
             else:
                 path = f"{self.at(name)}[{key}]"
-                self.complaints.error(path, f"{shown(value)} is not right here; right is a string (put it in quotes)")
+                self.complaints.error(path, f"{shown(value)} is not valid here; expected a string (put it in quotes)")

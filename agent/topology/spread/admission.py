@@ -37,7 +37,7 @@ DEPRECATED_KEYS: Mapping[str, str] = {
 
 
 class AdmissionError(msgspec.Struct, frozen=True, gc=False):
-    """`field` is the path below spec; `text` says what is wrong and what is right."""
+    """`field` is the path below spec; `text` says what is wrong and what was expected."""
 
     field: str
     type: ErrorType
@@ -86,22 +86,22 @@ def _value_errors(path: str, constraints: Sequence[SpreadConstraint], position: 
     constraint = constraints[position]
     action, key = constraint.when_unsatisfiable, constraint.topology_key
     if constraint.max_skew <= 0:
-        text = f"{constraint.max_skew} is not above zero; right is a whole number from 1"
+        text = f"{constraint.max_skew} is not above zero; expected a whole number from 1"
         yield AdmissionError(f"{path}.maxSkew", "FieldValueInvalid", text)
     if not key:
-        yield AdmissionError(f"{path}.topologyKey", "FieldValueRequired", "empty; right is the key of a node label")
+        yield AdmissionError(f"{path}.topologyKey", "FieldValueRequired", "empty; expected the key of a node label")
     if action not in (HARD, SOFT):
-        text = f"{shown(action)} is not supported; right is {HARD} or {SOFT}"
+        text = f"{shown(action)} is not supported; expected {HARD} or {SOFT}"
         yield AdmissionError(f"{path}.whenUnsatisfiable", "FieldValueNotSupported", text)
     if any((other.topology_key, other.when_unsatisfiable) == (key, action) for other in constraints[position + 1 :]):
-        text = f"{{{key}, {action}}} is there again further down; right is one constraint for each such pair"
+        text = f"{{{key}, {action}}} occurs again further down; expected one constraint for each such pair"
         yield AdmissionError(f"{path}.{{topologyKey, whenUnsatisfiable}}", "FieldValueDuplicate", text)
     if constraint.min_domains is not None:
         if constraint.min_domains <= 0:
-            text = f"{constraint.min_domains} is not above zero; right is a whole number from 1, or none"
+            text = f"{constraint.min_domains} is not above zero; expected a whole number from 1, or none"
             yield AdmissionError(f"{path}.minDomains", "FieldValueInvalid", text)
         if action != HARD:
-            text = f"{constraint.min_domains} given with {shown(action)}; right is minDomains with {HARD} only"
+            text = f"{constraint.min_domains} given with {shown(action)}; expected minDomains with {HARD} only"
             yield AdmissionError(f"{path}.minDomains", "FieldValueInvalid", text)
 
 
@@ -112,7 +112,7 @@ def _policy_errors(path: str, constraint: SpreadConstraint) -> Iterator[Admissio
     }
     for name, policy in policies.items():
         if policy is not None and policy not in (HONOR, IGNORE):
-            text = f"{shown(policy)} is not supported; right is {HONOR} or {IGNORE}"
+            text = f"{shown(policy)} is not supported; expected {HONOR} or {IGNORE}"
             yield AdmissionError(f"{path}.{name}", "FieldValueNotSupported", text)
 
 
@@ -123,12 +123,12 @@ def _label_key_errors(
     if not keys:
         return
     if merged is None:
-        text = f"{', '.join(keys)} given without labelSelector; right is both or none"
+        text = f"{', '.join(keys)} given without labelSelector; expected both or none"
         yield AdmissionError(f"{path}.matchLabelKeys", "FieldValueForbidden", text)
         return
     for position, key in enumerate(keys):
         for right in label_key_faults(key):
-            text = f"{shown(key)} is not a label key; right: {right}"
+            text = f"{shown(key)} is not a label key; expected {right}"
             yield AdmissionError(f"{path}.matchLabelKeys[{position}]", "FieldValueInvalid", text)
     positions = {key: position for position, key in enumerate(keys)}
     seen = set(merged.match_labels)
@@ -136,7 +136,7 @@ def _label_key_errors(
         key = requirement.key
         if key in positions and key in seen:
             # The API server leaves `matchLabelKeys` out of this path.
-            text = f"{shown(key)} is in matchLabelKeys and in labelSelector; right is one of the two"
+            text = f"{shown(key)} is in matchLabelKeys and in labelSelector; expected only one of the two"
             yield AdmissionError(f"{path}[{positions[key]}]", "FieldValueInvalid", text)
         seen.add(key)
 
@@ -148,7 +148,7 @@ def _selector_errors(path: str, selector: LabelSelector | None) -> Iterator[Admi
         "Invalid": "FieldValueInvalid",
     }
     for fault in selector_faults(selector):
-        text = f"{shown(fault.value)} cannot be used; right: {fault.right}"
+        text = f"{shown(fault.value)} cannot be used; expected {fault.right}"
         yield AdmissionError(f"{path}.labelSelector.{fault.path}", types[fault.kind], text)
 
 

@@ -2,7 +2,7 @@
 """Spread constraints made ready: defaults filled in, selectors compiled, hard and soft ones told apart.
 
 Owns: B1, cluster defaults and the selector derived for them included, and which nodes a constraint counts.
-Never: counts pods; `spread.py` and `spread_score.py` do.
+Never: counts pods; `filter.py` and `score.py` do.
 Source of behaviour: scheduler plugin podtopologyspread (common.go, plugin.go), plugins/helper (DefaultSelector);
 KEP-895, KEP-3022, KEP-3094, KEP-3243; TOP-60 to TOP-63.
 """
@@ -117,7 +117,7 @@ def _prepared(
             continue
         for fault in selector_faults(constraint.label_selector):
             where = f"constraint {position}: labelSelector.{fault.path}"
-            return (), f"{where}: {fault.value!r} cannot be used; right is: {fault.right}"
+            return (), f"{where}: {fault.value!r} cannot be used; expected {fault.right}"
         chosen = {key: labels[key] for key in constraint.match_label_keys if key in labels}
         matcher = compile_selector(constraint.label_selector).narrowed(chosen)
         prepared.append(_completed(constraint, position, matcher))

@@ -105,7 +105,7 @@ async def test_whoever_is_evicted_ends_too_and_keeps_its_pulls_until_it_is_delet
 
 def test_only_so_many_are_remembered() -> None:
     ending, heard = EndingPods(), list[str]()
-    ending.listeners.append(heard.append)
+    ending._listeners.append(heard.append)
     for number in range(1500):
         ending.note(f"u{number}")
         ending.note(f"u{number}")

@@ -15,7 +15,7 @@ from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.run.pod_context import NodeFacts
+from agent.pods.run.pod_context import PodNodeFacts
 
 
 def configured() -> Configuration:
@@ -28,7 +28,7 @@ def test_settings_of_pods_reach_the_plane() -> None:
     other = replace(
         plain, pods=replace(plain.pods, pod_pids_limit=50, swap="LimitedSwap", single_process_oom_kill=True)
     )
-    before, after = (pod_settings(one, NodeFacts(), "me") for one in (plain, other))
+    before, after = (pod_settings(one, PodNodeFacts(), "me") for one in (plain, other))
 
     assert (before.most_pids, before.may_swap, before.kills_single_process) == (0, False, False)
     assert (after.most_pids, after.may_swap, after.kills_single_process) == (50, True, True)

@@ -93,7 +93,7 @@ def test_what_is_no_link_is_not_replaced(place: Place) -> None:
     with endpoint.locked():
         place.listening(endpoint)
         place.link.write_text("precious")
-        with pytest.raises(PathTaken, match="is no symlink"):
+        with pytest.raises(PathTaken, match="is not a symlink"):
             endpoint.point_link()
 
     assert place.link.read_text() == "precious"

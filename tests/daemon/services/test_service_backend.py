@@ -3,7 +3,7 @@
 
 import asyncio
 
-from agent.daemon.services.backend import RETRY_S, FormerRules
+from agent.daemon.services.backend import RETRY_S, OldBackendCleanup
 from agent.drivers.clock.fake import FakeClock
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import Family
@@ -21,19 +21,19 @@ async def test_each_family_is_cleaned_once_and_a_late_one_does_not_wait() -> Non
     async def remove(family: Family) -> str:
         cleaned.append(family)
         if family == "IPv4":
-            former.follow("IPv6", FULL)
+            cleanup.follow("IPv6", FULL)
         return "something"
 
-    former = FormerRules(remove, clock)
-    former.follow("IPv4", PART)
+    cleanup = OldBackendCleanup(remove, clock)
+    cleanup.follow("IPv4", PART)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(former.run())
+        running = group.create_task(cleanup.run())
         await clock.advance(1.0)
         assert cleaned == []
 
-        former.follow("IPv4", FULL)
+        cleanup.follow("IPv4", FULL)
         await clock.advance(1.0)
-        former.follow("IPv4", FULL)
+        cleanup.follow("IPv4", FULL)
         await clock.advance(1.0)
         running.cancel()
 
@@ -51,10 +51,10 @@ async def test_what_cannot_be_removed_is_tried_again() -> None:
             raise failures.pop()
         return ""
 
-    former = FormerRules(remove, clock)
-    former.follow("IPv4", FULL)
+    cleanup = OldBackendCleanup(remove, clock)
+    cleanup.follow("IPv4", FULL)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(former.run())
+        running = group.create_task(cleanup.run())
         await clock.advance(100.0)
         running.cancel()
 

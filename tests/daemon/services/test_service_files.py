@@ -27,7 +27,7 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
 
     def zones() -> set[str]:
         found = intake.fold.slices(ServiceKey("default", "web"), "IPv4")
-        return {zone for one in found for _, backends in one.backends for backend in backends for zone in backend.zones}
+        return {zone for one in found for backend in one.endpoints for zone in backend.zones}
 
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
         running = group.create_task(source.run())

@@ -98,7 +98,7 @@ def test_an_object_that_is_there_twice_is_taken_once() -> None:
     found = read(a=SERVICE, b=SERVICE.replace("10.96.0.10", "10.96.0.11"))
 
     assert [one.spec.cluster_ip for one in found.services] == ["10.96.0.10"]
-    assert "is in /m/a.yaml already" in str(found.findings[0])
+    assert "is already in /m/a.yaml" in str(found.findings[0])
 
 
 def test_a_removed_file_takes_its_objects_along() -> None:

@@ -48,6 +48,14 @@ def slice_of(name: str, *addresses: str, **labels: str) -> dict[str, Any]:
     }
 
 
+class Indifferent:
+    """IntakeFollower: hears of every change and does nothing."""
+
+    def objects_changed(self) -> None: ...
+
+    def node_changed(self) -> None: ...
+
+
 class Following:
     """A source that runs, and what it handed in."""
 
@@ -59,6 +67,7 @@ class Following:
             started_s=0.0,
             waits_for=("services", "slices", "node"),
         )
+        self.intake.follow(Indifferent(), ("IPv4",))
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(WITHIN_S):
@@ -68,7 +77,7 @@ class Following:
     def addresses(self, name: str) -> list[str]:
         key = ServiceKey("default", name)
         slices = self.intake.fold.slices(key, "IPv4")
-        return [backend.address for one in slices for _, backends in one.backends for backend in backends]
+        return [backend.address for one in slices for backend in one.endpoints]
 
     def services(self) -> set[str]:
         return {key.name for key in self.intake.fold.services}

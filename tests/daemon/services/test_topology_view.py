@@ -2,10 +2,18 @@
 """`kepctl explain hints` and `spread` answered by the daemon: the same words as from the same files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.config.document import Configuration, Manifests
+from agent.daemon.services.manifests import read_service_objects
+from agent.daemon.services.topology_view import TopologyOfManifests
+from agent.daemon.services.wiring import ServiceParts, wire_services
+from agent.drivers.clock.driver import SystemClock
+from agent.model.refused import Refused
+from agent.topology.hints.standalone import HintOptions
 from tests.daemon.process import Kepd
 
 ENDPOINTS = ", ".join(
@@ -62,6 +70,38 @@ def test_the_daemon_says_what_the_files_say(kepd: Kepd, what: str, name: str, ou
 
     assert asked.stdout == read.stdout
     assert (asked.returncode, read.returncode) == (0, 0)
+
+
+async def test_hints_are_explained_from_what_the_plane_programs(tmp_path: Path) -> None:
+    """FS-24: while an edit is half done the plane keeps the last good version, and that is what routes follow."""
+    configuration = Configuration(manifests=Manifests(directory=str(tmp_path)))
+    good = MANIFESTS + NODE.format(name="a") + NODE.format(name="b")
+    taken = read_service_objects({"all.yaml": good.encode()}, HintOptions())
+    (tmp_path / "all.yaml").write_text("kind: [half done")
+    beside = TopologyOfManifests(lambda: configuration, lambda: taken.known)
+    alone = TopologyOfManifests(lambda: configuration)
+    text, is_active = await beside.hints("default/web")
+
+    assert is_active
+    assert '"service":"default/web"' in text
+    with pytest.raises(LookupError):
+        await alone.hints("default/web")
+
+
+async def test_hints_of_a_cluster_are_not_explained_from_a_directory(short_path: Path) -> None:
+    """FS-24: an API server computes them, whatever lies in the directory."""
+    plain = Configuration()
+    settings = replace(plain.services, source="kubernetes")
+    state = replace(plain.node, state_directory=str(short_path))
+    unit = wire_services(
+        replace(plain, services=settings, node=state),
+        ServiceParts(clock=SystemClock(), tell=lambda _event: None, kube=lambda: None),
+    )
+    view = TopologyOfManifests(lambda: plain, unit.programmed)
+
+    with pytest.raises(Refused, match=r"Services come from the API server.*`--from-files`"):
+        await view.hints("default/web")
+    await unit.close()
 
 
 def test_what_no_manifest_has_is_not_found(kepd: Kepd) -> None:

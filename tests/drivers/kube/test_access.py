@@ -120,26 +120,26 @@ FAULTS = [
     ({"contexts": [{"name": "here", "context": {"cluster": "c", "user": "w"}}]}, "context.user: 'w' is not in users"),
     ({"contexts": [{"name": "here", "context": None}]}, "current-context: its context is empty"),
     ({"contexts": "here"}, "contexts: must be a list of maps"),
-    ({"kind": "Pod"}, "kind: 'Pod' is not supported; right is Config"),
-    ({"cluster": {"server": ""}}, "clusters[0].cluster.server: missing; right is https://HOST:PORT"),
+    ({"kind": "Pod"}, "kind: 'Pod' is not supported; expected Config"),
+    ({"cluster": {"server": ""}}, "clusters[0].cluster.server: missing; expected https://HOST:PORT"),
     ({"cluster": {"server": 5}}, "clusters[0].cluster.server: must be a text"),
-    ({"cluster": {"server": "10.0.0.1:6443"}}, "cluster.server: '10.0.0.1:6443' is no server address"),
+    ({"cluster": {"server": "10.0.0.1:6443"}}, "cluster.server: '10.0.0.1:6443' is not a server address"),
     ({"cluster": {"proxy-url": "http://p"}}, "clusters[0].cluster.proxy-url: proxies are not supported"),
     ({"cluster": {"insecure-skip-tls-verify": "yes"}}, "insecure-skip-tls-verify: must be true or false"),
     (
         {"cluster": {"insecure-skip-tls-verify": True, "certificate-authority": "x"}},
-        "insecure-skip-tls-verify: cannot stand beside a certificate authority",
+        "insecure-skip-tls-verify: cannot be combined with a certificate authority",
     ),
     ({"cluster": {"certificate-authority-data": "%%%"}}, "certificate-authority-data: not base64"),
-    ({"user": {"client-key": "k"}}, "users[0].user.client-certificate: missing; client-key is of no use"),
-    ({"user": {"client-certificate": "c"}}, "users[0].user.client-key: missing; client-certificate is of no use"),
+    ({"user": {"client-key": "k"}}, "users[0].user.client-certificate: missing; client-key has no effect"),
+    ({"user": {"client-certificate": "c"}}, "users[0].user.client-key: missing; client-certificate has no effect"),
     ({"user": {"client-key-data": SECRET}}, "client-key-data: not base64"),
     ({"user": {"token": 12345}}, "users[0].user.token: must be a text; put it in quotes"),
-    ({"user": {"token": f"{SECRET}\n"}}, "users[0].user.token: holds signs that no token has"),
+    ({"user": {"token": f"{SECRET}\n"}}, "users[0].user.token: has characters that are invalid in a token"),
     ({"user": {"username": "u", "password": SECRET}}, "users[0].user.username: passwords are not supported"),
     ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider is not supported; use exec"),
     ({"user": {"as": "root"}}, "users[0].user.as: impersonation is not supported"),
-    ({"user": {"exec": {"command": "x"}}}, "exec.apiVersion: '' is not supported; right is client.authentication"),
+    ({"user": {"exec": {"command": "x"}}}, "exec.apiVersion: '' is not supported; expected client.authentication"),
     ({"user": {"exec": {"apiVersion": V1, "interactiveMode": "Never"}}}, "users[0].user.exec.command: missing"),
     ({"user": {"exec": {"apiVersion": V1, "command": "x"}}}, "exec.interactiveMode: '' is not valid"),
     (
@@ -170,7 +170,7 @@ def test_fault_is_named_with_file_line_and_field(tmp_path: Path, parts: dict, te
         (f"users: [{{name: u, user: {{token: {SECRET}", "not YAML"),
         ("", "must be one document"),
         ("- a\n- b\n", "must be one document"),
-        (f"token: {SECRET}\ntoken: {SECRET}\n", "key 'token' stands here again"),
+        (f"token: {SECRET}\ntoken: {SECRET}\n", "key 'token' occurs again"),
         (f"token: !!python/object:{SECRET} x\n", "not YAML"),
         ("\0", "not YAML"),
     ],
@@ -191,7 +191,7 @@ def test_missing_or_huge_file_is_named(tmp_path: Path) -> None:
         load_kubeconfig(tmp_path / "none")
     huge = tmp_path / "huge"
     huge.write_bytes(b" " * (2 << 20))
-    with pytest.raises(AccessInvalid, match="that is no kubeconfig"):
+    with pytest.raises(AccessInvalid, match="expected a kubeconfig"):
         load_kubeconfig(huge)
 
 
@@ -223,7 +223,7 @@ def test_bad_server_addresses_are_refused(url: str) -> None:
 
 
 def test_configured_servers_replace_the_one_in_the_file(tmp_path: Path) -> None:
-    """names.md: `kubernetes.servers`."""
+    """`kubernetes.servers`."""
     access = load(tmp_path)
 
     assert access.through(["https://a:1/", "https://b:2"]).cluster.servers == ("https://a:1", "https://b:2")
@@ -267,7 +267,7 @@ def test_pod_without_a_token_is_told_so(tmp_path: Path) -> None:
 
 
 def test_configured_file_wins_over_the_service_account(tmp_path: Path) -> None:
-    """names.md: `kubernetes.kubeconfig`, empty = in-cluster if a token is mounted, else none."""
+    """`kubernetes.kubeconfig`: empty means in-cluster if a token is mounted, else none."""
     environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     mounted = service_account(_directory(tmp_path / "mounted"))
     configured = find_access(str(write(tmp_path)), [], environment, mounted)

@@ -67,7 +67,7 @@ async def test_unreadable_object_is_told(server: ApiServer) -> None:
 
 
 async def test_requests_above_the_burst_wait_their_turn(server: ApiServer) -> None:
-    """services.md constants: qps 5, burst 10."""
+    """The defaults: qps 5, burst 10."""
     server.objects.put("nodes", NODE)
     clock = QuickClock()
     async with client_of(server, clock=clock, qps=5.0, burst=2) as client:

@@ -79,7 +79,7 @@ async def test_token_file_that_never_held_a_token_is_named(tmp_path: Path, conte
         path.write_text(content)
     credentials = Credentials(Access(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
 
-    with pytest.raises(errors.CredentialsFailed, match=f"^{path}: (cannot be read|holds no token).*right is"):
+    with pytest.raises(errors.CredentialsFailed, match=f"^{path}: (cannot be read|holds no token).*expected"):
         await credentials.current()
 
 
@@ -150,14 +150,14 @@ async def test_plugin_runs_again_after_a_401_but_once_for_all(tmp_path: Path) ->
 
 FAILING = [
     (f'print("{SECRET}"); print("{SECRET}", file=sys.stderr); sys.exit(3)', "ended with exit code 3; run it by hand"),
-    (f'print("{SECRET}")', "printed something else than an ExecCredential"),
-    (prints("client.authentication.k8s.io/v1beta1", token=SECRET), f"right is ExecCredential of {V1}"),
+    (f'print("{SECRET}")', "did not print an ExecCredential"),
+    (prints("client.authentication.k8s.io/v1beta1", token=SECRET), f"expected ExecCredential of {V1}"),
     (prints(), "gave neither a token nor a client certificate"),
     (prints(clientKeyData=SECRET), "gave only one of clientCertificateData and clientKeyData"),
-    (prints(token=f"{SECRET}\n"), "gave a token with signs that no token has"),
-    (prints(token=SECRET, expirationTimestamp="soon"), "printed something else than an ExecCredential"),
+    (prints(token=f"{SECRET}\n"), "gave a token with invalid characters"),
+    (prints(token=SECRET, expirationTimestamp="soon"), "did not print an ExecCredential"),
     (f'print("{SECRET}" * 100000)', "printed more than 1048576 bytes"),
-    ("time.sleep(60)", "was not done after 0 s and was ended"),
+    ("time.sleep(60)", "did not finish within 0 s and was killed"),
 ]
 
 
@@ -363,3 +363,19 @@ async def test_page_of_a_proxy_that_echoes_the_token_is_not_repeated(server: Api
 
     assert "good-token" not in f"{first.value} {second.value} {first.value!r} {client!r}"
     assert first.value.__cause__ is None
+
+
+@pytest.mark.parametrize("as_data", [True, False])
+def test_comments_beside_certificates_may_be_in_any_language(tmp_path: Path, *, as_data: bool) -> None:
+    """FS-12: as OpenSSL takes them; within a certificate they are still wrong."""
+    ca = make_certificates(tmp_path).ca
+    whole = ca.read_bytes()
+    texts = {"comment": "# Prüfstelle\n".encode() + whole, "within": whole.replace(b"\nMI", "\nMIü".encode(), 1)}
+
+    def authority(name: str) -> Pem:
+        (tmp_path / name).write_bytes(texts[name])
+        return Pem("x", None, Secret(texts[name])) if as_data else Pem("x", tmp_path / name)
+
+    assert len(TlsContexts(replace(CLUSTER, ca=authority("comment"))).current(None).get_ca_certs()) == 1
+    with pytest.raises(errors.CredentialsFailed, match="holds no certificate"):
+        TlsContexts(replace(CLUSTER, ca=authority("within"))).current(None)

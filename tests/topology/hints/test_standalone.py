@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.model.quantity import parse_quantity
 from agent.topology.hints.capacity import CapacityFilter
 from agent.topology.hints.mode import MODE_ANNOTATION
-from agent.topology.hints.slices import Endpoint, Hints, Slice, has_same_content
+from agent.topology.hints.slices import Endpoint, Slice
 from agent.topology.hints.standalone import (
     THRESHOLD_ANNOTATION,
     HintOptions,
@@ -140,64 +140,6 @@ def test_a_wrong_threshold_is_told_and_not_used(value):
     assert result.threshold == 0.2
     assert [note.path for note in result.notes] == [f"metadata.annotations[{THRESHOLD_ANNOTATION}]"]
     assert "0 to 1" in result.notes[0].text
-
-
-def test_sticky_keeps_hints_of_slices_whose_content_is_the_same():
-    """TOP-47: the option feeds earlier hints back, within the maximum."""
-    sticky = HintOptions(is_sticky=True)
-    before = (piece("s", "aabb", hints="aabc"),)
-    cluster = nodes(a="4", b="2", c="2")
-
-    assert filled("aabb", cluster=cluster, options=sticky, last=before).slices == before
-    assert filled("aabb", cluster=cluster, last=before).slices != before
-    assert hint_letters(filled("abab", cluster=cluster, options=sticky, last=before).slices) == list("acab")
-
-
-def test_sticky_tells_new_changed_and_unchanged_slices_apart():
-    """TOP-47, TOP-32."""
-    last = (piece("same", "ab", hints="ab"), piece("changed", "a", hints="a"))
-    result = fill_hints(
-        AUTO,
-        "IPv4",
-        [piece("same", "ab"), piece("changed", "ab"), piece("new", "ab")],
-        nodes(a="2", b="2"),
-        HintOptions(is_sticky=True),
-        last,
-    )
-    lists = result.assignment.slices
-
-    assert [[one.name for one in part] for part in (lists.to_create, lists.to_update, lists.unchanged)] == [
-        ["new"],
-        ["changed"],
-        ["same"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        ({}, True),
-        ({"hints": Hints(("z",))}, True),
-        ({"zone": "z"}, False),
-        ({"node": "n9"}, False),
-        ({"ready": False}, False),
-        ({"serving": True}, False),
-        ({"terminating": True}, False),
-        ({"target": "Pod/default/other/1"}, False),
-        ({"hostname": "h"}, False),
-    ],
-)
-def test_content_is_the_same_when_nothing_but_hints_differs(change, same):
-    """TOP-32."""
-    fields = {"addresses": ("1",), "zone": "a", "node": "n1", "ready": True}
-    other = Endpoint(("2",), zone="b", ready=True)
-
-    assert has_same_content((Endpoint(**fields), other), (other, Endpoint(**(fields | change)))) is same
-
-
-def test_one_endpoint_more_is_other_content():
-    """TOP-32."""
-    assert not has_same_content(piece("s", "a").endpoints, piece("s", "ab").endpoints)
 
 
 def test_a_change_of_status_is_told_once():

@@ -348,7 +348,7 @@ BAD = {
         "status.conditions[0].status",
         "Unknown",
     ),
-    "taint without a key": (node_manifest("n", taints=[{"effect": "NoSchedule"}]), "spec.taints[0].key", "right is"),
+    "taint without a key": (node_manifest("n", taints=[{"effect": "NoSchedule"}]), "spec.taints[0].key", "expected"),
     "bad taint effect": (
         node_manifest("n", taints=[{"key": "k", "effect": "Never"}]),
         "spec.taints[0].effect",
@@ -376,12 +376,12 @@ BAD = {
         "spec.topologySpreadConstraints",
         "a list",
     ),
-    "constraint that is no mapping": (
+    "constraint that is not a mapping": (
         pod_manifest(topologySpreadConstraints=["x"]),
         "spec.topologySpreadConstraints[0]",
         "a mapping",
     ),
-    "spec that is no mapping": (changed(pod_manifest(), ["spec"], []), "spec", "a mapping"),
+    "spec that is not a mapping": (changed(pod_manifest(), ["spec"], []), "spec", "a mapping"),
     "labels that are no mapping": (changed(pod_manifest(), ["metadata", "labels"], []), "metadata.labels", "a mapping"),
     "values that are no strings": (
         pod_manifest(
@@ -442,8 +442,8 @@ BAD = {
         "NoExecute",
     ),
     "a list without items": ({"apiVersion": "v1", "kind": "List"}, "items", "a list"),
-    "no kind": ({"apiVersion": "v1"}, "kind", "no kind"),
-    "no object": ("hello", "", "no object"),
+    "no kind": ({"apiVersion": "v1"}, "kind", "not a kind"),
+    "no object": ("hello", "", "not an object"),
 }
 
 
@@ -471,7 +471,7 @@ def test_the_same_object_twice_is_an_error_that_names_both_places():
     result = read(node_manifest("n1"), node_manifest("n1", zone="b"))
 
     assert [node.zone for node in result.nodes] == ["a"]
-    assert str(result.errors[0]).startswith("f.yaml:2: metadata.name: Node n1 is there twice, first in f.yaml:1")
+    assert str(result.errors[0]).startswith("f.yaml:2: metadata.name: Node n1 exists twice, first in f.yaml:1")
 
 
 def test_other_kinds_are_noted_with_a_guess_at_the_spelling():

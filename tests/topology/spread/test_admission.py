@@ -94,7 +94,7 @@ def test_every_text_says_what_is_right():
     texts = [one.text for one in admit(pod(constraints=(everything_wrong,) * 2)).errors]
 
     assert len(texts) == 17
-    assert [text for text in texts if "right" not in text] == []
+    assert [text for text in texts if "expected" not in text] == []
 
 
 def test_label_keys_are_merged_in_order_as_in_expressions():

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon has anyway, handed to the wiring of each plane.
+
+Owns: the list of it. Never: makes any of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.config.document import Configuration
+from agent.daemon.runtime_events import RuntimeEvents
+from agent.daemon.runtime_watch import RuntimeWatch
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.containerd.driver import Containerd
+from agent.drivers.cri.driver import CriRuntime
+from agent.model.ending_pods import EndingPods
+from agent.model.event import Event
+
+if TYPE_CHECKING:
+    # Importing them takes longer than a daemon without images or a cluster has to start.
+    from agent.drivers.kube.client import KubeClient
+    from agent.images.run.puller import Puller
+
+__all__ = ["Outside"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """`configuration` gives the one in force; `kube` may find no API server yet."""
+
+    cri: CriRuntime
+    containerd: Containerd
+    clock: SystemClock
+    events: RuntimeEvents
+    watch: RuntimeWatch
+    configuration: Callable[[], Configuration]
+    environment: Mapping[str, str]
+    tell: Callable[[Event], None]
+    kube: "Callable[[], KubeClient | None]" = lambda: None
+    puller: "Puller | None" = None
+    endings: EndingPods = field(default_factory=EndingPods)

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may use what is mounted. Pure."""
+
+from dataclasses import dataclass
+
+__all__ = ["Access"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Of the top of a file system. Without a group it is root's."""
+
+    mode: int
+    group: int | None = None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every key of the configuration has an effect, and one that a reload applies has it by reload.
+
+The daemon is put together from a document that notes which of its keys are read, then it takes over another one.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.config.document import Configuration
+from agent.config.keys import KeyEntry, all_keys
+from agent.daemon.logs import Levels
+from agent.daemon.pods.wiring import pod_settings
+from agent.daemon.proxy.wiring import proxy_settings
+from agent.daemon.services.manifests import hint_options
+from agent.daemon.services.wiring import periods
+from agent.daemon.wiring import wire
+
+ROOT = Path(__file__).resolve().parents[2]
+Path_ = tuple[str, ...]
+
+# Asked for each time they are needed, so that a reload applies them.
+PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
+    lambda configuration: pod_settings(configuration, None, ""),  # type: ignore[arg-type]
+    proxy_settings,
+    periods,
+    hint_options,
+)
+READ_WHEN_NEEDED = {
+    "kubernetes.qps": "daemon/wiring.py",
+    "kubernetes.burst": "daemon/wiring.py",
+    "manifests.rescan": "daemon/pods/wiring.py",
+    "manifests.debounce": "daemon/pods/wiring.py",
+    "services.counters.export": "daemon/services/wiring.py",
+    "services.tamperRepair": "daemon/services/wiring.py",
+    "services.drainSeconds": "daemon/services/health.py",
+    "services.drainTaints": "daemon/services/health.py",
+    "telemetry.metricsCompat": "daemon/wiring.py",
+    "telemetry.perService": "daemon/services/wiring.py",
+}
+READ_AT_START = {
+    "kubernetes.kubeconfig": "daemon/wiring.py",
+    "kubernetes.servers": "daemon/wiring.py",
+    **{
+        f"services.conntrack.{name}": "daemon/services/wiring.py"
+        for name in (
+            "maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout",
+            "udpStreamTimeout",
+        )
+    },
+    "services.proxyName": "daemon/services/wiring.py",
+    "services.startupTaint": "daemon/services/wiring.py",
+    "services.strictSourceRanges": "daemon/services/wiring.py",
+    "telemetry.logFormat": "daemon/main.py",
+}  # fmt: skip
+
+
+def noting(section: object, path: Path_, seen: set[Path_]) -> object:
+    """The same values; every key that is read is added to `seen`."""
+    names = {one.name for one in fields(section)}  # type: ignore[arg-type]
+    values = {name: getattr(section, name) for name in names}
+    inner = {name: noting(one, (*path, name), seen) if is_dataclass(one) else one for name, one in values.items()}
+
+    def read(self: object, name: str) -> object:
+        if name in names:
+            seen.add((*path, name))
+        return object.__getattribute__(self, name)
+
+    kind = type(type(section).__name__, (type(section),), {"__getattribute__": read, "__slots__": ()})
+    return kind(**inner)
+
+
+class Running:
+    """A configuration in force."""
+
+    def __init__(self, configuration: object) -> None:
+        self.configuration = configuration
+        self.listeners: list[Callable[[object, object], None]] = []
+
+
+def everything_on(folder: Path) -> Configuration:
+    plain = Configuration()
+    (folder / "manifests").mkdir()
+    return replace(
+        plain,
+        node=replace(plain.node, name="n", state_directory=str(folder / "state"), run_directory=str(folder / "run")),
+        api=replace(plain.api, socket=str(folder / "kepd.sock"), read_group="", http_address="127.0.0.1:0"),
+        manifests=replace(plain.manifests, directory=str(folder / "manifests")),
+        pods=replace(plain.pods, enabled=True, log_directory=str(folder / "logs")),
+        proxy=replace(plain.proxy, enabled=True),
+        services=replace(plain.services, enabled=True, source="manifests", metrics_address="127.0.0.1:0"),
+    )
+
+
+@pytest.fixture
+async def read_keys(short_path: Path) -> tuple[set[Path_], set[Path_]]:
+    """What is read to start, and what is read again after a reload."""
+    seen: set[Path_] = set()
+    configuration = noting(everything_on(short_path), (), seen)
+    running = Running(configuration)
+    seen.clear()
+    daemon = wire(running, Levels(2, {}), {})  # type: ignore[arg-type]
+    at_start = set(seen)
+    seen.clear()
+    for listener in running.listeners:
+        listener(configuration, None)
+    for projection in PROJECTIONS:
+        projection(configuration)  # type: ignore[arg-type]
+    again = set(seen)
+    await daemon.close()
+    return at_start, again
+
+
+def names_the_key(place: str, entry: KeyEntry) -> bool:
+    return f".{entry.fields[-1]}" in (ROOT / "agent" / place).read_text("utf-8")
+
+
+async def test_every_key_has_an_effect(read_keys: tuple[set[Path_], set[Path_]]) -> None:
+    """FH-1: a key that nothing reads is a promise that nothing keeps."""
+    at_start, again = read_keys
+    later = {**READ_WHEN_NEEDED, **READ_AT_START}
+    idle = [
+        entry.path
+        for entry in all_keys(Configuration).values()
+        if entry.fields not in at_start | again and not names_the_key(later.get(entry.path, "__init__.py"), entry)
+    ]
+
+    assert idle == []
+
+
+async def test_what_a_reload_is_said_to_apply_is_read_again(read_keys: tuple[set[Path_], set[Path_]]) -> None:
+    """FH-2: a key that only a new process reads says so."""
+    _, again = read_keys
+    stale = [
+        entry.path
+        for entry in all_keys(Configuration).values()
+        if not entry.key.needs_restart
+        and entry.fields not in again
+        and not names_the_key(READ_WHEN_NEEDED.get(entry.path, "__init__.py"), entry)
+    ]
+
+    assert stale == []
+
+
+def test_the_lists_of_this_test_name_keys() -> None:
+    known = set(all_keys(Configuration))
+
+    assert set(READ_WHEN_NEEDED) | set(READ_AT_START) <= known

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod with hooks and probes: it starts, its sidecar fails and is restarted, and it ends."""
+
+from pathlib import Path
+
+from agent.api.metrics import Metrics
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from tests.lives.figures import Watched
+from tests.pods.plane import Slow, running
+
+POD = b"""
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  initContainers:
+  - name: net
+    image: i
+    restartPolicy: Always
+    livenessProbe: {tcpSocket: {port: 81}, periodSeconds: 1, failureThreshold: 1}
+  containers:
+  - name: app
+    image: i
+    lifecycle: {postStart: {exec: {command: [begin]}}, preStop: {exec: {command: [drain]}}}
+"""
+
+
+async def pods_life(folder: Path) -> set[str]:
+    """What moved; whether the plane is ready is told by the daemon's own figures."""
+    manifests = FakeManifestDirectory({})
+    async with running(Slow(), manifests, folder / "logs") as plane:
+        watched = Watched(plane.metrics.families)
+        page = Metrics("", plane.board.lines)
+        daemon = Watched(lambda: (one for one in page.collect() if one.name == "kepd_plane_ready"))
+        await plane.until_ready()
+        daemon.look()
+        plane.probe_client.answers[81] = 200
+        manifests.put("/m/f.yaml", POD)
+        await plane.until_phases(web="Running")
+        watched.look()
+        del plane.probe_client.answers[81]
+        await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "the sidecar is restarted")
+        manifests.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "gone")
+        watched.look()
+    return watched.moved | daemon.moved

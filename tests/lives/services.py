@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services on a node: written, refused, set aside, flushed by others, with flows that lead nowhere any more."""
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+from agent.daemon.services.health import ServiceHealth
+from agent.daemon.services.hint_ledger import HintLedger
+from agent.daemon.services.manifests import read_service_objects
+from agent.daemon.services.source import KubeServices
+from agent.drivers.conntrack.fake import FakeConntrack
+from agent.drivers.kube.fake import FakeKube
+from agent.model.flow import Flow
+from agent.model.kube_objects import EndpointSlice
+from agent.model.nft_error import NftFailed
+from agent.services.objects.node_state import NodeSettings
+from agent.services.objects.reading_slice import read_slice
+from agent.services.run.flow_cleaner import FlowCleaner
+from agent.services.run.intake import Intake
+from agent.services.run.kernel_counts import KernelCounts
+from agent.services.run.metrics import compatible_metrics, service_metrics
+from agent.services.run.nft_view import NftRulesView
+from agent.topology.hints.standalone import HintOptions
+from tests.daemon.services.test_service_manifests import NODES, SERVICE, slices
+from tests.daemon.services.test_service_source import slice_of
+from tests.drivers.kube.following import service
+from tests.lives.figures import Watched, until
+from tests.services.making import make_service, make_slice
+from tests.services.run.test_family_sync import Picky
+from tests.services.run.test_metrics import Node
+
+DNS, OLD, NEW = "10.96.0.53", "10.1.0.53", "10.1.0.54"
+POISONED = str(ipaddress.ip_address(Picky.poison))
+UDP_PORT = {"name": "dns", "protocol": "UDP", "port": 53}
+
+
+async def services_life() -> set[str]:
+    """What moved."""
+    moved = await asyncio.gather(of_nftables(), of_iptables(), of_the_api_server(), of_hints())
+    return set().union(*moved)
+
+
+class LivingNode(Node):
+    """With what follows a sync."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nft.table = Picky("IPv4", self.kernel)
+        self.conntrack = FakeConntrack()
+        self.cleaner = FlowCleaner(self.plane, self.conntrack)
+        self.plane.followers.append(self.cleaner.follow)
+        self.health = ServiceHealth(self.plane, Configuration, lambda _: None, has_node_object=False)
+        self.counts = KernelCounts(self.plane, {"IPv4": NftRulesView("IPv4", self.nft)}, self.clock, lambda: True)
+
+    def families(self) -> Iterable[Metric]:
+        return *service_metrics(self.plane), *self.counts.families(), *compatible_metrics(self.plane)
+
+    async def later(self) -> None:
+        """Long enough for every pause between syncs."""
+        await self.clock.advance(60.0)
+        await self.sync()
+
+
+async def of_nftables() -> set[str]:
+    node = LivingNode()
+    watched = Watched(node.families)
+    await what_is_written(node, watched)
+    await what_is_refused(node, watched)
+    await what_others_do(node, watched)
+    await flows_that_lead_nowhere(node, watched)
+    for page in node.health.pages().values():
+        page({}, {})
+    watched.look()
+    return watched.moved
+
+
+async def what_is_written(node: LivingNode, watched: Watched) -> None:
+    """A whole sync and one of what changed; the endpoints bear the time of their change."""
+    node.put(internalTrafficPolicy="Local")
+    node.intake.put_service(make_service("dated", namespace="default", ip="10.96.0.30"))
+    node.intake.put_slice(read_slice(msgspec.convert(slice_of("dated", "10.1.0.30"), EndpointSlice)))
+    await node.clock.advance(1.0)
+    watched.look()
+    await node.sync()
+    node.put("other", "10.96.0.11")
+    await node.later()
+    key = bytes((10, 96, 0, 11)) + bytes((6, 0, 0, 0)) + bytes((0, 80, 0, 0))
+    node.kernel.traffic["services", key] = 40, 2400
+    node.kernel.race_drops = 2
+    await node.counts.look()
+    watched.look()
+
+
+async def what_is_refused(node: LivingNode, watched: Watched) -> None:
+    """By us, for its faults; by the kernel, alone; and by the kernel, altogether."""
+    node.intake.put_service(make_service("faulty", ip="no address"))
+    node.put("poisoned", POISONED)
+    await node.later()
+    watched.look()
+    node.put("late", "10.96.0.12")
+    node.kernel.failures.append(NftFailed("no"))
+    await node.later()
+    watched.look()
+    await node.later()
+
+
+async def what_others_do(node: LivingNode, watched: Watched) -> None:
+    node.kernel.flush_by_others()
+    node.plane.families["IPv4"].disturbed("nft changed our table")
+    await node.later()
+    watched.look()
+
+
+async def flows_that_lead_nowhere(node: LivingNode, watched: Watched) -> None:
+    """The endpoint of a UDP Service goes, and the kernel still leads a client to it."""
+    cleaning = asyncio.create_task(node.cleaner.run())
+    node.intake.put_service(make_service("dns", ip=DNS, ports=[UDP_PORT]))
+    node.intake.put_slice(make_slice([OLD], service="dns", ports=[UDP_PORT]))
+    await node.later()
+    client, there, old = (ipaddress.ip_address(one).packed for one in ("10.1.0.99", DNS, OLD))
+    node.conntrack.begin(Flow("IPv4", "UDP", client, 4711, there, 53, old, 53))
+    node.intake.put_slice(make_slice([NEW], service="dns", ports=[UDP_PORT]))
+    await node.later()
+    await until(lambda: node.conntrack.deleted)
+    cleaning.cancel()
+    watched.look()
+
+
+async def of_iptables() -> set[str]:
+    node = Node("iptables")
+    watched = Watched(lambda: compatible_metrics(node.plane))
+    node.put()
+    await node.sync()
+    node.put("other", "10.96.0.11")
+    node.tables.failures.append(NftFailed("no"))
+    await node.sync()
+    watched.look()
+    return watched.moved
+
+
+async def of_the_api_server() -> set[str]:
+    """Its last word grows old."""
+    server: Any = FakeKube()
+    server.put("services", service("web"))
+    intake = Intake(NodeSettings(node="n"), tell=lambda _: None, started_s=0.0, waits_for={"services", "slices"})
+    source = KubeServices(lambda: server, intake, "n")
+    watched = Watched(source.families)
+    following = asyncio.create_task(source.run())
+    await until(intake.arrived.is_set)
+    watched.look()
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+    return watched.moved
+
+
+async def of_hints() -> set[str]:
+    """In force while zones have enough endpoints, refused when they have not."""
+    ledger = HintLedger()
+    watched = Watched(lambda: ledger.families(has_services=True))
+    for endpoints in (4, 1):
+        files = {"a.yaml": SERVICE, "b.yaml": slices(endpoints), "c.yaml": NODES}
+        found = read_service_objects({name: text.encode() for name, text in files.items()}, HintOptions(mode="compute"))
+        ledger.take(found.hints)
+        watched.look()
+    return watched.moved

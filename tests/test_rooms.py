@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The linters' own settings: what breaks the rule of the rooms fails, shown by breaking it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PLANES = ("images", "pods", "proxy", "services")
+WORLD = (
+    "aiohttp", "asyncio", "grpc", "os", "pyroute2", "random", "secrets", "shutil", "socket", "structlog", "subprocess",
+    "tempfile", "threading", "time",
+)  # fmt: skip
+MOST_MODULES = 25
+
+
+@pytest.fixture(scope="module")
+def contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What import-linter says of a copy in which one pure module of each plane does what it must not."""
+    copy = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "agent", copy / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for name in WORLD:
+        (copy / f"agent/pods/plan/uses_{name}.py").write_text(f"import {name}\n")
+    for plane in PLANES:
+        room = next(path for path in sorted((copy / "agent" / plane).iterdir()) if path.is_dir() and path.name != "run")
+        (room / "knows_what_runs.py").write_text(f"import agent.{plane}.run\n")
+    (copy / "agent/topology/hints/waits.py").write_text("import asyncio\n")
+    (copy / "agent/pods/run/allowed.py").write_text("import asyncio, os, socket\n")
+    code = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "--no-cache", "--no-logo"], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("name", WORLD)
+def test_a_pure_room_that_imports_something_of_the_world_fails_lint(contracts: str, name: str) -> None:
+    assert f"agent.pods.plan.uses_{name} -> {name} (l.1)" in contracts
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_pure_room_that_imports_what_runs_fails_lint(contracts: str, plane: str) -> None:
+    assert f"Illegal imports of protected package agent.{plane}.run" in contracts
+
+
+def test_topology_is_pure_as_a_whole_and_run_is_free(contracts: str) -> None:
+    assert "agent.topology.hints.waits -> asyncio (l.1)" in contracts
+    assert "agent.pods.run.allowed" not in contracts
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "expected"),
+    [
+        ("agent/pods/plan/one.py", "from pathlib import Path\n", 1),
+        ("agent/pods/plan/one.py", "import pathlib\n\nHOME = pathlib.Path()\n", 1),
+        ("agent/topology/hints/one.py", "from pathlib import Path\n", 1),
+        ("agent/services/ports.py", "from pathlib import Path\n", 1),
+        ("agent/pods/plan/one.py", "from pathlib import PurePath\n\nprint(open(PurePath()))\n", 1),
+        ("agent/pods/plan/one.py", "from pathlib import PurePath\n", 0),
+        ("agent/pods/run/one.py", "from pathlib import Path\n", 0),
+        ("agent/daemon/one.py", "from pathlib import Path\n", 0),
+    ],
+)
+def test_files_are_touched_in_run_alone(place: str, code: str, expected: int) -> None:
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    ran = subprocess.run(
+        [ruff, "check", "-q", "--select", "TID251,PTH123", "--stdin-filename", place, "-"],
+        cwd=ROOT, input=code, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == expected, ran.stdout
+
+
+def test_no_folder_of_a_plane_is_too_full_to_look_through() -> None:
+    folders = [path for plane in (*PLANES, "topology") for path in (ROOT / "agent" / plane).rglob("*") if path.is_dir()]
+    full = {str(path.relative_to(ROOT)): len(list(path.glob("*.py"))) - 1 for path in folders}
+
+    assert {path: count for path, count in full.items() if count > MOST_MODULES} == {}
