@@ -3,12 +3,13 @@
 """Generate `agent/wire/` from `proto/`: messages only, no service stubs.
 
 Owns the one mapping from interface files to Python modules: `proto/a/b.proto` becomes `agent.wire.a.b_pb2`.
-Never writes anything else. Called by the build hook and by `make proto`; two runs give the same bytes.
+Never writes anything else. Called by the build hook and by `make proto`; two runs give the same bytes, and the second
+touches no file: a program that runs from the tree while a package is built finds every module at any moment.
 """
 
 import re
-import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import grpc_tools
@@ -29,12 +30,27 @@ def include_paths(proto: Path) -> list[str]:
 def generate(proto: Path, out: Path) -> int:
     """Fill `out` with the modules of every file below `proto`; returns protoc's exit status."""
     files = sorted(str(path.relative_to(proto)) for path in proto.rglob("*.proto"))
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    status = protoc.main(["protoc", *include_paths(proto), f"--python_out={out}", f"--pyi_out={out}", *files])
-    if status == 0:
-        rewrite_imports(out, {name.partition("/")[0] for name in files})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        made = Path(folder)
+        status = protoc.main(["protoc", *include_paths(proto), f"--python_out={made}", f"--pyi_out={made}", *files])
+        if status == 0:
+            rewrite_imports(made, {name.partition("/")[0] for name in files})
+            take_over(made, out)
     return int(status)
+
+
+def take_over(made: Path, out: Path) -> None:
+    """Rename into `out` what differs, and remove from it what is no longer made."""
+    fresh = {path.relative_to(made): path for path in made.rglob("*.py*")}
+    for name, path in sorted(fresh.items()):
+        place = out / name
+        if not place.is_file() or place.read_bytes() != path.read_bytes():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(place)
+    for place in [path for path in out.rglob("*.py*") if path.suffix != ".pyc"]:
+        if place.relative_to(out) not in fresh:
+            place.unlink()
 
 
 def rewrite_imports(out: Path, packages: set[str]) -> None:

@@ -109,6 +109,23 @@ def test_two_generations_give_the_same_bytes(tmp_path: Path) -> None:
     assert content(tmp_path / "a") == content(ROOT / "agent" / "wire")
 
 
+def test_a_second_generation_touches_no_file(tmp_path: Path) -> None:
+    """A package is built from the tree while programs run from it."""
+    stubs = stubs_script()
+    out = tmp_path / "wire"
+    stubs.generate(ROOT / "proto", out)
+    stale, changed = out / "gone_pb2.py", out / "__init__.py"
+    before = {path: path.stat().st_ino for path in out.rglob("*.py*") if path != changed}
+    stale.write_text("old")
+    changed.write_text("edited by hand")
+
+    assert stubs.generate(ROOT / "proto", out) == 0
+
+    assert {path: path.stat().st_ino for path in out.rglob("*.py*") if path != changed} == before
+    assert changed.read_text() == stubs.BANNER
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_the_method_table_fits_the_descriptors() -> None:
     for method in methods.ALL:
         service, _, name = method.path.lstrip("/").rpartition("/")
