@@ -86,9 +86,7 @@ async def restore(variant: Variant, size: int) -> dict[str, float]:
     sync = plane.families["IPv4"]
     mirror = IptablesMirror()
     settings = rule_settings(sync.facts)
-    text = restore_text(
-        mirror.repair({}, mirror.stage(sync.desired.update(), sync.desired.fold.services.get, settings))
-    )
+    text = restore_text(mirror.repair({}, mirror.stage(sync.desired.update(), settings)))
     return {"restore_s": timed(variant, text), "lines": text.count("\n")}
 
 

@@ -6,28 +6,25 @@ Never: says when a step is taken; family_sync.py does. Failures are those of age
 Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
 from agent.model.iptables_rules import Table
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service import ServiceKey
 from agent.model.service_report import RuleChange, RuleReport
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["NO_PLANS", "Plans", "RuleCounts", "RulesView", "Ruleset", "ServiceOf"]
+__all__ = ["NO_PLANS", "Plans", "RuleCounts", "RulesView", "Ruleset"]
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
 
 NO_PLANS: Plans = MappingProxyType({})
-
-ServiceOf = Callable[[ServiceKey], ServiceFacts | None]
-"""The Service behind a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +59,16 @@ class Ruleset(Protocol):
     async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
         """Read what there is and make what all Services need. False: nothing is there, and nobody wants anything."""
 
-    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """After `stand`: write the difference to these plans and all that are known. How much was written.
 
         `spared` are Services of which nothing is known: what an earlier process wrote for them stays.
         """
 
-    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+    async def write_over(self, plans: Plans) -> int:
         """After `stand`: these plans in place of what their Services have; all else stays. All of it or nothing."""
 
-    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+    async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         """These plans on top of what is known to be there, and the node if it changed. All of it or nothing."""
 
     def release_dump(self) -> None:

@@ -79,8 +79,8 @@ def subject(request: pytest.FixtureRequest, family: Family) -> Iterator[Subject]
 
 def staged(family: Family) -> tuple[IptablesMirror, Any]:
     mirror = IptablesMirror()
-    plans, service_of = all_kinds(family)
-    return mirror, mirror.stage(plans, service_of, settings_for(family))
+    plans = all_kinds(family)
+    return mirror, mirror.stage(plans, settings_for(family))
 
 
 def ours(content: Content) -> Content:

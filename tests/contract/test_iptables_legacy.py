@@ -69,8 +69,8 @@ async def test_what_was_left_behind_goes_and_all_else_stays(family: Family, tmp_
     with Namespace() as node:
         programs = real(family, "legacy", node).tables
         mirror = IptablesMirror()
-        plans, service_of = all_kinds(family)
-        staged = mirror.stage(plans, service_of, settings_for(family))
+        plans = all_kinds(family)
+        staged = mirror.stage(plans, settings_for(family))
         await programs.apply(
             Change(
                 {"filter": {"MINE": ("-j RETURN",)}},

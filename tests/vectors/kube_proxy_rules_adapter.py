@@ -71,7 +71,7 @@ def _desired(given: dict, facts: FamilyFacts, family: Family) -> Desired:
 def _packets(given: dict, family: Family, asked: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     facts = _facts(given, family)
     desired, mirror = _desired(given, facts, family), Mirror()
-    mirror.commit(mirror.stage(desired.update(), lambda _key: None, node_content(facts.node)))
+    mirror.commit(mirror.stage(desired.update(), node_content(facts.node)))
     content = mirror.content()
     return {to: {source: _verdict(content, facts, source, to) for source in sources} for to, sources in asked.items()}
 
@@ -105,7 +105,7 @@ def _text(packed: bytes) -> str:
 def _rules(given: dict, family: Family) -> dict[str, dict[str, list[str]]]:
     facts = _facts(given, family, node_port_addresses=())
     desired, mirror = _desired(given, facts, family), IptablesMirror()
-    mirror.commit(mirror.stage(desired.update(), desired.fold.services.get, rule_settings(facts)))
+    mirror.commit(mirror.stage(desired.update(), rule_settings(facts)))
     (key,) = desired.fold.services
     return {
         table: {

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service import ServiceKey
 from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
 from agent.services.iptables.names import names_of
 from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
 from agent.services.iptables.standing import beside, kept_of, reached_from
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import NO_PLANS, Plans, ServiceOf
+from agent.services.ruleset import NO_PLANS, Plans
 
 __all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts"]
 
@@ -32,13 +32,12 @@ class Written:
     """A Service as it was written."""
 
     plan: ServicePlan
-    service: ServiceFacts | None
     shared: tuple[Shared, ...]
     endpoints: int
     is_large: bool
 
     def chains(self, settings: RuleSettings) -> Chains:
-        return dict(chains_of(self.plan, self.service, settings, is_large=self.is_large))
+        return dict(chains_of(self.plan, settings, is_large=self.is_large))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +76,14 @@ class IptablesMirror:
         """Of all that are written."""
         return self._services.keys()
 
-    def stage(self, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> StagedChange:
+    def stage(self, plans: Plans, settings: RuleSettings) -> StagedChange:
         """From what is programmed to these plans; with other settings everything is looked at again."""
         before_settings = self.settings or settings
         wanted: dict[ServiceKey, ServicePlan | None] = {}
         if settings != before_settings:
             wanted.update((key, one.plan) for key, one in self._services.items())
         wanted.update(plans)
-        services = self._render(wanted, service_of, settings)
+        services = self._render(wanted, settings)
         gone: Chains = {}
         come: Chains = {}
         touched: set[tuple[Table, str]] = set()
@@ -103,15 +102,13 @@ class IptablesMirror:
         growth = {table: after_rules.get(table, 0) - before_rules.get(table, 0) for table in before_rules | after_rules}
         return StagedChange(change, _between(come, gone, fixed, earlier), services, settings, growth)
 
-    def fill(
-        self, plans: Plans, service_of: ServiceOf, settings: RuleSettings
-    ) -> tuple[dict[ServiceKey, Written | None], Content]:
+    def fill(self, plans: Plans, settings: RuleSettings) -> tuple[dict[ServiceKey, Written | None], Content]:
         """Onto tables without any of ours: the shared chains. Those of each Service can be made later."""
-        services = self._render(plans, service_of, settings)
+        services = self._render(plans, settings)
         names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
         return services, self._fixed(names, services, settings)
 
-    def _render(self, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
+    def _render(self, plans: Plans, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
         counts = {key: endpoint_count(plan) if plan is not None else 0 for key, plan in plans.items()}
         had = sum(self._services[key].endpoints for key in counts if key in self._services)
         is_large = self._endpoints - had + sum(counts.values()) > LARGE
@@ -120,9 +117,8 @@ class IptablesMirror:
             if plan is None:
                 services[key] = None
                 continue
-            service = service_of(key)
-            shared = tuple(shared_rules_of(plan, service, settings))
-            services[key] = Written(plan, service, shared, counts[key], is_large)
+            shared = tuple(shared_rules_of(plan, settings))
+            services[key] = Written(plan, shared, counts[key], is_large)
         return services
 
     def _fixed(

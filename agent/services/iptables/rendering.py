@@ -15,7 +15,7 @@ import msgspec
 
 from agent.model.iptables_rules import Table
 from agent.model.nft_table import Family
-from agent.model.service import Backend, Range, ServiceFacts
+from agent.model.service import Backend, Range
 from agent.services.iptables.names import PortNames, comment, endpoint_chain, names_of
 from agent.services.nftables.elements import NO_SLOTS, slots_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
@@ -51,21 +51,19 @@ def endpoint_count(plan: ServicePlan) -> int:
     return sum(len(port.selection.everyone) for port in plan.ports)
 
 
-def chains_of(
-    plan: ServicePlan, service: ServiceFacts | None, settings: RuleSettings, *, is_large: bool
-) -> Iterator[Chain]:
+def chains_of(plan: ServicePlan, settings: RuleSettings, *, is_large: bool) -> Iterator[Chain]:
     """The chains that belong to the Service alone."""
     for port in plan.ports:
-        yield from _Port(plan, service, port, settings, is_large=is_large).chains()
+        yield from _Port(plan, port, settings, is_large=is_large).chains()
 
 
-def shared_rules_of(plan: ServicePlan, service: ServiceFacts | None, settings: RuleSettings) -> Iterator[Shared]:
+def shared_rules_of(plan: ServicePlan, settings: RuleSettings) -> Iterator[Shared]:
     """The rules that lead to these chains, and those that refuse."""
     for port in plan.ports:
-        yield from _Port(plan, service, port, settings).shared()
-    if service is not None and service.health_port:
+        yield from _Port(plan, port, settings).shared()
+    if plan.health_port:
         told = comment(f"{plan.key} health check node port")
-        yield "filter", "KUBE-NODEPORTS", f"-p tcp {told} -m tcp --dport {service.health_port} -j ACCEPT"
+        yield "filter", "KUBE-NODEPORTS", f"-p tcp {told} -m tcp --dport {plan.health_port} -j ACCEPT"
 
 
 @lru_cache(maxsize=1024)
@@ -84,7 +82,6 @@ class _Port:
     def __init__(
         self,
         plan: ServicePlan,
-        service: ServiceFacts | None,
         port: PortPlan,
         settings: RuleSettings,
         *,
@@ -95,7 +92,7 @@ class _Port:
         self._names: PortNames = names_of(plan.key, port)
         self._is_large = is_large
         self._endpoint_chains: dict[str, str] = {}
-        self._options = service.options if service is not None else None
+        self._options = plan.options
         inside = [one for one in port.frontends if one.kind == "clusterIP"]
         self._inside: Frontend | None = inside[0] if inside else None
         self._outside = [one for one in port.frontends if one.kind != "clusterIP" and self._has_way(one)]

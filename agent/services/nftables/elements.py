@@ -16,7 +16,7 @@ from struct import Struct
 import msgspec
 
 from agent.model.nft_table import ChoiceChain, Data
-from agent.model.service import Backend, Range, ServiceKey, ServiceOptions
+from agent.model.service import DEFAULT_OPTIONS, Backend, Range, ServiceKey, ServiceOptions
 from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
@@ -98,16 +98,16 @@ def _take(missing: Counter[bytes], data: bytes) -> bool:
     return True
 
 
-def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions | None = None) -> Slots:
+def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OPTIONS) -> Slots:
     """What the port needs now, near to what it had."""
     cluster = _weighted(plan.selection.cluster or (), options)
     local = _weighted(plan.selection.local or (), options)
     return Slots(reslot(before.cluster, cluster), reslot(before.local, local), before.number)
 
 
-def _weighted(backends: Sequence[Backend], options: ServiceOptions | None) -> list[bytes]:
+def _weighted(backends: Sequence[Backend], options: ServiceOptions) -> list[bytes]:
     """NF-62: an endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
-    if options is None or not options.weights:
+    if not options.weights:
         return [one.data for one in backends]
     weights = dict(options.weights)
     found = [(one.data, weights.get(one.address, weights.get(f"node:{one.node}", 1))) for one in backends]

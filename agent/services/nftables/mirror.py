@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
-from agent.model.service import ServiceKey, ServiceOptions
+from agent.model.service import ServiceKey
 from agent.services.nftables.elements import (
     NO_SLOTS,
     NUMBER,
@@ -42,7 +42,6 @@ from agent.services.routes.frontends import PortPlan, ServicePlan
 
 __all__ = ["Mirror", "Staged", "difference", "slots_in"]
 
-ServiceOptionsOf = Callable[[ServiceKey], ServiceOptions | None]
 Plans = Mapping[ServiceKey, ServicePlan | None]
 Shared = tuple[str, bytes]
 Owner = tuple[ServiceKey, str, str]
@@ -126,9 +125,9 @@ class Mirror:
         """The first full sync is over; the dump may go."""
         self._found = _nothing_found
 
-    def stage(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
+    def stage(self, plans: Plans, node: Content | None = None) -> Staged:
         """From what is programmed to these plans; all other Services stay as they are."""
-        prepared = self.prepare(plans, options, node)
+        prepared = self.prepare(plans, node)
         changes = Changes()
         for key, after in prepared.services.items():
             before = self._services.get(key)
@@ -143,9 +142,9 @@ class Mirror:
             changes.come[name] = prepared.node.get(name, {})
         return replace(prepared, batch=changes.batch(self.chains))
 
-    def stage_over(self, standing: Standing, plans: Plans, options: ServiceOptionsOf) -> Staged:
+    def stage_over(self, standing: Standing, plans: Plans) -> Staged:
         """To these plans from what the kernel has at their ways in; what else it has stays (SY-6)."""
-        prepared = self.prepare(plans, options)
+        prepared = self.prepare(plans)
         changes = Changes()
         for after in prepared.services.values():
             if after is not None:
@@ -158,7 +157,7 @@ class Mirror:
                 changes.come.setdefault(name, {})[item] = None
         return replace(prepared, batch=changes.batch(self.chains))
 
-    def prepare(self, plans: Plans, options: ServiceOptionsOf, node: Content | None = None) -> Staged:
+    def prepare(self, plans: Plans, node: Content | None = None) -> Staged:
         """The same without the batch, for a `repair` that finds out anyway what differs."""
         services: dict[ServiceKey, Programmed | None] = {}
         shared: Counter[Shared] = Counter()
@@ -167,7 +166,7 @@ class Mirror:
             before = self._services.get(key)
             if before is not None:
                 shared.subtract((name, item) for name, item, _ in shared_elements_of(before.plan, before.slots))
-            after = None if plan is None else Programmed(plan, self._slots(plan, before, options(key), fresh))
+            after = None if plan is None else Programmed(plan, self._slots(plan, before, fresh))
             services[key] = after
             if after is not None:
                 shared.update((name, item) for name, item, _ in shared_elements_of(after.plan, after.slots))
@@ -177,14 +176,13 @@ class Mirror:
         self,
         plan: ServicePlan,
         before: Programmed | None,
-        options: ServiceOptions | None,
         fresh: dict[bytes, Owner],
     ) -> tuple[Slots, ...]:
         had = {} if before is None else dict(zip(map(_identity, before.plan.ports), before.slots, strict=True))
         return tuple(
             [
                 self._numbered(
-                    plan.key, port, slots_of(port, had.get(_identity(port)) or self._find(port), options), fresh
+                    plan.key, port, slots_of(port, had.get(_identity(port)) or self._find(port), plan.options), fresh
                 )
                 for port in plan.ports
             ]
@@ -244,9 +242,9 @@ class Mirror:
         self._node = staged.node
         self.chains = self.chains.union(one.name for one in staged.batch.chains).difference(staged.batch.gone_chains)
 
-    def withdraw(self, staged: Staged, options: ServiceOptionsOf) -> None:
+    def withdraw(self, staged: Staged) -> None:
         """The kernel did not take what was committed ahead of it: what was new then is unknown again."""
-        self.commit(self.prepare(dict.fromkeys(staged.services), options, {}))
+        self.commit(self.prepare(dict.fromkeys(staged.services), {}))
 
     def content(self, staged: Staged | None = None) -> Content:
         """Everything that should be in the kernel: what was committed, and on top what is staged."""

@@ -163,12 +163,12 @@ def _ranges(part: FamilyPart, node_addresses: Sequence[Address]) -> tuple[Range,
     return ranges
 
 
-def health_port(service: ServiceFacts, plan: ServicePlan) -> HealthPort | None:
+def health_port(plan: ServicePlan) -> HealthPort | None:
     """None: this Service has no health check of its own."""
-    if not service.health_port:
+    if not plan.health_port:
         return None
     ready = {backend.address for port in plan.ports for backend in port.local if backend.is_ready}
-    return HealthPort(service.health_port, len(ready))
+    return HealthPort(plan.health_port, len(ready))
 
 
 def lists_of(plan: PortPlan, frontend: Frontend) -> tuple[tuple[Backend, ...], tuple[Backend, ...]]:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the endpoints of a service port that get its traffic, and says why.
+"""Selects the endpoints of a service port that get its traffic, and remembers why.
 
 Owns: the choice between cluster and local lists, hints of nodes and zones, terminating endpoints as the last resort,
-kepd's ordered fallback; and the rule that decided about each endpoint.
+kepd's ordered fallback; and what decided, so that view/explain.py derives nothing a second time.
 Never: knows frontends or the kernel. The same function serves the sync, the vectors and `kepctl explain route`.
 Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from agent.model.service import Backend, ServiceFacts, ServiceOptions
 
-__all__ = ["Mode", "Place", "Selection", "Use", "merge", "select", "use_of"]
+__all__ = ["IgnoredHints", "Mode", "Place", "Selection", "Use", "merge", "select", "use_of"]
 
 Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
 
@@ -37,10 +37,22 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     local: bool
 
 
-class Selection(msgspec.Struct, frozen=True, gc=False):
-    """None: that list is not used; empty: it is used and nobody is in it.
+class IgnoredHints(msgspec.Struct, frozen=True, gc=False):
+    """Hints of one kind that do not decide.
 
-    `everyone` is the union; `level` the key of the fallback that was taken.
+    `missing` ready endpoints have none, `example` is one of them; 0: all have one, and none is for this node.
+    """
+
+    kind: Literal["node", "zone"]
+    missing: int = 0
+    example: str = ""
+
+
+class Selection(msgspec.Struct, frozen=True, gc=False):
+    """None: that list is not used; empty: it is used and has no endpoint.
+
+    `everyone` is the union; `level` the key of the fallback that was taken; `is_last_resort`: no endpoint is ready, so
+    the cluster list has those that terminate and still serve.
     """
 
     cluster: tuple[Backend, ...] | None
@@ -49,6 +61,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
     has_any: bool
     mode: Mode = ""
     level: str = ""
+    is_last_resort: bool = False
+    ignored: tuple[IgnoredHints, ...] = ()
 
 
 def use_of(service: ServiceFacts, is_reachable_from_outside: bool) -> Use:
@@ -76,33 +90,43 @@ def select(backends: Sequence[Backend], use: Use, place: Place, options: Service
     cluster: tuple[Backend, ...] | None = None
     mode: Mode = ""
     level = ""
+    ignored: tuple[IgnoredHints, ...] = ()
+    is_last_resort = False
     has_any = False
     if use.cluster:
         ready = tuple([one for one in backends if one.is_ready])
+        is_last_resort = not ready
         if options is not None and options.topology_keys and not use.local:
             mode, (cluster, level) = "Fallback", _by_keys(ready, place, options)
         else:
-            mode = hint_mode(ready, place)
+            mode, ignored = _hints(ready, place)
             cluster = _follow_hints(ready, mode, place)
-        if not ready:
+        if is_last_resort:
             cluster = tuple([one for one in backends if one.is_serving and one.is_terminating])
         has_any = bool(cluster) or bool(ready)
     local = None
     if use.local:
         has_any = has_any or any(one.is_ready or (one.is_serving and one.is_terminating) for one in backends)
         local = _local(backends, place)
-    return Selection(cluster, local, _union(cluster, local), has_any=has_any, mode=mode, level=level)
+    return Selection(cluster, local, _union(cluster, local), has_any, mode, level, is_last_resort, ignored)
 
 
-def hint_mode(ready: Sequence[Backend], place: Place) -> Mode:
-    """SEL-2: hints count only if every ready endpoint has one, and one of them is for us."""
-    if not ready:
-        return ""
-    if all(one.nodes for one in ready) and any(place.node in one.nodes for one in ready):
-        return "PreferSameNode"
-    if all(one.zones for one in ready) and any(place.zone in one.zones for one in ready):
-        return "PreferSameZone"
-    return ""
+def _hints(ready: Sequence[Backend], place: Place) -> tuple[Mode, tuple[IgnoredHints, ...]]:
+    """SEL-2: hints count only if every ready endpoint has one, and one of them is for us. Those of nodes come first."""
+    nodes, zones = [one.nodes for one in ready], [one.zones for one in ready]
+    if ready and all(nodes) and any(place.node in names for names in nodes):
+        return "PreferSameNode", ()
+    if ready and all(zones) and any(place.zone in names for names in zones):
+        return "PreferSameZone", ()
+    return "", (*_ignored("zone", zones, ready), *_ignored("node", nodes, ready))
+
+
+def _ignored(
+    kind: Literal["node", "zone"], hints: Sequence[Sequence[str]], ready: Sequence[Backend]
+) -> Iterator[IgnoredHints]:
+    if any(hints):
+        without = [one.key for one, found in zip(ready, hints, strict=True) if not found]
+        yield IgnoredHints(kind, len(without), without[0] if without else "")
 
 
 def _follow_hints(ready: tuple[Backend, ...], mode: Mode, place: Place) -> tuple[Backend, ...]:

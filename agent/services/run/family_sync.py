@@ -19,7 +19,7 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed, Refused, RivalFound
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
@@ -226,9 +226,6 @@ class FamilySync:
                     self._is_known = False
             await asyncio.sleep(0)
 
-    def _service_of(self, key: ServiceKey) -> ServiceFacts | None:
-        return self.desired.fold.services.get(key)
-
     def _idle(self) -> int:
         """Still nothing there and nothing wanted: most often a family that the cluster does not have."""
         self._todo.plans.clear()
@@ -238,7 +235,7 @@ class FamilySync:
         """The usual case: what changed, on top of rules that are known."""
         with self._node_in_hand() as has_node:
             facts = self._facts if has_node else None
-            written = await self.rules.write(self._todo.plans, self._service_of, facts)
+            written = await self.rules.write(self._todo.plans, facts)
         self._todo.plans = {}
         return written
 
@@ -286,7 +283,7 @@ class FamilySync:
 
     async def _difference(self, plans: Plans, spared: Plans) -> int:
         with self._node_in_hand():
-            return await self.rules.reconcile(plans, self._service_of, self._facts, spared)
+            return await self.rules.reconcile(plans, self._facts, spared)
 
     def _spared(self, keys: Iterable[ServiceKey]) -> Plans:
         """What an earlier process wrote for these may still work, and they have nothing better."""
@@ -357,7 +354,7 @@ class FamilySync:
     async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, Refused | None]:
         """These alone: what was written, or why they are refused."""
         try:
-            written = await self.rules.write_over({key: self._todo.plans[key] for key in keys}, self._service_of)
+            written = await self.rules.write_over({key: self._todo.plans[key] for key in keys})
         except Refused as error:
             if self._may_pass(error):
                 raise

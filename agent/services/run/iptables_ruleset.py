@@ -22,7 +22,7 @@ from agent.services.iptables.rendering import RuleSettings
 from agent.services.iptables.standing import restoring
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.ports import ChainTables
-from agent.services.ruleset import NO_PLANS, Plans, RuleCounts, ServiceOf
+from agent.services.ruleset import NO_PLANS, Plans, RuleCounts
 
 __all__ = ["IptablesRuleset"]
 
@@ -77,7 +77,7 @@ class IptablesRuleset:
         self._found = found
         return True
 
-    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """The difference between what `stand` found and these plans on top of all others."""
         found = self._found
         if found is None:
@@ -87,9 +87,9 @@ class IptablesRuleset:
         async with self._lock:
             try:
                 if is_first:
-                    written = await self._fill(found, plans, service_of, settings)
+                    written = await self._fill(found, plans, settings)
                 else:
-                    written = await self._repair(found, plans, service_of, settings, spared)
+                    written = await self._repair(found, plans, settings, spared)
             finally:
                 self._found = None
             self._warn_of_size()
@@ -97,10 +97,8 @@ class IptablesRuleset:
                 await self.tables.allow_loopback()
         return written
 
-    async def _repair(
-        self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings, spared: Plans
-    ) -> int:
-        staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+    async def _repair(self, found: Content, plans: Plans, settings: RuleSettings, spared: Plans) -> int:
+        staged = await asyncio.to_thread(self.mirror.stage, plans, settings)
         change = await asyncio.to_thread(self.mirror.repair, found, staged, spared)
         for part in instalments(change, self.tables.most_chains):
             await self.tables.apply(part)
@@ -108,9 +106,9 @@ class IptablesRuleset:
         self._written = rule_counts(change.chains)
         return change.size
 
-    async def _fill(self, found: Content, plans: Plans, service_of: ServiceOf, settings: RuleSettings) -> int:
+    async def _fill(self, found: Content, plans: Plans, settings: RuleSettings) -> int:
         """Everything at once, and while the program reads the chains of one Service those of the next are made."""
-        services, shared = await asyncio.to_thread(self.mirror.fill, plans, service_of, settings)
+        services, shared = await asyncio.to_thread(self.mirror.fill, plans, settings)
         change = difference(found, shared, settings)
         counts, chain_count = rule_counts(shared), 0
 
@@ -136,14 +134,14 @@ class IptablesRuleset:
             effect = "each change takes the kernel 0.1 s to 1 s and grows with the Services; nftables takes 2 ms"
             log.warning("iptables_is_slow_here", services=len(self.mirror), effect=effect)
 
-    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+    async def write_over(self, plans: Plans) -> int:
         """In place of the rules that these Services have; those of all others stay."""
         settings = self.mirror.settings
         if settings is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
         async with self._lock:
             found = await self.tables.read()
-            staged = await asyncio.to_thread(self.mirror.stage, plans, service_of, settings)
+            staged = await asyncio.to_thread(self.mirror.stage, plans, settings)
             change = await asyncio.to_thread(self.mirror.repair_over, found, staged)
             try:
                 for part in instalments(change, self.tables.most_chains):
@@ -157,13 +155,13 @@ class IptablesRuleset:
             self._written = rule_counts(change.chains)
         return change.size
 
-    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+    async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         """Only chains whose text changes."""
         settings = rule_settings(facts) if facts is not None else self.mirror.settings
         if settings is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
         async with self._lock:
-            staged = self.mirror.stage(plans, service_of, settings)
+            staged = self.mirror.stage(plans, settings)
             if staged.change:
                 await self._apply(staged)
             self.mirror.commit(staged)

@@ -7,14 +7,14 @@ Source of behaviour: NF-8, NF-9, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
 
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import TableState
-from agent.model.service import ServiceKey, ServiceOptions
+from agent.model.service import ServiceKey
 from agent.services.nftables.instalments import instalments
 from agent.services.nftables.mirror import Mirror, Staged
 from agent.services.nftables.standing import Standing, frontends_of
@@ -22,7 +22,7 @@ from agent.services.nftables.structure import replacement_text, structure_damage
 from agent.services.objects.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import NO_PLANS, Plans, ServiceOf
+from agent.services.ruleset import NO_PLANS, Plans
 
 __all__ = ["NftRuleset"]
 
@@ -89,15 +89,14 @@ class NftRuleset:
         self.mirror.adopt(state)
         return True
 
-    async def reconcile(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """The difference between what `stand` found and these plans on top of all others."""
         state = self._found
         if state is None:
             raise NftFailed("the table was not read before a change; kepd reads it again")
         if not len(self.mirror) and not any(state.content.values()):
-            return await self._fill(plans, service_of, facts)
-        options = _options(service_of)
-        staged = await asyncio.to_thread(self.mirror.prepare, plans, options, node_content(facts.node))
+            return await self._fill(plans, facts)
+        staged = await asyncio.to_thread(self.mirror.prepare, plans, node_content(facts.node))
         batch = await asyncio.to_thread(self.mirror.repair, state, staged, frontends_of(spared.values()))
         for part in instalments(batch):
             await self.table.apply(part)
@@ -105,48 +104,47 @@ class NftRuleset:
         self.mirror.committed_chains(batch)
         return batch.size
 
-    async def _fill(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts) -> int:
+    async def _fill(self, plans: Plans, facts: FamilyFacts) -> int:
         """Onto an empty table, some Services at a time: each transaction is whole, and none takes much memory.
 
         While the kernel takes one, the next is made, as if this one were in already."""
-        options = _options(service_of)
         portions = list(_portions(plans))
 
         async def staged(number: int) -> Staged | None:
-            return self.mirror.stage(portions[number], options) if number < len(portions) else None
+            return self.mirror.stage(portions[number]) if number < len(portions) else None
 
         written = 0
-        made: Staged | None = self.mirror.stage(portions[0], options, node_content(facts.node))
+        made: Staged | None = self.mirror.stage(portions[0], node_content(facts.node))
         following = 1
         while made is not None:
             self.mirror.commit(made)
             try:
                 _, after = await asyncio.gather(self.table.apply(made.batch), staged(following))
             except BaseException:
-                self.mirror.withdraw(made, options)
+                self.mirror.withdraw(made)
                 raise
             written += made.batch.size
             made, following = after, following + 1
         return written
 
-    async def write_over(self, plans: Plans, service_of: ServiceOf) -> int:
+    async def write_over(self, plans: Plans) -> int:
         """In place of what the kernel has at the ways in of these Services; all else stays."""
         state = self._found
         if state is None:
             raise NftFailed("the table was not read before a change; kepd reads it again")
         if self._standing is None:
             self._standing = await asyncio.to_thread(Standing, state.content, self._width)
-        staged = self.mirror.stage_over(self._standing, plans, _options(service_of))
+        staged = self.mirror.stage_over(self._standing, plans)
         await self.table.apply(staged.batch)
         self.mirror.commit(staged)
         self._standing.take(staged.batch)
         self._found = replace(state, chains=self.mirror.chains)
         return staged.batch.size
 
-    async def write(self, plans: Plans, service_of: ServiceOf, facts: FamilyFacts | None = None) -> int:
+    async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         """On top of a table that is known."""
         node = node_content(facts.node) if facts is not None else None
-        staged = self.mirror.stage(plans, _options(service_of), node)
+        staged = self.mirror.stage(plans, node)
         await self.table.apply(staged.batch)
         self.mirror.commit(staged)
         return staged.batch.size
@@ -169,11 +167,3 @@ def _portions(plans: Plans) -> Iterator[Plans]:
         portion[key] = plan
         elements += size
     yield portion
-
-
-def _options(service_of: ServiceOf) -> Callable[[ServiceKey], ServiceOptions | None]:
-    def find(key: ServiceKey) -> ServiceOptions | None:
-        service = service_of(key)
-        return service.options if service is not None else None
-
-    return find

@@ -33,7 +33,7 @@ from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 from agent.services.ruleset import RulesView
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.plane import ServicesPlane
-from agent.services.view.explain import explain_backend, explain_hints, state_of
+from agent.services.view.explain import Reasons, explain_hints, state_of
 
 __all__ = ["ServicesView"]
 
@@ -144,9 +144,9 @@ class ServicesView:
                     yield from self._endpoints(sync, one, port)
 
     def _endpoints(self, sync: FamilySync, key: ServiceKey, port: PortPlan) -> Iterator[EndpointReport]:
-        backends, place = self._backends(sync, key, port), sync.facts.node.place
-        for one in backends:
-            reason = explain_backend(one, backends, port.selection, place)
+        reasons = Reasons(port.selection, sync.facts.node.place)
+        for one in self._backends(sync, key, port):
+            reason = reasons.of(one)
             yield EndpointReport(
                 namespace=key.namespace,
                 service=key.name,
@@ -158,8 +158,8 @@ class ServicesView:
                 state=state_of(one),
                 zones=one.zones,
                 nodes=one.nodes,
-                is_used=one in (port.selection.cluster or ()),
-                is_used_locally=one in (port.selection.local or ()),
+                is_used=reasons.is_used(one),
+                is_used_locally=reasons.is_used_locally(one),
                 rule=reason.rule,
                 reason=reason.text,
             )
@@ -176,8 +176,7 @@ class ServicesView:
             count = len(port.selection.everyone)
             lines.append(f"{sync.desired.family} port {name}: {count} endpoints in use")
             lines += [f"  {_told_frontend(one)}" for one in port.frontends]
-            backends = self._backends(sync, key, port)
-            lines += [f"  {line}" for line in explain_hints(backends, port.selection, sync.facts.node.place)]
+            lines += [f"  {line}" for line in explain_hints(port.selection, sync.facts.node.place)]
         lines += [f"finding: {text}" for text in self._findings(key)]
         return RouteReport(lines=tuple(lines), endpoints=tuple(self.endpoints(key, port_name)))
 

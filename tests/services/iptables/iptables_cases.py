@@ -4,14 +4,13 @@
 from typing import Any
 
 from agent.model.nft_table import Family
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.rendering import RuleSettings
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import ServiceOf
 from tests.services.making import make_service, make_slice
 
 NODE = {"IPv4": "192.168.0.10", "IPv6": "fd00:7::10"}
@@ -56,17 +55,13 @@ def put(fold: Fold, family: Family, name: str, number: int, endpoints: int = 2, 
     fold.put_slice(make_slice(addresses, service=name, ports=ports, family=family))
 
 
-def plans_of(fold: Fold, family: Family, **settings: Any) -> tuple[dict[ServiceKey, ServicePlan | None], ServiceOf]:
+def plans_of(fold: Fold, family: Family, **settings: Any) -> dict[ServiceKey, ServicePlan | None]:
     desired = Desired(family, facts_for(family, **settings).node, fold)
     desired.changed.update(fold.services)
-
-    def service_of(key: ServiceKey) -> ServiceFacts | None:
-        return fold.services.get(key)
-
-    return desired.update(), service_of
+    return desired.update()
 
 
-def all_kinds(family: Family) -> tuple[dict[ServiceKey, ServicePlan | None], ServiceOf]:
+def all_kinds(family: Family) -> dict[ServiceKey, ServicePlan | None]:
     """Every kind of frontend, policy and verdict."""
     fold = Fold()
     ingress = {"loadBalancer": {"ingress": [{"ip": BALANCER[family]}]}}

@@ -26,9 +26,9 @@ TARGETS = {"ACCEPT", "DROP", "RETURN", "REJECT", "DNAT", "MASQUERADE", "MARK"}
 
 
 def content_of(fold: Fold, family: Family = "IPv4", **options: Any) -> Content:
-    plans, service_of = plans_of(fold, family, **options)
+    plans = plans_of(fold, family, **options)
     mirror = IptablesMirror()
-    mirror.commit(mirror.stage(plans, service_of, settings_for(family, **options)))
+    mirror.commit(mirror.stage(plans, settings_for(family, **options)))
     return mirror.content()
 
 
@@ -41,8 +41,8 @@ def test_services_of_every_kind_read_as_reviewed() -> None:
     parts = []
     for family in ("IPv4", "IPv6"):
         mirror = IptablesMirror()
-        plans, service_of = all_kinds(family)  # type: ignore[arg-type]
-        staged = mirror.stage(plans, service_of, settings_for(family))  # type: ignore[arg-type]
+        plans = all_kinds(family)  # type: ignore[arg-type]
+        staged = mirror.stage(plans, settings_for(family))  # type: ignore[arg-type]
         parts.append(f"# {family}\n" + restore_text(mirror.repair({}, staged)))
 
     assert "".join(parts) == GOLDEN.read_text()
@@ -184,19 +184,19 @@ def test_steps_lead_to_the_same_rules_as_a_fresh_start(
 ) -> None:
     """STY-03: also when the change was written on top of what the kernel was read to have."""
     mirror, settings_now = IptablesMirror(), settings_for("IPv4")
-    first, service_of = plans_of(folded(before), "IPv4")
-    staged = mirror.stage(first, service_of, settings_now)
+    first = plans_of(folded(before), "IPv4")
+    staged = mirror.stage(first, settings_now)
     kernel = applied({}, mirror.repair({}, staged))
     mirror.commit(staged)
-    second, service_of = plans_of(folded(after), "IPv4")
+    second = plans_of(folded(after), "IPv4")
     wanted = {**{ServiceKey("shop", key.name): None for key in first}, **second}
-    staged = mirror.stage(wanted, service_of, settings_now)
+    staged = mirror.stage(wanted, settings_now)
     kernel = applied(kernel, staged.change)
     mirror.commit(staged)
 
     assert mirror.content() == content_of(folded(after))
     assert not difference(kernel, mirror.content(), settings_now)
-    assert not mirror.stage(second, service_of, settings_now).change
+    assert not mirror.stage(second, settings_now).change
 
 
 def applied(have: Content, change: Change) -> Content:

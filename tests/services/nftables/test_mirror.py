@@ -47,7 +47,7 @@ def make() -> tuple[Desired, Mirror, Kernel]:
 
 
 def sync(desired: Desired, mirror: Mirror, kernel: Kernel) -> Batch:
-    staged = mirror.stage(desired.update(), lambda _key: None)
+    staged = mirror.stage(desired.update())
     kernel.apply(staged.batch)
     mirror.commit(staged)
     return staged.batch
@@ -92,6 +92,20 @@ def test_a_change_that_means_nothing_writes_nothing() -> None:
     assert not sync(desired, mirror, kernel)
 
 
+def test_what_is_written_follows_from_the_plan_not_from_the_service_as_it_is_by_then() -> None:
+    """FS-25: a Service may change between its plan and its transaction."""
+    desired, mirror, kernel = make()
+    weights = {"kepd.dev/endpoint-weights": "10.1.0.1=3"}
+    desired.fold.put_service(make_service("web", meta={"annotations": weights}))
+    desired.fold.put_slice(make_slice([{"ip": "10.1.0.1"}, {"ip": "10.1.0.2"}], service="web"))
+    plans = desired.update()
+    desired.fold.put_service(make_service("web"))
+
+    kernel.apply(mirror.stage(plans).batch)
+
+    assert sorted(kernel.content["eps"].values()).count(b"\x0a\x01\x00\x01\x1f\x90\x00\x00") == 3
+
+
 def test_two_ports_share_the_cluster_address_until_the_last_goes() -> None:
     desired, mirror, kernel = make()
     both = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
@@ -120,7 +134,7 @@ def test_a_restart_finds_the_slots_it_left_and_writes_nothing() -> None:
     again = Mirror()
     again.adopt(kernel.state())
     fresh = Desired("IPv4", desired.node, desired.fold)
-    again.commit(again.stage(fresh.update(), lambda _key: None))
+    again.commit(again.stage(fresh.update()))
 
     assert not again.repair(kernel.state())
 
@@ -135,7 +149,7 @@ def test_clients_that_come_back_keep_their_number_over_a_restart() -> None:
     assert kernel.content["services"].popitem()[1] == "c_2_10800"
 
     again = Mirror()
-    again.commit(again.stage(Desired("IPv4", desired.node, desired.fold).update(), lambda _key: None))
+    again.commit(again.stage(Desired("IPv4", desired.node, desired.fold).update()))
 
     assert again.content()["aff_port"] == kernel.content["aff_port"]
 
@@ -214,14 +228,14 @@ def test_whatever_happens_the_kernel_ends_with_what_should_be_there(todo: list) 
             mirror = Mirror()
             mirror.adopt(kernel.state())
             desired = Desired("IPv4", desired.node, desired.fold)
-            mirror.commit(mirror.stage(desired.update(), lambda _key: None))
+            mirror.commit(mirror.stage(desired.update()))
             kernel.apply(mirror.repair(kernel.state()))
         else:
             sync(desired, mirror, kernel)
 
     assert {name: items for name, items in mirror.content().items() if items} == kernel.full()
     fresh = Mirror()
-    fresh.commit(fresh.stage(Desired("IPv4", desired.node, desired.fold).update(), lambda _key: None))
+    fresh.commit(fresh.stage(Desired("IPv4", desired.node, desired.fold).update()))
     assert {name: len(items) for name, items in fresh.content().items()} == {
         name: len(items) for name, items in kernel.full().items()
     }

@@ -3,7 +3,7 @@
 
 from agent.model.service import Backend, ServiceOptions
 from agent.services.routes.selection import Place, Use, select
-from agent.services.view.explain import explain_backend, explain_hints
+from agent.services.view.explain import Reasons, explain_hints
 
 LABELS = {
     "here": {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"},
@@ -53,17 +53,18 @@ def test_one_endpoint_without_a_hint_is_named_as_the_reason() -> None:
     hinted, bare = backend(1, "here", zones=("z1",)), backend(2, "far")
     selection = select((hinted, bare), CLUSTER, PLACE)
 
-    assert list(explain_hints((hinted, bare), selection, PLACE)) == [
+    assert list(explain_hints(selection, PLACE)) == [
         "zone hints are ignored: 1 ready endpoints have none, for instance 10.1.0.2:80"
     ]
 
 
 def test_each_endpoint_has_a_rule_and_a_reason() -> None:
+    """FS-25: from the selection and the endpoint in question alone."""
     mine, other = backend(1, "here", zones=("z1",)), backend(2, "far", zones=("z2",))
     sick = backend(3, "near", is_ready=False)
     everyone = (mine, other, sick)
     selection = select(everyone, CLUSTER, PLACE)
-    told = [explain_backend(one, everyone, selection, PLACE) for one in everyone]
+    told = [Reasons(selection, PLACE).of(one) for one in everyone]
 
     assert [one.rule for one in told] == ["SEL-2", "SEL-2", "SEL-3"]
     assert told[1].text == "its hint names other zones (z2), this is z1"

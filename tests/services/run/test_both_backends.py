@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.model.iptables_rules import Content
 from agent.model.nft_table import Content as Elements
 from agent.model.nft_table import Family
-from agent.model.service import Protocol, ServiceKey
+from agent.model.service import Protocol
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.iptables.trace import trace_rules
@@ -87,15 +87,11 @@ def packets(drawn: list[dict[str, Any]], family: Family) -> Iterator[Packet]:
 
 def through_both(fold: Fold, family: Family) -> tuple[Elements, Content]:
     facts = facts_for(family, **OPTIONS)
-    plans, service_of = plans_of(fold, family, **OPTIONS)
+    plans = plans_of(fold, family, **OPTIONS)
     elements, rules = Mirror(), IptablesMirror()
 
-    def options(key: ServiceKey) -> Any:
-        service = service_of(key)
-        return service.options if service is not None else None
-
-    elements.commit(elements.stage(plans, options, node_content(facts.node)))
-    rules.commit(rules.stage(plans, service_of, rule_settings(facts)))
+    elements.commit(elements.stage(plans, node_content(facts.node)))
+    rules.commit(rules.stage(plans, rule_settings(facts)))
     return elements.content(), rules.content()
 
 
