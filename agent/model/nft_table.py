@@ -17,9 +17,11 @@ __all__ = [
     "CLIENTS",
     "LAYOUT",
     "MAPS",
+    "PATTERN",
     "RACE_DROPS",
     "TABLE",
     "Batch",
+    "ChainBody",
     "ChoiceChain",
     "Content",
     "Data",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 TABLE = "kepd"
+PATTERN = "kepd_pattern"
+"""Stands for a moment, without hooks, to see what the kernel makes of our rules."""
 LAYOUT = "layout_1"
 RACE_DROPS = "race_drops"
 """Named counter of packets whose endpoint went between two lookups."""
@@ -139,24 +143,42 @@ class TableSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainBody:
+    """A chain: its rules as the kernel's own expressions, and its hook with its policy as nft writes them."""
+
+    rules: tuple[bytes, ...] = ()
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
     """What is in the kernel. `settings_text` is what the marker chain says the table was made from."""
 
     settings_text: str
-    chains: frozenset[str]
+    bodies: Mapping[str, ChainBody]
     content: Content
-    rules: Mapping[str, int] = field(default_factory=dict)
-    """Chain → how many rules it has: a table whose rules were flushed by somebody still has all its chains."""
+    is_dormant: bool = False
+    """It is there and does nothing."""
+
+    @property
+    def chains(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(self.bodies)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21)."""
+    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21).
+
+    A chain that is there already gets its rules anew.
+    """
 
     chains: Sequence[ChoiceChain] = ()
     deletes: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     adds: Mapping[str, Sequence[tuple[bytes, Data]]] = field(default_factory=dict)
     gone_chains: Sequence[str] = ()
+    bodies: Mapping[str, ChainBody] = field(default_factory=dict)
+    """Chains that get exactly this."""
 
     @property
     def size(self) -> int:
@@ -173,4 +195,4 @@ class Batch:
         return {name: keys for name, keys in found.items() if keys}
 
     def __bool__(self) -> bool:
-        return bool(self.chains or self.gone_chains or self.size)
+        return bool(self.chains or self.gone_chains or self.bodies or self.size)

@@ -18,7 +18,7 @@ from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
 from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours, rival_chains
 from agent.model.nft_error import NftFailed, NftMissing
-from agent.model.nft_table import TABLE, Family, TableSettings
+from agent.model.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import removal
 from agent.services.nftables.structure import removal_text
@@ -140,7 +140,8 @@ async def remove_table(table: NftTable, family: Family) -> str:
     """Our nftables table, where there is one. What was removed."""
     if await table.read() is None:
         return ""
-    await table.load(removal_text(TableSettings(family=family)))
+    for name in (TABLE, PATTERN):
+        await table.load(removal_text(TableSettings(family=family), name))
     return "the table of nftables"
 
 

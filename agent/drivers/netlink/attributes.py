@@ -14,7 +14,6 @@ __all__ = [
     "APPEND",
     "CREATE",
     "DUMP",
-    "EXCLUSIVE",
     "HEADER",
     "REQUEST",
     "Answer",
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
-CREATE, EXCLUSIVE, APPEND = 0x400, 0x200, 0x800
+CREATE, APPEND = 0x400, 0x800
 
 Answer = tuple[bytes, int, int]
 """A block of bytes, and where in it the attributes of a message begin and end."""

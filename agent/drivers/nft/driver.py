@@ -69,6 +69,11 @@ class NftTable:
             await self._call(KernelTable.check_access)
             raise
 
+    async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
+        """The rules that the kernel makes of a text, by chain; the table that showed them is gone again."""
+        await self.load(text)
+        return await self._call(lambda table: table.take_pattern(self._own_sockets))
+
     async def read(self) -> TableState | None:
         """What is there, by netlink (NF-8); None: no table of ours."""
         return await self._call(KernelTable.read)

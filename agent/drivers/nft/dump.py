@@ -29,17 +29,19 @@ _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3
 _KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 2, 3, 7, 10
 _INTERVAL_END = 1
+HOOKS = ("prerouting", "input", "forward", "output", "postrouting")
 _FRAME_BYTES = 12
 """Headers of the element, of its key and of the key's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainFacts:
-    """A chain, and the comment it carries."""
+    """A chain, the comment it carries, and its hook with its policy as nft writes them."""
 
     table: str
     name: str
     comment: str
+    hook: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +50,47 @@ class TableFacts:
 
     name: str
     owner: int
+    is_dormant: bool
 
 
 def table_facts(answer: Answer) -> TableFacts:
     """One table of whatever name."""
     block, begin, end = answer
     found = {kind: block[at:stop] for kind, at, stop in attributes(block, begin, end)}
-    return TableFacts(_string(found.get(1, b"")), int.from_bytes(found.get(7, b""), "big"))
+    return TableFacts(
+        _string(found.get(1, b"")), int.from_bytes(found.get(7, b""), "big"), bool(_number(found.get(2, b"")) & 1)
+    )
 
 
 def chain_facts(answer: Answer) -> ChainFacts:
     """One chain of whatever table."""
     block, begin, end = answer
     found = {kind: block[at:stop] for kind, at, stop in attributes(block, begin, end)}
-    return ChainFacts(_string(found.get(1, b"")), _string(found.get(3, b"")), _comment(found.get(12, b"")))
+    return ChainFacts(
+        _string(found.get(1, b"")), _string(found.get(3, b"")), _comment(found.get(12, b"")), _hook(found)
+    )
+
+
+def _hook(found: Mapping[int, bytes]) -> str:
+    if 4 not in found:
+        return ""
+    parts = {kind: found[4][at:stop] for kind, at, stop in attributes(found[4], 0, len(found[4]))}
+    hook = HOOKS[_number(parts.get(1, b"")) % len(HOOKS)]
+    priority = int.from_bytes(parts.get(2, b""), "big", signed=True)
+    policy = "accept" if _number(found.get(5, b"")) else "drop"
+    return f"type {_string(found.get(7, b''))} hook {hook} priority {priority}; policy {policy}"
 
 
 def rule_chain(answer: Answer) -> str:
     """The chain a rule belongs to."""
     block, begin, end = answer
     return next((_string(block[at:stop]) for kind, at, stop in attributes(block, begin, end) if kind == 2), "")
+
+
+def rule_expressions(answer: Answer) -> bytes:
+    """What it does, as it may be sent again."""
+    block, begin, end = answer
+    return next((block[at:stop] for kind, at, stop in attributes(block, begin, end) if kind == 4), b"")
 
 
 def elements(layout: MapLayout, family: Family, answers: Iterable[Answer]) -> dict[bytes, Data] | None:
@@ -227,6 +250,10 @@ def _counter(block: bytes, where: tuple[int, int]) -> tuple[int, int]:
     parts = {kind: (a, b) for kind, a, b in attributes(block, *where)}
     numbers: Mapping[int, bytes] = {kind: block[a:b] for kind, a, b in attributes(block, *parts.get(2, (0, 0)))}
     return int.from_bytes(numbers.get(2, b""), "big"), int.from_bytes(numbers.get(1, b""), "big")
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big")
 
 
 def _string(raw: bytes) -> str:

@@ -10,29 +10,14 @@ Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from agent.drivers.nft.elements import data_size, key_size
-from agent.drivers.nft.fake_text import read_text
+from agent.drivers.nft.fake_text import FakeTable, read_text
 from agent.model.nft_error import NftFailed, Refused
-from agent.model.nft_table import LAYOUT, MAPS, Batch, ChoiceChain, Content, Data, Family, MapKind, TableState
+from agent.model.nft_table import LAYOUT, MAPS, PATTERN, TABLE, Batch, ChoiceChain, Data, Family, MapKind, TableState
 
 __all__ = ["FakeKernel", "FakeNft"]
-
-
-@dataclass(slots=True)
-class FakeTable:
-    """One table. Mutated by whole transactions alone, which work on a copy."""
-
-    comment: str = ""
-    rules: dict[str, int] = field(default_factory=dict)
-    jumps: dict[str, int] = field(default_factory=dict)
-    """Chain → how many rules and elements lead to it."""
-    content: Content = field(default_factory=dict)
-
-    def copy(self) -> "FakeTable":
-        content = {name: dict(elements) for name, elements in self.content.items()}
-        return FakeTable(self.comment, dict(self.rules), dict(self.jumps), content)
 
 
 class FakeKernel:
@@ -64,7 +49,7 @@ class FakeKernel:
     def flush_rules_by_others(self, family: Family) -> None:
         """`nft flush table`: the chains stay."""
         table = self.tables[family]
-        table.rules = dict.fromkeys(table.rules, 0)
+        table.rules = dict.fromkeys(table.rules, ())
         self.notify(family, "nft (pid 4711) changed kepd's table: rule deleted")
 
     def notify(self, family: Family, sentence: str) -> None:
@@ -98,7 +83,13 @@ class FakeNft:
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
         self._fail()
-        self.kernel.tables = read_text(text, self.kernel.tables, FakeTable)
+        self.kernel.tables = read_text(text, self.kernel.tables)
+
+    async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
+        """What becomes of the text, without a trace."""
+        self._fail()
+        (table,) = read_text(text.replace(PATTERN, TABLE), {}).values()
+        return {name: body.rules for name, body in table.bodies().items() if body.rules}
 
     async def read(self) -> TableState | None:
         """What is there; None: no table of ours."""
@@ -106,7 +97,7 @@ class FakeNft:
         if table is None:
             return None
         copied = table.copy()
-        return TableState(copied.comment, frozenset(copied.rules), copied.content, copied.rules)
+        return TableState(copied.comment, copied.bodies(), copied.content)
 
     async def apply(self, batch: Batch) -> None:
         """All of it or nothing."""
@@ -161,6 +152,12 @@ class _Change:
         self._family: Family = family
 
     def apply(self, batch: Batch) -> None:
+        for name, body in batch.bodies.items():
+            self.table.rules[name] = tuple(rule.decode() for rule in body.rules)
+            if self.table.hooks.get(name, "").partition(";")[0] != body.hook.partition(";")[0]:
+                raise Refused.by_kernel(errno.EEXIST, chain=name)
+            if body.hook:
+                self.table.hooks[name] = body.hook
         for chain in batch.chains:
             self._add_chain(chain)
         for name, keys in batch.deletes.items():
@@ -177,14 +174,12 @@ class _Change:
     def _add_chain(self, chain: ChoiceChain) -> None:
         if LAYOUT not in self.table.rules or chain.map not in self.table.content:
             raise Refused.by_kernel(errno.ENOENT, chain=chain.name)
-        if chain.name in self.table.rules:
-            raise Refused.by_kernel(errno.EEXIST, chain=chain.name)
-        self.table.rules[chain.name] = 5 if chain.timeout_s else 3
+        self.table.rules[chain.name] = _choice_rules(chain)
 
     def _drop_chain(self, name: str) -> None:
         if name not in self.table.rules:
             raise Refused.by_kernel(errno.ENOENT, chain=name)
-        if self.table.jumps.get(name):
+        if self.table.jumps[name]:
             raise Refused.by_kernel(errno.EBUSY, chain=name)
         del self.table.rules[name]
 
@@ -200,7 +195,7 @@ class _Change:
         elements = self.table.content.get(name)
         if elements is None or key not in elements:
             raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
-        self._count(elements.pop(key), -1)
+        del elements[key]
 
     def _add(self, name: str, key: bytes, data: Data) -> None:
         layout = MAPS[name]
@@ -222,15 +217,16 @@ class _Change:
         if layout.kind is MapKind.INTERVAL and _overlaps(elements, key, self._widths(name)):
             raise Refused.by_kernel(errno.EEXIST, map=name, key=key)
         elements[key] = data
-        self._count(data, 1)
 
     def _widths(self, name: str) -> list[int]:
         address = 4 if self._family == "IPv4" else 16
         return [address if part == "address" else 4 for part in MAPS[name].key]
 
-    def _count(self, data: Data, by: int) -> None:
-        if isinstance(data, str) and data:
-            self.table.jumps[data] = self.table.jumps.get(data, 0) + by
+
+def _choice_rules(chain: ChoiceChain) -> tuple[str, ...]:
+    """As many as the driver writes."""
+    known = ("client that came before", "first of its list") if chain.timeout_s else ()
+    return (*known, *(f"one of {n} in {chain.map}" for n in (chain.count, 1)), "drop")
 
 
 def _overlaps(elements: Mapping[bytes, Data], key: bytes, widths: list[int]) -> bool:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """As much of nft's language as the structure of our table is written in, for the fake kernel.
 
-Owns: reading `add table`, `delete table`, a table's block with its chains and maps, and `add element` with `drop`.
-Never: understands a rule: it counts them, and which chains they lead to. Anything else is refused as nft would.
+Owns: one table, and reading `add table`, `delete table`, a table's block with its chains and maps, and
+`add element` with `drop`.
+Never: understands a rule: it keeps its text. Anything else is refused as nft would.
 """
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from agent.model.nft_error import Refused
-from agent.model.nft_table import LAYOUT, MAPS, TABLE, Content, Data, Family
+from agent.model.nft_table import LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
 
-__all__ = ["read_text"]
+__all__ = ["FakeTable", "read_text"]
 
 _FAMILIES: Mapping[str, Family] = {"ip": "IPv4", "ip6": "IPv6"}
 _ADD = re.compile(rf"(add|delete) table (ip6?) {TABLE}")
@@ -24,11 +26,36 @@ _MAP = re.compile(r"  (?:map|set) (\w+) {.*}")
 _COMMENT = re.compile(r'    comment "([^"]*)"')
 _LEADS = re.compile(r"\b(?:goto|jump) (\w+)")
 
-Table = TypeVar("Table")
-MakeTable = Callable[[str, dict[str, int], dict[str, int], Content], Table]
+
+@dataclass(slots=True)
+class FakeTable:
+    """One table. Mutated by whole transactions alone, which work on a copy."""
+
+    comment: str = ""
+    rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    hooks: dict[str, str] = field(default_factory=dict)
+    content: Content = field(default_factory=dict)
+
+    def copy(self) -> "FakeTable":
+        content = {name: dict(elements) for name, elements in self.content.items()}
+        return FakeTable(self.comment, dict(self.rules), dict(self.hooks), content)
+
+    def bodies(self) -> dict[str, ChainBody]:
+        """With the texts of the rules where the kernel has expressions."""
+        return {
+            name: ChainBody(tuple(rule.encode() for rule in rules), self.hooks.get(name, ""))
+            for name, rules in self.rules.items()
+        }
+
+    @property
+    def jumps(self) -> Counter[str]:
+        """Chain → how many rules and elements lead to it."""
+        by_rules = [one for rules in self.rules.values() for rule in rules for one in _LEADS.findall(rule)]
+        by_elements = [one for items in self.content.values() for one in items.values() if isinstance(one, str) and one]
+        return Counter((*by_rules, *by_elements))
 
 
-def read_text(text: str, tables: Mapping[Family, Table], make: MakeTable[Table]) -> dict[Family, Table]:
+def read_text(text: str, tables: Mapping[Family, FakeTable]) -> dict[Family, FakeTable]:
     """The tables as they are after the text; raises Refused, and the old ones hold."""
     after = dict(tables)
     lines = iter(text.splitlines())
@@ -40,9 +67,11 @@ def read_text(text: str, tables: Mapping[Family, Table], make: MakeTable[Table])
             if found[1] == "delete":
                 del after[family]
             else:
-                after.setdefault(family, make("", {}, {}, {}))
+                after.setdefault(family, FakeTable())
         elif found := _BLOCK.fullmatch(line):
-            after[_FAMILIES[found[1]]] = _block(lines, make)
+            family = _FAMILIES[found[1]]
+            after[family] = after.get(family, FakeTable()).copy()
+            _read_block(lines, after[family])
         elif found := _ELEMENTS.fullmatch(line):
             _add_drops(lines, found[2], after[_FAMILIES[found[1]]])
         else:
@@ -50,35 +79,30 @@ def read_text(text: str, tables: Mapping[Family, Table], make: MakeTable[Table])
     return after
 
 
-def _block(lines: Iterator[str], make: MakeTable[Table]) -> Table:
-    comment = ""
-    rules: dict[str, int] = {}
-    jumps: dict[str, int] = {}
-    content: Content = {}
+def _read_block(lines: Iterator[str], table: FakeTable) -> None:
     chain = ""
     for line in lines:
         if line == "}":
-            return make(comment, rules, jumps, content)
+            return
         if found := _CHAIN.fullmatch(line):
             chain = found[1]
-            rules[chain] = 0
+            table.rules.setdefault(chain, ())
         elif found := _MAP.fullmatch(line):
             if found[1] in MAPS:
-                content[found[1]] = {}
+                table.content.setdefault(found[1], {})
         elif chain == LAYOUT and (found := _COMMENT.fullmatch(line)):
-            comment = found[1]
-        elif line.startswith("    ") and not line.startswith("    type "):
-            rules[chain] += 1
-            for target in _LEADS.findall(line):
-                jumps[target] = jumps.get(target, 0) + 1
+            table.comment = found[1]
+        elif line.startswith("    type "):
+            table.hooks[chain] = line.strip().rstrip(";")
+        elif line.startswith("    "):
+            table.rules[chain] += (line.strip(),)
     raise _refused("end of file")
 
 
-def _add_drops(lines: Iterator[str], name: str, table: object) -> None:
-    content: Content = getattr(table, "content", {})
-    if name not in content:
+def _add_drops(lines: Iterator[str], name: str, table: FakeTable) -> None:
+    if name not in table.content:
         raise _refused(f"map {name}")
-    elements: dict[bytes, Data] = content[name]
+    elements: dict[bytes, Data] = table.content[name]
     for line in lines:
         if line == "}":
             return

@@ -15,14 +15,33 @@ from typing import TypeVar
 
 from agent.drivers.netlink.attributes import Answer, attributes, nested, number, text
 from agent.drivers.netlink.connection import Connection
-from agent.drivers.nft.dump import chain_facts, counted_elements, elements, object_packets, rule_chain, table_facts
+from agent.drivers.nft.dump import (
+    chain_facts,
+    counted_elements,
+    elements,
+    object_packets,
+    rule_chain,
+    rule_expressions,
+    table_facts,
+)
 from agent.drivers.nft.elements import Counts, deletions
 from agent.drivers.nft.messages import Message
-from agent.drivers.nft.transaction import transaction
+from agent.drivers.nft.transaction import removal, transaction
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.iptables_rules import OWNER, RIVALS
 from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
-from agent.model.nft_table import LAYOUT, MAPS, RACE_DROPS, TABLE, Batch, Content, Family, TableState
+from agent.model.nft_table import (
+    LAYOUT,
+    MAPS,
+    PATTERN,
+    RACE_DROPS,
+    TABLE,
+    Batch,
+    ChainBody,
+    Content,
+    Family,
+    TableState,
+)
 
 __all__ = ["KernelTable", "failure"]
 
@@ -99,15 +118,30 @@ class KernelTable:
 
     def read(self) -> TableState | None:
         """What is there; None: no table of ours."""
-        if all(table_facts(answer).name != TABLE for answer in self._dump(Message.GET_TABLE)):
+        table = next((one for one in map(table_facts, self._dump(Message.GET_TABLE)) if one.name == TABLE), None)
+        if table is None:
             return None
         chains = map(chain_facts, self._dump(Message.GET_CHAIN))
-        ours = {chain.name: chain.comment for chain in chains if chain.table == TABLE}
-        rules = dict.fromkeys(ours, 0)
-        for answer in self._dump(Message.GET_RULE, text(1, TABLE)):
-            name = rule_chain(answer)
-            rules[name] = rules.get(name, 0) + 1
-        return TableState(ours.get(LAYOUT, ""), frozenset(ours), self._content(), rules)
+        ours = {chain.name: chain for chain in chains if chain.table == TABLE}
+        rules = self._rules(TABLE)
+        bodies = {name: ChainBody(rules.get(name, ()), one.hook) for name, one in ours.items()}
+        text = ours[LAYOUT].comment if LAYOUT in ours else ""
+        return TableState(text, bodies, self._content(), table.is_dormant)
+
+    def take_pattern(self, own_sockets: OwnSockets) -> dict[str, tuple[bytes, ...]]:
+        """The rules of the pattern by chain. The table goes; one that stays does nothing and is replaced next time."""
+        rules = self._rules(PATTERN)
+        planned = removal(PATTERN, self._family, self._connection.take_sequence(0))
+        self._connection.take_sequence(len(planned.parts) + 2)
+        with own_sockets.transaction(1, self._generation):
+            self._connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
+        return rules
+
+    def _rules(self, table: str) -> dict[str, tuple[bytes, ...]]:
+        found: dict[str, list[bytes]] = {}
+        for answer in self._dump(Message.GET_RULE, text(1, table)):
+            found.setdefault(rule_chain(answer), []).append(rule_expressions(answer))
+        return {name: tuple(rules) for name, rules in found.items()}
 
     def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
         """Packets and bytes of each element."""

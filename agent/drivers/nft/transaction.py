@@ -6,23 +6,26 @@ kernel refused to the chain or element that is to blame (SY-6).
 Never: sends it.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.drivers.netlink.attributes import ACK, APPEND, CREATE, EXCLUSIVE, REQUEST, message, nested, text
+from agent.drivers.netlink.attributes import ACK, APPEND, CREATE, REQUEST, message, nested, number, text
+from agent.drivers.nft.dump import HOOKS
 from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
 from agent.model.nft_error import Refused
 from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
 
-__all__ = ["Transaction", "transaction"]
+__all__ = ["Transaction", "removal", "transaction"]
 
 _BEGIN, _END = 0x10, 0x11
 _NF_TABLES = 10
 # A nested attribute counts its bytes in sixteen bits.
 _MOST_NESTED_BYTES = 60_000
 _MESSAGE_HEADER_BYTES = 20
+_HOOK = re.compile(r"type (?P<type>\w+) hook (?P<hook>\w+) priority (?P<priority>-?\d+); policy (?P<policy>\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ class _Writer:
 def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, Counts] | None = None) -> Transaction:
     """New chains, deletions, additions, chains that go. `counts`: by map, what replaced elements had counted."""
     writer = _Writer(family, first)
+    for name, body in batch.bodies.items():
+        writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, name) + _hook(body.hook), _Part(name))
+    for name, body in batch.bodies.items():
+        _write_rules(writer, name, body.rules)
     for chain in batch.chains:
         _add_chain(writer, chain, family)
     for name, keys in batch.deletes.items():
@@ -116,9 +123,31 @@ def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, C
 
 
 def _add_chain(writer: _Writer, chain: ChoiceChain, family: Family) -> None:
-    """A chain that exists is refused: its rules would be there twice."""
-    part = _Part(chain.name)
-    writer.add(Message.NEW_CHAIN, CREATE | EXCLUSIVE, text(1, TABLE) + text(3, chain.name), part)
-    for rule in choice_rules(chain, family):
-        payload = text(1, TABLE) + text(2, chain.name) + nested(4, rule)
-        writer.add(Message.NEW_RULE, CREATE | APPEND, payload, part)
+    """A chain that exists loses the rules it has."""
+    writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, chain.name), _Part(chain.name))
+    _write_rules(writer, chain.name, choice_rules(chain, family))
+
+
+def _write_rules(writer: _Writer, chain: str, rules: Iterable[bytes]) -> None:
+    """These, in place of those that the chain has."""
+    part = _Part(chain)
+    whose = text(1, TABLE) + text(2, chain)
+    writer.add(Message.DELETE_RULE, 0, whose, part)
+    for rule in rules:
+        writer.add(Message.NEW_RULE, CREATE | APPEND, whose + nested(4, rule), part)
+
+
+def _hook(hook: str) -> bytes:
+    """As nft writes it: `type nat hook output priority -100; policy accept`."""
+    found = _HOOK.fullmatch(hook)
+    if found is None:
+        return b""
+    where = number(1, HOOKS.index(found["hook"])) + number(2, int(found["priority"]) & 0xFFFFFFFF)
+    return nested(4, where) + number(5, int(found["policy"] == "accept")) + text(7, found["type"])
+
+
+def removal(table: str, family: Family, first: int) -> Transaction:
+    """A whole table."""
+    writer = _Writer(family, first)
+    writer.add(Message.DELETE_TABLE, 0, text(1, table), _Part())
+    return writer.finish()

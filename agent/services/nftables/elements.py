@@ -22,6 +22,7 @@ from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
 
 __all__ = [
+    "MOST_STATIC",
     "Element",
     "Rows",
     "Slots",
@@ -47,6 +48,8 @@ PORT = Struct(">HH")
 NUMBER = Struct("=I")
 SLOTS = [NUMBER.pack(number) for number in range(256)]
 MOST_SLOTS = 256
+MOST_STATIC = 16
+"""Up to so many endpoints a choice chain is part of every table (NF-4)."""
 DROP = ""
 REJECT = "rj"
 

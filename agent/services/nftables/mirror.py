@@ -10,7 +10,8 @@ Why it holds:
   refused, or a process that died on the way, leaves mirror and kernel as they were; `stage` changes nothing.
 - Rendering depends on plan and slots alone. An endpoint keeps its slot while it serves, so one that is replaced
   differs in a single element, and 100 000 endpoints cost their plans and no second copy of what the kernel has.
-- An element that several Services share (a chain, an address) is counted: the first adds it, the last takes it away.
+- An element that several Services share (an address) is counted: the first adds it, the last takes it away. Choice
+  chains are counted likewise; those that no element leads to any more go in a transaction of their own, some at a time.
 - After a restart the mirror is empty and the kernel is not. `adopt` gives Services the slots that they have there, so
   that the first difference is mostly empty. What a process left that no plan explains goes in a full sync.
 - What somebody else changes breaks the invariant until the watch or a full sync compares with a dump.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
 from agent.model.service import ServiceKey
 from agent.services.nftables.elements import (
+    MOST_STATIC,
     NO_SLOTS,
     NUMBER,
     Rows,
@@ -40,7 +42,7 @@ from agent.services.nftables.elements import (
 from agent.services.nftables.standing import Standing, frontends_of, without_spared
 from agent.services.routes.frontends import PortPlan, ServicePlan
 
-__all__ = ["Mirror", "Staged", "difference", "slots_in"]
+__all__ = ["Mirror", "Staged", "difference", "left_targets", "slots_in"]
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 Shared = tuple[str, bytes]
@@ -102,11 +104,26 @@ def difference(have: Content, want: Content) -> Changes:
     return changes
 
 
+def left_targets(content: Content, batch: Batch) -> frozenset[str]:
+    """Chains that elements of a dump lead to which the batch does not delete."""
+    gone = {name: frozenset(keys) for name, keys in batch.deletes.items()}
+    return frozenset(
+        data
+        for name, elements in content.items()
+        for key, data in elements.items()
+        if isinstance(data, str) and key not in gone.get(name, ())
+    )
+
+
 class Mirror:
     """One family. Changed by `commit` and `adopt` alone, which its sync calls."""
 
     def __init__(self) -> None:
         self.chains: frozenset[str] = frozenset()
+        """All in the table, those that every table has included."""
+        self.unused: set[str] = set()
+        """Chains to which no element leads any more."""
+        self._uses: Counter[str] = Counter()
         self._services: dict[ServiceKey, Programmed] = {}
         self._shared: Counter[Shared] = Counter()
         self._numbers: dict[bytes, Owner] = {}
@@ -119,6 +136,7 @@ class Mirror:
     def adopt(self, state: TableState) -> None:
         """The kernel has this. Services that come now take the slots they have there."""
         self.chains = state.chains
+        self.unused.clear()
         self._found = slots_in(state.content)
 
     def forget_dump(self) -> None:
@@ -228,10 +246,14 @@ class Mirror:
         """The kernel has it."""
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
+            if before is not None:
+                self._uses.subtract(_names(before))
+                self.unused.update(name for name in _names(before) if self._uses[name] <= 0)
             for one in before.slots if before is not None else ():
                 self._numbers.pop(one.number, None)
             if after is not None:
                 self._services[key] = after
+                self._uses.update(_names(after))
                 for port, one in zip(after.plan.ports, after.slots, strict=True):
                     if one.number:
                         self._numbers[one.number] = (key, *_identity(port))
@@ -240,7 +262,8 @@ class Mirror:
             if self._shared[item] <= 0:
                 del self._shared[item]
         self._node = staged.node
-        self.chains = self.chains.union(one.name for one in staged.batch.chains).difference(staged.batch.gone_chains)
+        self.unused = {name for name in self.unused if self._uses[name] <= 0}
+        self.committed_chains(staged.batch)
 
     def withdraw(self, staged: Staged) -> None:
         """The kernel did not take what was committed ahead of it: what was new then is unknown again."""
@@ -266,17 +289,32 @@ class Mirror:
             if after is not None:
                 yield after
 
-    def repair(self, state: TableState, staged: Staged | None = None, spared: frozenset[bytes] = frozenset()) -> Batch:
-        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are."""
+    def repair(
+        self,
+        state: TableState,
+        staged: Staged | None = None,
+        spared: frozenset[bytes] = frozenset(),
+        constant: frozenset[str] = frozenset(),
+    ) -> Batch:
+        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are.
+
+        The chains are made anew, but for the `constant` ones, which a refresh has made anew already.
+        """
         changes = difference(state.content, self.content(staged))
         changes.gone = without_spared(changes.gone, changes.come, spared)
         for one in self._all(staged or Staged(Batch(), {}, {}, self._node)):
             changes.chains.update((chain.name, chain) for chain in chains_of(one.plan, one.slots))
-        return changes.batch(state.chains)
+        return changes.batch(constant)
 
     def committed_chains(self, batch: Batch) -> None:
-        """The kernel took a repair."""
-        self.chains = self.chains.union(one.name for one in batch.chains)
+        """The kernel took it."""
+        self.chains = self.chains.union(one.name for one in batch.chains).difference(batch.gone_chains)
+        self.unused.difference_update(batch.gone_chains)
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Choice chains that elements lead to, but for those of every table."""
+        return frozenset(name for name, count in self._uses.items() if count > 0)
 
     def programmed(self, key: ServiceKey) -> Programmed | None:
         """As it was last written."""
@@ -285,6 +323,11 @@ class Mirror:
     def keys(self) -> Iterable[ServiceKey]:
         """Of all that are written."""
         return self._services.keys()
+
+
+def _names(one: Programmed) -> set[str]:
+    """Of the choice chains that do not stand in every table."""
+    return {chain.name for chain in chains_of(one.plan, one.slots) if chain.timeout_s or chain.count > MOST_STATIC}
 
 
 def _identity(port: PortPlan) -> tuple[str, str]:

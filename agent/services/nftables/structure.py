@@ -10,13 +10,28 @@ Source of behaviour: NF-1, NF-4, NF-10, NF-20; affinity is ours (see `ChoiceChai
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from agent.model.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChoiceChain, Content, MapKind, TableSettings, TableState
+from agent.model.nft_table import (
+    CLIENTS,
+    LAYOUT,
+    MAPS,
+    PATTERN,
+    TABLE,
+    ChainBody,
+    ChoiceChain,
+    Content,
+    MapKind,
+    TableSettings,
+    TableState,
+)
+from agent.services.nftables.elements import MOST_STATIC
 
 __all__ = [
-    "STATIC_COUNTS",
+    "bodies_of",
+    "constant_chains",
+    "pattern_text",
     "removal_text",
     "replacement_text",
     "settings_text",
@@ -24,9 +39,6 @@ __all__ = [
     "structure_damage",
     "structure_text",
 ]
-
-STATIC_COUNTS = range(1, 17)
-"""Counts of endpoints whose chains are part of the table from the start (NF-4)."""
 
 PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
 """Endpoint map → how its static chains are called: `c_2`."""
@@ -72,10 +84,34 @@ def replacement_text(settings: TableSettings, content: Content | None = None) ->
     return "".join(lines)
 
 
-def removal_text(settings: TableSettings) -> str:
+def removal_text(settings: TableSettings, table: str = TABLE) -> str:
     """Takes the table away, whether it is there or not."""
-    name = f"{_ip(settings)} {TABLE}"
+    name = f"{_ip(settings)} {table}"
     return f"add table {name}\ndelete table {name}\n"
+
+
+def pattern_text(settings: TableSettings) -> str:
+    """The same chains and maps under another name and without hooks: what is true of its rules should be of ours."""
+    head = f"table {_ip(settings)} {PATTERN} {{"
+    lines = [removal_text(settings, PATTERN), head, "  counter race_drops { }"]
+    lines += _declarations(settings)
+    for chain in _chains(settings):
+        lines += _chain_lines(replace(chain, hook=""))
+    return "\n".join((*lines, "}", ""))
+
+
+def bodies_of(settings: TableSettings, rules: Mapping[str, tuple[bytes, ...]]) -> Mapping[str, ChainBody]:
+    """The constant chains, with the rules that the kernel made of the pattern."""
+    return {one.name: ChainBody(rules.get(one.name, ()), _hook(one)) for one in _chains(settings)}
+
+
+def constant_chains(settings: TableSettings) -> frozenset[str]:
+    """Those that every table has."""
+    return frozenset((LAYOUT, *(chain.name for chain in _chains(settings))))
+
+
+def _hook(chain: _Chain) -> str:
+    return f"{chain.hook}; policy accept" if chain.hook else ""
 
 
 def settings_text(settings: TableSettings) -> str:
@@ -91,23 +127,19 @@ def settings_text(settings: TableSettings) -> str:
 def static_chains() -> Iterator[ChoiceChain]:
     """The chains that send to one of N endpoints and are there from the start."""
     for map_name, prefix in PREFIXES.items():
-        for count in STATIC_COUNTS:
+        for count in range(1, MOST_STATIC + 1):
             yield ChoiceChain(f"{prefix}_{count}", map_name, count)
 
 
 def structure_damage(settings: TableSettings, state: TableState) -> str:
-    """Why this table cannot be kept: a half-sentence; "" if it is whole (NF-9)."""
+    """Why this table cannot be kept: a half-sentence; "" if its chains can be mended one by one (NF-9)."""
     expected = settings_text(settings)
     if state.settings_text != expected:
         return f'it was made from "{state.settings_text}", not from "{expected}"'
-    for chain in _chains(settings):
-        found = state.rules.get(chain.name)
-        if found is None:
-            return f"chain {chain.name} is missing"
-        if found != len(chain.rules):
-            return f"chain {chain.name} has {found} rules instead of {len(chain.rules)}"
-    emptied = next((name for name, found in state.rules.items() if not found and name != LAYOUT), "")
-    return f"chain {emptied} has no rules" if emptied else ""
+    if state.is_dormant:
+        return "it is dormant"
+    lost = next((name for name in MAPS if name not in state.content), "")
+    return f"map {lost} is missing" if lost else ""
 
 
 def _check(settings: TableSettings) -> None:
@@ -135,7 +167,7 @@ def _chain_lines(chain: _Chain) -> Iterator[str]:
     if chain.comment:
         yield f'    comment "{chain.comment}"'
     if chain.hook:
-        yield f"    {chain.hook}; policy accept;"
+        yield f"    {_hook(chain)};"
     yield from (f"    {rule}" for rule in chain.rules)
     yield "  }"
 

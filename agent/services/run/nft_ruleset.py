@@ -7,18 +7,25 @@ Source of behaviour: NF-8, NF-9, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import TableState
+from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_table import Batch, ChainBody, TableSettings, TableState
 from agent.model.service import ServiceKey
 from agent.services.nftables.instalments import instalments
-from agent.services.nftables.mirror import Mirror, Staged
+from agent.services.nftables.mirror import Mirror, Staged, left_targets
 from agent.services.nftables.standing import Standing, frontends_of
-from agent.services.nftables.structure import replacement_text, structure_damage, structure_text
+from agent.services.nftables.structure import (
+    bodies_of,
+    constant_chains,
+    pattern_text,
+    replacement_text,
+    structure_damage,
+    structure_text,
+)
 from agent.services.objects.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
 from agent.services.routes.frontends import ServicePlan
@@ -31,6 +38,9 @@ log = structlog.get_logger(plane="services")
 # While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit.
 FILL_AT_ONCE = 1000
 MOST_FILLED_AT_ONCE = 50_000
+# Chains without use wait for others, so that not every change of a large Service takes a second transaction.
+MOST_UNUSED = 64
+MOST_DROPPED = 1000
 FRONTEND_BYTES = {"IPv4": 12, "IPv6": 24}
 
 
@@ -43,6 +53,8 @@ class NftRuleset:
         self._found: TableState | None = None
         self._standing: Standing | None = None
         self._width = 0
+        self._settings: TableSettings | None = None
+        self._bodies: Mapping[str, ChainBody] = {}
 
     def __len__(self) -> int:
         return len(self.mirror)
@@ -78,16 +90,35 @@ class NftRuleset:
             known = self.mirror.content() if len(self.mirror) else None
             await self.table.load(replacement_text(table, known) if known else structure_text(table))
             state = await self.table.read()
-        damage = structure_damage(table, state) if state is not None else "it is gone again"
-        if damage:
-            log.warning("service_table_replaced", family=table.family, reason=damage, v=0)
-            await self.table.load(replacement_text(table, state.content if state is not None else None))
-            state = await self.table.read()
+        else:
+            await self._know_bodies(table)
+            state = await self._mend(table, state)
         if state is None:
             raise NftFailed("another program deleted the table while kepd created it; kepd creates it again")
         self._found, self._standing, self._width = state, None, FRONTEND_BYTES[table.family]
         self.mirror.adopt(state)
         return True
+
+    async def _mend(self, table: TableSettings, state: TableState) -> TableState | None:
+        """The table that is there, with its constant chains as they should be, whatever became of them (FS-3)."""
+        damage = structure_damage(table, state)
+        if not damage:
+            wrong = {name: body for name, body in self._bodies.items() if state.bodies.get(name) != body}
+            try:
+                await self.table.apply(Batch(bodies=wrong))
+            except Refused as error:
+                # A chain of that name with another hook, for instance.
+                damage = str(error)
+            else:
+                return replace(state, bodies={**state.bodies, **wrong})
+        log.warning("service_table_replaced", family=table.family, reason=damage, v=0)
+        await self.table.load(replacement_text(table, state.content))
+        return await self.table.read()
+
+    async def _know_bodies(self, table: TableSettings) -> None:
+        if table != self._settings:
+            self._bodies = bodies_of(table, await self.table.pattern(pattern_text(table)))
+            self._settings = table
 
     async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
         """The difference between what `stand` found and these plans on top of all others."""
@@ -97,11 +128,14 @@ class NftRuleset:
         if not len(self.mirror) and not any(state.content.values()):
             return await self._fill(plans, facts)
         staged = await asyncio.to_thread(self.mirror.prepare, plans, node_content(facts.node))
-        batch = await asyncio.to_thread(self.mirror.repair, state, staged, frontends_of(spared.values()))
+        spared_ways = frontends_of(spared.values())
+        batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant_chains(facts.table))
         for part in instalments(batch):
             await self.table.apply(part)
         self.mirror.commit(staged)
         self.mirror.committed_chains(batch)
+        used = constant_chains(facts.table) | self.mirror.used | left_targets(state.content, batch)
+        await self._drop_chains({name: replace(state.bodies[name], rules=()) for name in state.chains - used})
         return batch.size
 
     async def _fill(self, plans: Plans, facts: FamilyFacts) -> int:
@@ -138,7 +172,6 @@ class NftRuleset:
         await self.table.apply(staged.batch)
         self.mirror.commit(staged)
         self._standing.take(staged.batch)
-        self._found = replace(state, chains=self.mirror.chains)
         return staged.batch.size
 
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
@@ -147,7 +180,21 @@ class NftRuleset:
         staged = self.mirror.stage(plans, node)
         await self.table.apply(staged.batch)
         self.mirror.commit(staged)
+        if len(self.mirror.unused) > MOST_UNUSED:
+            await self._drop_chains(dict.fromkeys(self.mirror.unused, ChainBody()))
         return staged.batch.size
+
+    async def _drop_chains(self, bodies: Mapping[str, ChainBody]) -> None:
+        """Those that no element leads to (FS-13). They are emptied first, as one of them may lead to another."""
+        left = sorted(bodies)
+        for at in range(0, len(left), MOST_DROPPED):
+            names = left[at : at + MOST_DROPPED]
+            batch = Batch(bodies={name: bodies[name] for name in names}, gone_chains=names)
+            try:
+                await self.table.apply(batch)
+            except Refused as error:
+                log.info("service_chains_kept", chains=len(batch.gone_chains), error=str(error))
+            self.mirror.committed_chains(batch)
 
     def release_dump(self) -> None:
         """What was read may go."""

@@ -145,14 +145,15 @@ def test_a_batch_is_chains_then_deletions_then_additions_then_chains_that_go() -
 
     assert headers(planned.data) == [
         (0x10, 0x1, 100),
-        (0xA03, 0x601, 101),
-        *((0xA06, 0xC01, 102 + n) for n in range(3)),
-        (0xA0E, 0x1, 105),
-        (0xA0C, 0x401, 106),
-        (0xA05, 0x5, 107),
-        (0x11, 0x1, 108),
+        (0xA03, 0x401, 101),
+        (0xA08, 0x1, 102),
+        *((0xA06, 0xC01, 103 + n) for n in range(3)),
+        (0xA0E, 0x1, 106),
+        (0xA0C, 0x401, 107),
+        (0xA05, 0x5, 108),
+        (0x11, 0x1, 109),
     ]
-    assert planned.last == 107
+    assert planned.last == 108
 
 
 def test_many_elements_are_split_where_sixteen_bits_end() -> None:

@@ -4,7 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.nft_table import Batch, Content, TableSettings, TableState
+from agent.model.nft_table import Batch, ChainBody, Content, TableSettings, TableState
 from agent.model.service import ServiceKey
 from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Packet, trace
@@ -35,7 +35,8 @@ class Kernel:
                 assert not isinstance(data, str) or data == "" or data in self.chains
 
     def state(self) -> TableState:
-        return TableState("", frozenset(self.chains), {name: dict(items) for name, items in self.content.items()})
+        content = {name: dict(items) for name, items in self.content.items()}
+        return TableState("", dict.fromkeys(self.chains, ChainBody()), content)
 
     def full(self) -> Content:
         return {name: items for name, items in self.content.items() if items}
@@ -136,7 +137,7 @@ def test_a_restart_finds_the_slots_it_left_and_writes_nothing() -> None:
     fresh = Desired("IPv4", desired.node, desired.fold)
     again.commit(again.stage(fresh.update()))
 
-    assert not again.repair(kernel.state())
+    assert not again.repair(kernel.state(), constant=frozenset(kernel.chains))
 
 
 def test_clients_that_come_back_keep_their_number_over_a_restart() -> None:

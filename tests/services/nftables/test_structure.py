@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.nft_table import LAYOUT, MAPS, Detection, TableSettings, TableState
+from agent.model.nft_table import LAYOUT, MAPS, ChainBody, Detection, TableSettings, TableState
 from agent.services.nftables.structure import (
     replacement_text,
     settings_text,
@@ -27,12 +27,8 @@ def chain(text: str, name: str) -> list[str]:
 
 def whole(settings: TableSettings) -> TableState:
     """What the kernel has after the structure was loaded."""
-    names = [line.split()[1] for line in structure_text(settings).splitlines() if line.startswith("  chain ")]
-    rules = {
-        name: len([rule for rule in chain(structure_text(settings), name) if not rule.startswith(("type ", "comment"))])
-        for name in names
-    }
-    return TableState(settings_text(settings), frozenset(names), {}, rules)
+    chains = [line.split()[1] for line in structure_text(settings).splitlines() if line.startswith("  chain ")]
+    return TableState(settings_text(settings), dict.fromkeys(chains, ChainBody()), {name: {} for name in MAPS})
 
 
 def test_every_map_of_the_layout_is_declared() -> None:
@@ -162,16 +158,13 @@ def test_a_whole_table_is_kept() -> None:
 
 
 def test_what_is_wrong_with_a_table_is_said() -> None:
-    """NF-9, NF-64: flushed rules leave all chains in place."""
+    """NF-9: only what a refresh of all chains cannot mend."""
     state = whole(IPV4)
-    without_chain = {name: count for name, count in state.rules.items() if name != "rj"}
+    without_map = {name: items for name, items in state.content.items() if name != "passed"}
 
     assert structure_damage(IPV6, state).startswith('it was made from "')
-    assert structure_damage(IPV4, replace(state, rules=without_chain)) == "chain rj is missing"
-    assert structure_damage(IPV4, replace(state, rules=state.rules | {"dispatch": 0})) == (
-        "chain dispatch has 0 rules instead of 3"
-    )
-    assert structure_damage(IPV4, replace(state, rules=state.rules | {"c_17": 0})) == "chain c_17 has no rules"
+    assert structure_damage(IPV4, replace(state, is_dormant=True)) == "it is dormant"
+    assert structure_damage(IPV4, replace(state, content=without_map)) == "map passed is missing"
 
 
 def test_the_rules_are_those_that_were_reviewed() -> None:

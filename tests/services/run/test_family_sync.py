@@ -499,3 +499,50 @@ async def test_other_weights_are_written_though_the_same_endpoints_serve() -> No
     await bench.sync.sync()
 
     assert (before, len(bench.kernel.tables["IPv4"].content["eps"])) == (2, 4)
+
+
+async def test_chains_that_no_service_needs_any_more_go() -> None:
+    """FS-13: a tenant who edits an affinity timeout again and again does not fill the kernel."""
+    bench = Bench()
+    bench.put(1)
+    await bench.sync.sync()
+    constant = len(bench.kernel.tables["IPv4"].rules)
+    most = 0
+    for timeout_s in range(1, 500):
+        spec = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": timeout_s}}}
+        bench.fold.put_service(make_service("s1", ip="10.96.0.1", **spec))
+        await bench.sync.sync()
+        most = max(most, len(bench.kernel.tables["IPv4"].rules) - constant)
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+
+    assert most <= 66
+    assert len(bench.kernel.tables["IPv4"].rules) - constant == 1
+
+
+async def test_rules_that_an_earlier_process_left_are_as_they_should_be() -> None:
+    """FS-3: as many as there should be, and one of them refuses every Service."""
+    bench = Bench()
+    bench.put(20)
+    bench.fold.put_slice(make_slice([f"10.1.7.{number}" for number in range(1, 30)], service="s7"))
+    await bench.sync.sync()
+    before = dict(bench.kernel.tables["IPv4"].rules)
+    rules = bench.kernel.tables["IPv4"].rules
+    rules["dispatch"] = ("goto rj", *rules["dispatch"][1:])
+    rules["c_29"] = ("drop", *rules["c_29"][1:])
+    rules["left"] = ("accept",)
+    await Bench(bench.kernel, bench.fold).sync.sync()
+
+    assert bench.kernel.tables["IPv4"].rules == before
+
+
+async def test_chains_of_others_in_our_table_go_though_one_leads_to_another() -> None:
+    """FS-3."""
+    bench = Bench()
+    bench.put(2)
+    await bench.sync.sync()
+    before = dict(bench.kernel.tables["IPv4"].rules)
+    bench.kernel.tables["IPv4"].rules.update(a_target=("accept",), their_entry=("jump a_target",))
+    await Bench(bench.kernel, bench.fold).sync.sync()
+
+    assert bench.kernel.tables["IPv4"].rules == before

@@ -202,7 +202,7 @@ def has_same(one: Kernel, other: Kernel, bench: Bench) -> bool:
 
 def state_of(kernel: Kernel) -> TableState:
     table = kernel.nft.tables["IPv4"]
-    return TableState(table.comment, frozenset(table.rules), table.content, table.rules)
+    return TableState(table.comment, table.bodies(), table.content)
 
 
 @pytest.mark.parametrize("code", [*PASSING, errno.EINVAL, errno.ENOENT])
