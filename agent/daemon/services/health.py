@@ -20,7 +20,7 @@ from agent.model.service import ServiceKey
 from agent.services.routes.frontends import HealthPort
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.view.health import Answer, FamilyHealth, healthz, is_eligible, livez, service_health
+from agent.services.view.health import Answer, healthz, is_eligible, livez, service_health
 
 __all__ = ["ServiceHealth"]
 
@@ -73,28 +73,32 @@ class ServiceHealth:
 
     def _healthz(self) -> Page:
         services = self._configuration().services
-        eligible = is_eligible(
-            self._plane.intake.sight,
-            services.drain_taints,
-            has_node_object=self._has_node_object,
-            is_draining=self.is_draining,
+        answer = healthz(
+            self._plane.health(), self._plane.now_s, services.sync_period, is_node_eligible=self._is_eligible()
         )
-        answer = healthz(self._families(), self._plane.now_s, services.sync_period, is_node_eligible=eligible)
         self._plane.measures.answered("healthz", answer.status)
         return _page(answer)
 
     def _livez(self) -> Page:
-        answer = livez(self._families(), self._plane.now_s, self._configuration().services.sync_period)
+        answer = livez(self._plane.health(), self._plane.now_s, self._configuration().services.sync_period)
         self._plane.measures.answered("livez", answer.status)
         return _page(answer)
 
-    def _families(self) -> Mapping[Family, FamilyHealth]:
-        return {family: sync.health() for family, sync in self._plane.families.items()}
+    def _is_eligible(self) -> bool:
+        """Until the node and the Services have arrived, what an earlier process left decides (FS-4)."""
+        if not self._plane.intake.arrived.is_set():
+            return self._plane.stands and not self.is_draining
+        return is_eligible(
+            self._plane.intake.sight,
+            self._configuration().services.drain_taints,
+            has_node_object=self._has_node_object,
+            is_draining=self.is_draining,
+        )
 
     def _service_page(self, family: Family, key: ServiceKey) -> Page:
         port = self._plane.families[family].desired.health_ports.get(key, HealthPort(0, 0))
         period_s = self._configuration().services.sync_period
-        is_healthy = all(one.is_healthy(self._plane.now_s, period_s) for one in self._families().values())
+        is_healthy = all(one.is_healthy(self._plane.now_s, period_s) for one in self._plane.health().values())
         return _page(service_health(key, port, is_proxy_healthy=is_healthy and not self.is_draining))
 
 

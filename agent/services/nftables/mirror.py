@@ -127,7 +127,8 @@ class Mirror:
         self._services: dict[ServiceKey, Programmed] = {}
         self._shared: Counter[Shared] = Counter()
         self._numbers: dict[bytes, Owner] = {}
-        self._node: Content = {}
+        self.node: Content = {}
+        """The elements that belong to no Service."""
         self._found: Callable[[str, bytes], tuple[bytes, ...]] = _nothing_found
 
     def __len__(self) -> int:
@@ -155,8 +156,8 @@ class Mirror:
                 _collect(changes.come, rows_of(after.plan, after.slots))
                 changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
         self._count(prepared.shared, changes)
-        for name in {*self._node, *prepared.node} if prepared.node is not self._node else ():
-            changes.gone[name] = self._node.get(name, {})
+        for name in {*self.node, *prepared.node} if prepared.node is not self.node else ():
+            changes.gone[name] = self.node.get(name, {})
             changes.come[name] = prepared.node.get(name, {})
         return replace(prepared, batch=changes.batch(self.chains))
 
@@ -188,7 +189,7 @@ class Mirror:
             services[key] = after
             if after is not None:
                 shared.update((name, item) for name, item, _ in shared_elements_of(after.plan, after.slots))
-        return Staged(Batch(), services, shared, self._node if node is None else node)
+        return Staged(Batch(), services, shared, self.node if node is None else node)
 
     def _slots(
         self,
@@ -261,18 +262,24 @@ class Mirror:
             self._shared[item] += delta
             if self._shared[item] <= 0:
                 del self._shared[item]
-        self._node = staged.node
+        self.node = staged.node
         self.unused = {name for name in self.unused if self._uses[name] <= 0}
         self.committed_chains(staged.batch)
 
-    def withdraw(self, staged: Staged) -> None:
-        """The kernel did not take what was committed ahead of it: what was new then is unknown again."""
-        self.commit(self.prepare(dict.fromkeys(staged.services), {}))
+    def opposite(self, staged: Staged) -> Staged:
+        """What to commit if the kernel does not take what is committed ahead of it."""
+        services = {key: self._services.get(key) for key in staged.services}
+        shared = {item: -delta for item, delta in staged.shared.items()}
+        return Staged(Batch(gone_chains=[one.name for one in staged.batch.chains]), services, shared, self.node)
+
+    def plans_of(self, keys: Iterable[ServiceKey]) -> dict[ServiceKey, ServicePlan | None]:
+        """As they were written, of those that were."""
+        return {key: self._services[key].plan for key in keys if key in self._services}
 
     def content(self, staged: Staged | None = None) -> Content:
         """Everything that should be in the kernel: what was committed, and on top what is staged."""
         if staged is None:
-            staged = Staged(Batch(), {}, {}, self._node)
+            staged = Staged(Batch(), {}, {}, self.node)
         found: Content = {name: dict(items) for name, items in staged.node.items()}
         for one in self._all(staged):
             _collect(found, rows_of(one.plan, one.slots))
@@ -302,7 +309,7 @@ class Mirror:
         """
         changes = difference(state.content, self.content(staged))
         changes.gone = without_spared(changes.gone, changes.come, spared)
-        for one in self._all(staged or Staged(Batch(), {}, {}, self._node)):
+        for one in self._all(staged or Staged(Batch(), {}, {}, self.node)):
             changes.chains.update((chain.name, chain) for chain in chains_of(one.plan, one.slots))
         return changes.batch(constant)
 

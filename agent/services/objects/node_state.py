@@ -90,7 +90,7 @@ def family_facts(
     addresses = _own_addresses(family, settings, sight)
     here = [one for one in interfaces if one.family == family]
     is_open, ports = _node_ports(family, settings, addresses, here, findings)
-    detection, pods = _detection(family, settings, sight)
+    detection, pods = _detection(family, settings, sight, findings)
     labels = {**settings.labels, **sight.labels}
     ranges = [read_range(text) for text in (*settings.service_ranges, *service_ranges)]
     node = NodeFacts(
@@ -153,7 +153,9 @@ def _node_ports(
     return False, tuple(sorted({one for one in fit if not unfit_endpoint(one)}))
 
 
-def _detection(family: Family, settings: NodeSettings, sight: NodeSight) -> tuple[Detection, tuple[Range, ...]]:
+def _detection(
+    family: Family, settings: NodeSettings, sight: NodeSight, findings: list[Finding]
+) -> tuple[Detection, tuple[Range, ...]]:
     """TY-9."""
     match settings.detect_mode:
         case "BridgeInterface":
@@ -163,6 +165,11 @@ def _detection(family: Family, settings: NodeSettings, sight: NodeSight) -> tupl
             return Detection("interface", f"{prefix}*") if prefix else Detection(), ()
         case "NodeCIDR":
             ranges = [one for one in sight.pod_ranges if one.family == family]
+            if not ranges and not sight.pod_ranges:
+                text = "this Node has no podCIDRs yet; until it has, its pods count as clients from elsewhere"
+                findings.append(Finding("services.detectLocal.mode", "NodeCIDR", text))
+            # Another mode would be another table, and clients would lose their endpoints when the ranges come (FS-10).
+            return Detection("cidrs"), tuple(ranges[:1])
         case _:
             read = [read_range(text) for text in settings.cluster_ranges]
             ranges = [one for one in read if one is not None and one.family == family]

@@ -62,6 +62,8 @@ class Desired:
         """HL-4."""
         self.refused: dict[ServiceKey, tuple[Finding, ...]] = {}
         """Services that are too large to be programmed."""
+        self.broken: dict[ServiceKey, str] = {}
+        """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
         self._room = Room()
 
     def set_node(self, node: NodeFacts) -> None:
@@ -121,7 +123,11 @@ class Desired:
         self.looked.update(todo)
         again: set[ServiceKey] = set()
         for key in todo:
-            plan = self._plan(key)
+            try:
+                plan = self._plan(key)
+            except Exception as error:  # noqa: BLE001  # one Service's fault is not the others' (FS-9)
+                self.broken[key] = f"kepd failed to plan it: {error!r}"
+                continue
             again |= self._claim(key, plan)
             fresh[key] = plan
         for key in again - fresh.keys():

@@ -10,6 +10,7 @@ Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,9 +24,9 @@ from agent.model.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import Plans, Ruleset
+from agent.services.routes.portions import halves, portions
+from agent.services.ruleset import NO_PLANS, Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
-from agent.services.view.health import FamilyHealth
 
 __all__ = ["FamilySync", "SyncReport", "SyncWatcher"]
 
@@ -34,8 +35,6 @@ log = structlog.get_logger(plane="services")
 # More at once would hold up the event loop; the rest follows after a breath.
 MOST_AT_ONCE = 200
 LONGEST_WATCH_PAUSE_S = 30.0
-# A transaction of more takes much memory.
-MOST_TOGETHER = 1000
 # A shortage of the kernel that comes more often in a row is taken for a refusal, and whoever causes it is isolated.
 MOST_SHORTAGES = 5
 
@@ -108,6 +107,8 @@ class FamilySync:
         """There are no rules, and none were wanted when we looked."""
         self._doubts = 0
         """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
+        self._suspects: set[ServiceKey] = set()
+        """They were refused once, and come last (SVN-105)."""
         self._quarantined_s = 0.0
         self._shortages = 0
         """Of the kernel, in a row."""
@@ -116,10 +117,6 @@ class FamilySync:
 
     def __repr__(self) -> str:
         return f"FamilySync({self.desired.family}, {len(self.rules)} services, {self._pace})"
-
-    def health(self) -> FamilyHealth:
-        """HL-2."""
-        return FamilyHealth(self.updated_s, self.pending_since_s)
 
     @property
     def facts(self) -> FamilyFacts:
@@ -207,6 +204,7 @@ class FamilySync:
     def _release(self, now_s: float) -> None:
         """Services that were set aside are tried again when their time has come."""
         if self.quarantine and now_s >= self._release_s():
+            self.desired.changed.update(self.quarantine)
             for key in self.quarantine:
                 self._todo.plans.setdefault(key, self.desired.plan_of(key))
             self.quarantine.clear()
@@ -225,6 +223,9 @@ class FamilySync:
                     # What an earlier process wrote for it is not known here, and has to be read.
                     self._is_known = False
             await asyncio.sleep(0)
+        broken, self.desired.broken = self.desired.broken, {}
+        for key, text in broken.items():
+            self._set_aside(key, Refused(text))
 
     def _idle(self) -> int:
         """Still nothing there and nothing wanted: most often a family that the cluster does not have."""
@@ -260,13 +261,21 @@ class FamilySync:
         plans = self._todo.plans
         try:
             return await self._reconcile_all(plans, doubts)
-        except Refused as error:
-            if self._may_pass(error):
-                raise
+        except Exception as caught:  # noqa: BLE001  # a refusal, or raised again
+            error = self._refusal(caught)
             log.warning("service_sync_refused", family=self.desired.family, error=str(error), services=len(plans))
             return await self._isolate(plans)
         finally:
             self.rules.release_dump()
+
+    def _refusal(self, caught: Exception) -> Refused:
+        """A fault of ours on one Service is isolated like a refusal of the kernel (FS-9); all else is raised again."""
+        if isinstance(caught, Refused) and not self._may_pass(caught):
+            return caught
+        if isinstance(caught, NftFailed):
+            raise caught
+        log.error("service_rules_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
+        return Refused(f"kepd failed to make its rules: {caught!r}")
 
     def _may_pass(self, error: Refused) -> bool:
         """A shortage of the kernel is waited out, but one that comes each time is a Service's, and stops the others."""
@@ -318,10 +327,9 @@ class FamilySync:
         written = await self._leave(plans)
         self._todo.plans = dict(plans)
         alone: list[ServiceKey] = []
-        keys = list(plans)
-        rest: list[Sequence[ServiceKey]] = [keys[at : at + MOST_TOGETHER] for at in range(0, len(keys), MOST_TOGETHER)]
+        rest: deque[Sequence[ServiceKey]] = deque(portions(plans, NO_PLANS, self._suspects))
         while rest:
-            some = rest.pop()
+            some = rest.popleft()
             count, error = await self._try(some)
             written += count
             if error is None:
@@ -329,7 +337,7 @@ class FamilySync:
             if len(some) == 1:
                 alone += some
             else:
-                rest += [some[len(some) // 2 :], some[: len(some) // 2]]
+                rest.extendleft(reversed(halves(some)))
         written += await self._leave({key: plans[key] for key in alone})
         for key in alone:
             # It may have been refused for an address that another one of these had to give up first.
@@ -355,16 +363,16 @@ class FamilySync:
         """These alone: what was written, or why they are refused."""
         try:
             written = await self.rules.write_over({key: self._todo.plans[key] for key in keys})
-        except Refused as error:
-            if self._may_pass(error):
-                raise
-            return 0, error
+        except Exception as caught:  # noqa: BLE001  # a refusal, or raised again
+            return 0, self._refusal(caught)
         for key in keys:
             del self._todo.plans[key]
+            self._suspects.discard(key)
         return written, None
 
     def _set_aside(self, key: ServiceKey, error: Refused) -> None:
         self.quarantine[key] = str(error)
+        self._suspects.add(key)
         self._quarantined_s = self._clock.now_s()
         self._todo.plans.pop(key, None)
         self._watcher.quarantined(self.desired.family, key, error)

@@ -7,16 +7,15 @@ Source of behaviour: NF-8, NF-9, SY-10.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from agent.model.nft_error import NftFailed, Refused
-from agent.model.nft_table import Batch, ChainBody, TableSettings, TableState
-from agent.model.service import ServiceKey
-from agent.services.nftables.instalments import instalments
+from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
 from agent.services.nftables.mirror import Mirror, Staged, left_targets
+from agent.services.nftables.removals import removals
 from agent.services.nftables.standing import Standing, frontends_of
 from agent.services.nftables.structure import (
     bodies_of,
@@ -28,16 +27,15 @@ from agent.services.nftables.structure import (
 )
 from agent.services.objects.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
-from agent.services.routes.frontends import ServicePlan
+from agent.services.routes.portions import MOST_ELEMENTS, portions
 from agent.services.ruleset import NO_PLANS, Plans
 
 __all__ = ["NftRuleset"]
 
 log = structlog.get_logger(plane="services")
 
-# While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit.
-FILL_AT_ONCE = 1000
-MOST_FILLED_AT_ONCE = 50_000
+CATCHING = ("svc_cidrs",)
+"""Sets that decide about packets of nobody."""
 # Chains without use wait for others, so that not every change of a large Service takes a second transaction.
 MOST_UNUSED = 64
 MOST_DROPPED = 1000
@@ -126,40 +124,58 @@ class NftRuleset:
         if state is None:
             raise NftFailed("the table was not read before a change; kepd reads it again")
         if not len(self.mirror) and not any(state.content.values()):
-            return await self._fill(plans, facts)
+            return await self._write_all(plans, node_content(facts.node))
         staged = await asyncio.to_thread(self.mirror.prepare, plans, node_content(facts.node))
         spared_ways = frontends_of(spared.values())
-        batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant_chains(facts.table))
-        for part in instalments(batch):
+        constant = constant_chains(facts.table)
+        batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant)
+        written = 0
+        if batch.size > MOST_ELEMENTS:
+            for keys in portions(plans, NO_PLANS):
+                written += await self.write_over({key: plans[key] for key in keys})
+            staged = self.mirror.prepare({}, node_content(facts.node))
+            batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant)
+        for part in removals(batch, MOST_ELEMENTS):
             await self.table.apply(part)
         self.mirror.commit(staged)
         self.mirror.committed_chains(batch)
-        used = constant_chains(facts.table) | self.mirror.used | left_targets(state.content, batch)
+        used = constant | self.mirror.used | left_targets(state.content, batch)
         await self._drop_chains({name: replace(state.bodies[name], rules=()) for name in state.chains - used})
-        return batch.size
+        return written + batch.size
 
-    async def _fill(self, plans: Plans, facts: FamilyFacts) -> int:
-        """Onto an empty table, some Services at a time: each transaction is whole, and none takes much memory.
+    async def _write_all(self, plans: Plans, node: Content) -> int:
+        """Portion by portion. While the kernel takes one, the next is made as if this one were in already.
 
-        While the kernel takes one, the next is made, as if this one were in already."""
-        portions = list(_portions(plans))
+        What catches packets comes last: until then the addresses of Services that are not in yet are left alone.
+        """
+        parts = [{key: plans[key] for key in keys} for keys in portions(plans, self.mirror.plans_of(plans))]
+        early = {name: self._early(name, items) for name, items in node.items()} if len(parts) > 1 else node
 
         async def staged(number: int) -> Staged | None:
-            return self.mirror.stage(portions[number]) if number < len(portions) else None
+            if number >= len(parts):
+                return None
+            return self.mirror.stage(parts[number], node if number == len(parts) - 1 else early)
 
-        written = 0
-        made: Staged | None = self.mirror.stage(portions[0], node_content(facts.node))
-        following = 1
+        written, number = 0, 0
+        made = await staged(0)
         while made is not None:
+            opposite = self.mirror.opposite(made)
             self.mirror.commit(made)
+            number += 1
             try:
-                _, after = await asyncio.gather(self.table.apply(made.batch), staged(following))
+                _, after = await asyncio.gather(self.table.apply(made.batch), staged(number))
             except BaseException:
-                self.mirror.withdraw(made)
+                self.mirror.commit(opposite)
                 raise
             written += made.batch.size
-            made, following = after, following + 1
+            made = after
         return written
+
+    def _early(self, name: str, items: dict[bytes, Data]) -> dict[bytes, Data]:
+        if name not in CATCHING:
+            return items
+        had = self.mirror.node.get(name, {})
+        return {key: data for key, data in items.items() if key in had}
 
     async def write_over(self, plans: Plans) -> int:
         """In place of what the kernel has at the ways in of these Services; all else stays."""
@@ -176,13 +192,11 @@ class NftRuleset:
 
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         """On top of a table that is known."""
-        node = node_content(facts.node) if facts is not None else None
-        staged = self.mirror.stage(plans, node)
-        await self.table.apply(staged.batch)
-        self.mirror.commit(staged)
+        node = node_content(facts.node) if facts is not None else self.mirror.node
+        written = await self._write_all(plans, node)
         if len(self.mirror.unused) > MOST_UNUSED:
             await self._drop_chains(dict.fromkeys(self.mirror.unused, ChainBody()))
-        return staged.batch.size
+        return written
 
     async def _drop_chains(self, bodies: Mapping[str, ChainBody]) -> None:
         """Those that no element leads to (FS-13). They are emptied first, as one of them may lead to another."""
@@ -200,17 +214,3 @@ class NftRuleset:
         """What was read may go."""
         self._found = self._standing = None
         self.mirror.forget_dump()
-
-
-def _portions(plans: Plans) -> Iterator[Plans]:
-    """At least one, even of nothing: the node's own elements go with it."""
-    portion: dict[ServiceKey, ServicePlan | None] = {}
-    elements = 0
-    for key, plan in plans.items():
-        size = sum(len(port.selection.everyone) * len(port.frontends) for port in plan.ports) if plan is not None else 0
-        if portion and (len(portion) >= FILL_AT_ONCE or elements + size > MOST_FILLED_AT_ONCE):
-            yield portion
-            portion, elements = {}, 0
-        portion[key] = plan
-        elements += size
-    yield portion

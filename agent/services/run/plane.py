@@ -27,6 +27,7 @@ from agent.services.run.family_sync import FamilySync, SyncReport
 from agent.services.run.intake import Intake
 from agent.services.run.measures import Measures
 from agent.services.run.pace import Periods
+from agent.services.view.health import FamilyHealth
 
 __all__ = ["Follower", "ServicesPlane"]
 
@@ -61,6 +62,8 @@ class ServicesPlane:
         self.measures = Measures()
         self.followers: list[Follower] = []
         self.feed: Feed[ProgrammedService] = Feed()
+        self.stands = False
+        """An earlier process left rules, which work on while the first lists are awaited (FS-4)."""
         self._syncs = 0
         self._clock = clock
         self._tell = tell
@@ -105,12 +108,24 @@ class ServicesPlane:
         self._report = report
         self._tell(Event(id="", is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
+        self.stands = any([await self._has_rules(family) for family in self.families])
         await self.intake.arrived.wait()
         self.node_changed()
+        for one in self.families.values():
+            # What waited for the lists did not wait for us.
+            one.pending_since_s = None
+            one.wake()
         log.info("service_lists_arrived", services=len(self.intake.fold.services), v=1)
         async with asyncio.TaskGroup() as group:
             for family, one in self.families.items():
                 group.create_task(one.run(), name=f"services-{family}")
+
+    async def _has_rules(self, family: Family) -> bool:
+        try:
+            return await self.families[family].rules.has_rules()
+        except NftFailed as error:
+            log.warning("service_rules_unknown", family=family, error=str(error))
+            return False
 
     def synced(self, family: str, report: SyncReport) -> None:
         """SyncWatcher."""
@@ -226,6 +241,14 @@ class ServicesPlane:
     def now_s(self) -> float:
         """Wall time."""
         return self._clock.wall_s()
+
+    def health(self) -> Mapping[Family, FamilyHealth]:
+        """HL-2: before the first lists there is nothing that could be late."""
+        has_lists = self.intake.arrived.is_set()
+        return {
+            family: FamilyHealth(one.updated_s, one.pending_since_s if has_lists else None)
+            for family, one in self.families.items()
+        }
 
     def overdue_s(self, family: Family) -> float:
         """How long the oldest change has been waiting (HL-2)."""

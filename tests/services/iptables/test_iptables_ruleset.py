@@ -11,6 +11,7 @@ from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
 from agent.model.iptables_rules import Change
+from agent.model.nft_error import OutcomeUnknown
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.routes.desired import Desired
@@ -20,7 +21,7 @@ from tests.services.iptables.iptables_cases import facts_for, put
 from tests.services.run.test_family_sync import Watcher
 
 
-class Died(Exception):
+class Died(OutcomeUnknown):
     """The process is gone."""
 
 
@@ -34,7 +35,7 @@ class Mortal(FakeIptables):
 
     async def apply(self, change: Change) -> None:
         if not self.lives:
-            raise Died
+            raise Died("")
         self.lives -= 1
         await super().apply(change)
 

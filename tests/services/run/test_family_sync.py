@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One family's sync on a kernel that refuses what the real one refuses."""
 
+import errno
+import importlib
 from typing import Any
 
 import pytest
@@ -83,7 +85,7 @@ async def test_a_fill_that_breaks_off_goes_on_from_what_the_kernel_has(
     failing: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NF-9, SY-5: the portion after it was already being made; what the kernel has is not believed but read."""
-    monkeypatch.setattr("agent.services.run.nft_ruleset.FILL_AT_ONCE", 1)
+    monkeypatch.setattr("agent.services.routes.portions.MOST_SERVICES", 1)
     bench = Bench()
     applied = 0
 
@@ -449,16 +451,48 @@ async def test_any_failure_is_this_familys_alone_and_no_change_is_lost() -> None
     bench = Bench()
     bench.put()
 
-    def broken(_key: ServiceKey) -> None:
+    def broken(_most: int) -> None:
         raise RuntimeError("a bug")
 
-    bench.sync.desired._plan = broken  # type: ignore[method-assign, assignment]
+    bench.sync.desired.update = broken  # type: ignore[method-assign, assignment]
     await bench.sync.sync()
     assert "a bug" in bench.watcher.failures[0]
 
-    del bench.sync.desired._plan
+    del bench.sync.desired.update
     await bench.sync.sync()
     assert len(bench.services()) == 3
+
+
+@pytest.mark.parametrize("where", ["routes.desired.plan_service", "nftables.mirror.rows_of"])
+async def test_a_service_on_which_kepd_fails_is_set_aside(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-9: what it had stays, all others are programmed, and it is tried again."""
+    bench = Bench()
+    bench.put(2)
+    await bench.sync.sync()
+    module, _, name = f"agent.services.{where}".rpartition(".")
+    real = getattr(importlib.import_module(module), name)
+
+    def fails(one: Any, *rest: Any) -> Any:
+        port = one.ports[0].port
+        if 81 in (port, getattr(port, "port", 0)):
+            raise RuntimeError("a bug")
+        return real(one, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{module}.{name}", fails)
+        bench.put(3)
+        bench.fold.put_service(make_service("s2", ip="10.96.0.2", ports=[{"port": 81}]))
+        await bench.sync.sync()
+        await bench.sync.sync()
+        programmed = len(bench.services())
+        aside = dict(bench.sync.quarantine)
+    await bench.clock.advance(400.0)
+    await bench.sync.sync()
+
+    assert (programmed, list(aside)) == (3, [ServiceKey("shop", "s2")])
+    assert "a bug" in aside[ServiceKey("shop", "s2")]
+    assert bench.sync.quarantine == {}
+    assert sorted(key[-4:] for key in bench.services()) == [b"\0P\0\0", b"\0P\0\0", b"\0Q\0\0"]
 
 
 async def test_who_was_set_aside_is_tried_again_however_busy_the_node_is() -> None:
@@ -546,3 +580,59 @@ async def test_chains_of_others_in_our_table_go_though_one_leads_to_another() ->
     await Bench(bench.kernel, bench.fold).sync.sync()
 
     assert bench.kernel.tables["IPv4"].rules == before
+
+
+async def test_until_all_services_are_in_no_address_of_theirs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-7: what another program has there works on until then."""
+    monkeypatch.setattr("agent.services.routes.portions.MOST_SERVICES", 3)
+    bench = Bench()
+    bench.put(10)
+    settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))
+    seen: list[tuple[int, int]] = []
+
+    class Watched(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            await super().apply(batch)
+            content = self.kernel.tables["IPv4"].content
+            seen.append((len(content["services"]), len(content["svc_cidrs"])))
+
+    bench.rules.table = Watched("IPv4", bench.kernel)
+    bench.sync.set_facts(family_facts("IPv4", settings, NodeSight(), ()))
+    await bench.sync.sync()
+
+    assert seen == [(3, 0), (6, 0), (9, 0), (10, 1)]
+
+
+@pytest.mark.parametrize("refused", range(1, 9))
+async def test_a_change_of_many_services_is_written_in_portions(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-17: a late label of a node, for instance; whichever portion is refused for a moment, all ends well."""
+    bench = Bench()
+    bench.put(10)
+    await bench.sync.sync()
+    monkeypatch.setattr("agent.services.routes.portions.MOST_ELEMENTS", 20)
+    monkeypatch.setattr("agent.services.run.nft_ruleset.MOST_ELEMENTS", 20)
+    for number in range(1, 11):
+        bench.fold.put_slice(make_slice([f"10.2.{number}.{one}" for one in range(1, 4)], service=f"s{number}"))
+    bench.table.batches.clear()
+    applied = 0
+
+    class Refusing(FakeNft):
+        async def apply(self, batch: Any) -> None:
+            nonlocal applied
+            applied += bool(batch)
+            if applied == refused:
+                applied += 1
+                raise Refused.by_kernel(errno.ENOMEM)
+            await super().apply(batch)
+
+    bench.rules.table = table = Refusing("IPv4", bench.kernel)
+    for _ in range(3):
+        await bench.sync.sync()
+        await bench.clock.advance(40.0)
+    content = bench.kernel.tables["IPv4"].content
+
+    assert max(batch.size for batch in table.batches) <= 40
+    assert len(table.batches) >= 3
+    assert {key[:4] for key in content["eps"]} == {bytes([10, 96, 0, number]) for number in range(1, 11)}
+    assert {data[1] for data in content["eps"].values()} == {2}
+    assert bench.rules.mirror.content()["eps"] == content["eps"]

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plane as a whole: what it says of its node."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 from structlog.testing import capture_logs
 
+from agent.config.document import Configuration
+from agent.daemon.services.health import ServiceHealth
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
+from agent.model.component import Board, State
 from agent.model.kube_objects import Node
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from tests.services.making import make_service, make_slice
 
 
 def test_a_node_that_has_not_arrived_yet_is_not_called_incomplete() -> None:
@@ -27,3 +35,92 @@ def test_a_node_that_has_not_arrived_yet_is_not_called_incomplete() -> None:
 
     assert before == []
     assert [line["event"] for line in after] == ["service_node_incomplete"]
+
+
+def make(kernel: FakeKernel, waits_for: tuple[str, ...] = ("services", "slices", "node")) -> ServicesPlane:
+    intake = Intake(
+        NodeSettings(node="n1", detect_mode="NodeCIDR"), tell=lambda _: None, started_s=0.0, waits_for=waits_for
+    )
+    rules = {"IPv4": NftRuleset(FakeNft("IPv4", kernel))}
+    return ServicesPlane(intake, rules, clock=FakeClock(), tell=lambda _event: None)
+
+
+def node(*ranges: str) -> Node:
+    spec = {"podCIDRs": list(ranges)}
+    status = {"addresses": [{"type": "InternalIP", "address": "192.168.0.10"}]}
+    return msgspec.convert({"metadata": {"name": "n1"}, "spec": spec, "status": status}, type=Node)
+
+
+@asynccontextmanager
+async def running(plane: ServicesPlane) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(plane.run(Board(lambda: 0.0).add("services", State.STARTING)))
+    await asyncio.sleep(0.01)
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def hand_in(plane: ServicesPlane, *ranges: str) -> None:
+    plane.intake.put_service(make_service("web"))
+    plane.intake.put_slice(make_slice(["10.1.0.1"], service="web"))
+    plane.intake.set_node(node(*ranges))
+    plane.intake.complete("services")
+    plane.intake.complete("slices")
+
+
+async def settled(plane: ServicesPlane) -> None:
+    async with asyncio.timeout(5):
+        while not plane.families["IPv4"].is_synced or plane.families["IPv4"].pending_since_s is not None:
+            await plane._clock.advance(0.1)
+
+
+async def test_while_the_first_lists_are_awaited_the_rules_that_stand_decide_about_health() -> None:
+    """FS-4: restarts beside a slow API server take no node out of its load balancers, however slow it is."""
+    kernel = FakeKernel()
+    first = make(kernel)
+    async with running(first):
+        stood = first.stands
+        hand_in(first, "10.1.0.0/16")
+        await settled(first)
+    again = make(kernel)
+    pages = ServiceHealth(again, Configuration, lambda _event: None, has_node_object=True).pages()
+    async with running(again):
+        again.intake.put_service(make_service("web"))
+        await again._clock.advance(3600)
+        waiting = [pages[path]({}, {}).status for path in ("/healthz", "/livez")]
+        hand_in(again, "10.1.0.0/16")
+        await settled(again)
+        arrived = [pages[path]({}, {}).status for path in ("/healthz", "/livez")]
+
+    assert not stood
+    assert (again.stands, waiting, arrived) == (True, [200, 200], [200, 200])
+
+
+async def test_a_node_without_rules_gets_no_traffic_before_its_first_lists() -> None:
+    """FS-4: it is alive all the same, so that no probe restarts it."""
+    plane = make(FakeKernel())
+    pages = ServiceHealth(plane, Configuration, lambda _event: None, has_node_object=True).pages()
+    async with running(plane):
+        plane.intake.put_service(make_service("web"))
+        await plane._clock.advance(3600)
+
+        assert [pages[path]({}, {}).status for path in ("/healthz", "/livez")] == [503, 200]
+
+
+async def test_ranges_of_pods_that_come_late_change_a_set_and_no_table() -> None:
+    """FS-10: so that clients keep their endpoints; until then it is said."""
+    kernel = FakeKernel()
+    plane = make(kernel)
+    async with running(plane):
+        with capture_logs() as lines:
+            hand_in(plane)
+            await settled(plane)
+        table = kernel.tables["IPv4"].comment
+        plane.intake.set_node(node("10.1.0.0/16"))
+        with capture_logs() as later:
+            await settled(plane)
+
+    assert [line["event"] for line in lines].count("service_node_incomplete") == 1
+    assert [line["event"] for line in later if line["event"] == "service_table_replaced"] == []
+    assert kernel.tables["IPv4"].comment == table
+    assert kernel.tables["IPv4"].content["pod_cidrs"] != {}

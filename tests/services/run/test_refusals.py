@@ -24,8 +24,8 @@ from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import FamilyFacts
+from agent.services.routes import portions
 from agent.services.routes.desired import Desired
-from agent.services.run import family_sync, nft_ruleset
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.nft_ruleset import NftRuleset
@@ -168,8 +168,7 @@ def change(fold: Fold, kernel: Kernel) -> None:
 
 @pytest.fixture(params=BACKENDS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    monkeypatch.setattr(nft_ruleset, "FILL_AT_ONCE", 10)
-    monkeypatch.setattr(family_sync, "MOST_TOGETHER", 10, raising=False)
+    monkeypatch.setattr(portions, "MOST_SERVICES", 10)
     return Kernel(request.param)
 
 

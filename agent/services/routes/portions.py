@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Divides Services into portions, each of which is one transaction.
+
+Invariant: after each portion, and after a refusal or a death at any of them, every Service has what it had before or
+what it should have, and nothing between.
+
+Why it holds:
+
+- A Service is in one portion, whole; so no packet meets half of a change.
+- Services that hand a way in to each other are in one portion: the address would lead nowhere between two.
+- What catches packets that no way in took is no part of it: a ruleset adds that after the last portion and takes it
+  away before the first, so that no address is dropped whose Service is still to come.
+- A refused portion is halved until a Service stands alone; whoever was refused before comes last.
+
+Owns: the measure of a portion. Never: knows what a Service becomes in the kernel.
+Source of behaviour: FS-7, FS-17, SY-6, NF-6, NF-23.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from agent.model.service import ServiceKey
+from agent.services.routes.claims import Claim, claim_of
+from agent.services.routes.frontends import ServicePlan
+
+__all__ = ["MOST_ELEMENTS", "MOST_SERVICES", "halves", "portions", "size_of"]
+
+MOST_ELEMENTS = 16_384
+"""While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit."""
+MOST_SERVICES = 1000
+
+Plans = Mapping[ServiceKey, ServicePlan | None]
+
+
+def size_of(plan: ServicePlan | None) -> int:
+    """About how many elements or rules it becomes."""
+    if plan is None:
+        return 0
+    return sum((2 + len(port.selection.everyone)) * len(port.frontends) for port in plan.ports)
+
+
+def portions(after: Plans, before: Plans, suspects: Collection[ServiceKey] = ()) -> Iterator[list[ServiceKey]]:
+    """At least one, even of nothing. `before` has the plans that are in force, as far as there are."""
+    portion: list[ServiceKey] = []
+    elements = 0
+    for group in sorted(_groups(after, before), key=lambda group: any(key in suspects for key in group)):
+        size = sum(size_of(after[key]) + size_of(before.get(key)) for key in group)
+        if portion and (elements + size > MOST_ELEMENTS or len(portion) + len(group) > MOST_SERVICES):
+            yield portion
+            portion, elements = [], 0
+        portion += group
+        elements += size
+    yield portion
+
+
+def halves(portion: Sequence[ServiceKey]) -> tuple[Sequence[ServiceKey], Sequence[ServiceKey]]:
+    """Of a portion of at least two."""
+    middle = len(portion) // 2
+    return portion[:middle], portion[middle:]
+
+
+def _groups(after: Plans, before: Plans) -> Iterable[list[ServiceKey]]:
+    """Services that belong together, in the order in which they came."""
+    leavers: dict[Claim, ServiceKey] = {}
+    for key in after:
+        for claim in _claims(before.get(key)):
+            leavers[claim] = key
+    group_of: dict[ServiceKey, list[ServiceKey]] = {key: [key] for key in after}
+    for key, plan in after.items() if leavers else ():
+        for claim in _claims(plan):
+            other = leavers.get(claim, key)
+            if group_of[other] is not group_of[key]:
+                group_of[other] += group_of[key]
+                for one in group_of[key]:
+                    group_of[one] = group_of[other]
+    return {id(group): group for group in group_of.values()}.values()
+
+
+def _claims(plan: ServicePlan | None) -> Iterator[Claim]:
+    for port in plan.ports if plan is not None else ():
+        yield from map(claim_of, port.frontends)
