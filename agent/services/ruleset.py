@@ -6,7 +6,7 @@ Never: says when a step is taken; family_sync.py does. Failures are those of age
 Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -19,7 +19,7 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["NO_PLANS", "Plans", "RuleCounts", "RulesView", "Ruleset"]
+__all__ = ["NO_PLANS", "Plans", "Reconciled", "RuleCounts", "RulesView", "Ruleset"]
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
@@ -33,6 +33,14 @@ class RuleCounts:
 
     owned: Mapping[Table, int]
     last: Mapping[Table, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """How much was written, and ways in that an earlier process left and that no Service has any more."""
+
+    written: int
+    gone: Collection[Claim] = ()
 
 
 class Ruleset(Protocol):
@@ -57,16 +65,16 @@ class Ruleset(Protocol):
         """What others did to our rules: a sentence for the log. Never ends."""
 
     async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
-        """Read what there is and make what all Services need. False: nothing is there, and nobody wants anything."""
+        """Read what there is and make what all Services need. False: no rules exist or are needed."""
 
-    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
-        """After `stand`: write the difference to these plans and all that are known. How much was written.
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
+        """After `prepare`: write the difference to these plans and all that are known.
 
         `spared` are Services of which nothing is known: what an earlier process wrote for them stays.
         """
 
     async def write_over(self, plans: Plans) -> int:
-        """After `stand`: these plans in place of what their Services have; all else stays. All of it or nothing."""
+        """After `prepare`: these plans in place of what their Services have; all else stays. All of it or nothing."""
 
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         """These plans on top of what is known to be there, and the node if it changed. All of it or nothing."""

@@ -9,6 +9,7 @@ Source of behaviour: IP-5 to IP-7; SY-5, SY-10. A fixed chain is written only if
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
@@ -17,10 +18,12 @@ from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, 
 from agent.services.iptables.names import names_of
 from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
 from agent.services.iptables.standing import beside, kept_of, reached_from
+from agent.services.objects.addresses import read_address
+from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 from agent.services.ruleset import NO_PLANS, Plans
 
-__all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts"]
+__all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts", "ways_in"]
 
 Item = TypeVar("Item")
 LARGE = 1000
@@ -241,6 +244,19 @@ def difference(have: Content, want: Content, settings: RuleSettings) -> Change:
     guard = [(GUARD, GUARD_RULE)] if settings.has_loopback_node_ports else []
     last: dict[Table, list[tuple[str, str]]] = {"filter": [one for one in guard if not _has(have, "filter", one)]}
     return Change(chains, _filled(missing), _filled(first), _filled(last), {}, gone)
+
+
+def ways_in(content: Content) -> frozenset[Claim]:
+    """Addresses and ports that lead to Services."""
+    found = set()
+    for chain in ("KUBE-SERVICES", "KUBE-NODEPORTS"):
+        for rule in content.get("nat", {}).get(chain, ()):
+            flags = dict(pairwise(rule.split()))
+            if "--dport" in flags and "-p" in flags:
+                address = read_address(flags.get("-d", "").partition("/")[0])
+                packed = address.packed if address is not None else b""
+                found.add((packed, flags["-p"].upper(), int(flags["--dport"])))
+    return frozenset(found)
 
 
 def removal(have: Content) -> Change:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from agent.model.flow import UDP_ALONE, Flow
 from agent.model.service import Backend, PortKey, Protocol, ServiceKey
+from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 
 __all__ = ["FlowIndex", "Target"]
@@ -44,9 +45,11 @@ class FlowIndex:
         self._targets: dict[ServiceKey, tuple[Target, ...]] = {}
         self._gone: set[Target] = set()
 
-    def follow(self, changed: Mapping[ServiceKey, ServicePlan | None]) -> bool:
-        """These were programmed. Whether any of them may have left flows behind."""
-        is_concerned = False
+    def follow(self, changed: Mapping[ServiceKey, ServicePlan | None], gone: Iterable[Claim] = ()) -> bool:
+        """These were programmed, and these ways in are gone. Whether any of them may have left flows behind."""
+        left = {Target(address, name, port) for address, name, port in gone if name in self._protocols}
+        is_concerned = bool(left)
+        self._gone |= left
         for key, plan in changed.items():
             before = self._targets.pop(key, ())
             for target in before:

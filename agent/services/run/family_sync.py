@@ -22,6 +22,7 @@ from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed, Refused, RivalFound
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
+from agent.services.routes.claims import Claim
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
 from agent.services.routes.portions import halves, portions
@@ -49,6 +50,8 @@ class SyncReport:
     is_full: bool
     looked: Collection[ServiceKey] = ()
     """Services of which anything changed, whether their plan did or not."""
+    gone: Collection[Claim] = ()
+    """Ways in that an earlier process left."""
 
 
 class SyncWatcher(Protocol):
@@ -107,6 +110,7 @@ class FamilySync:
         """There are no rules, and none were wanted when we looked."""
         self._doubts = 0
         """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
+        self._gone: set[Claim] = set()
         self._suspects: set[ServiceKey] = set()
         """They were refused once, and come last (SVN-105)."""
         self._quarantined_s = 0.0
@@ -199,7 +203,8 @@ class FamilySync:
             self._watcher.repaired(self.desired.family, self._tampered, elements)
             self._tampered = ""
         looked, self.desired.looked = self.desired.looked, set()
-        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full, looked))
+        gone, self._gone = self._gone, set()
+        self._watcher.synced(self.desired.family, SyncReport(changed, elements, took_s, is_full, looked, gone))
 
     def _release(self, now_s: float) -> None:
         """Services that were set aside are tried again when their time has come."""
@@ -292,7 +297,9 @@ class FamilySync:
 
     async def _difference(self, plans: Plans, spared: Plans) -> int:
         with self._node_in_hand():
-            return await self.rules.reconcile(plans, self._facts, spared)
+            done = await self.rules.reconcile(plans, self._facts, spared)
+        self._gone.update(done.gone)
+        return done.written
 
     def _spared(self, keys: Iterable[ServiceKey]) -> Plans:
         """What an earlier process wrote for these may still work, and they have nothing better."""

@@ -41,7 +41,7 @@ class FlowCleaner:
     def follow(self, family: Family, report: SyncReport) -> None:
         """After each sync."""
         index = self._indices[family]
-        is_concerned = index.follow(report.changed) or any(map(index.knows, report.looked))
+        is_concerned = index.follow(report.changed, report.gone) or any(map(index.knows, report.looked))
         if is_concerned or family in self._due:
             self._due.add(family)
             self._wake.set()

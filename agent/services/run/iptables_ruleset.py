@@ -17,12 +17,12 @@ from agent.model.iptables_rules import OWNER, TABLES, Chains, Change, Content, T
 from agent.model.nft_error import NftFailed, Refused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
-from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts
+from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts, ways_in
 from agent.services.iptables.rendering import RuleSettings
 from agent.services.iptables.standing import restoring
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.ports import ChainTables
-from agent.services.ruleset import NO_PLANS, Plans, RuleCounts
+from agent.services.ruleset import NO_PLANS, Plans, Reconciled, RuleCounts
 
 __all__ = ["IptablesRuleset"]
 
@@ -77,7 +77,7 @@ class IptablesRuleset:
         self._found = found
         return True
 
-    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
         """The difference between what `stand` found and these plans on top of all others."""
         found = self._found
         if found is None:
@@ -95,7 +95,8 @@ class IptablesRuleset:
             self._warn_of_size()
             if settings.has_loopback_node_ports:
                 await self.tables.allow_loopback()
-        return written
+            left = ways_in(found) - ways_in(self.mirror.content())
+        return Reconciled(written, left)
 
     async def _repair(self, found: Content, plans: Plans, settings: RuleSettings, spared: Plans) -> int:
         staged = await asyncio.to_thread(self.mirror.stage, plans, settings)

@@ -14,6 +14,7 @@ import structlog
 
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
+from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror, Staged, left_targets
 from agent.services.nftables.removals import removals
 from agent.services.nftables.standing import Standing, frontends_of
@@ -28,7 +29,7 @@ from agent.services.nftables.structure import (
 from agent.services.objects.node_state import FamilyFacts, node_content
 from agent.services.ports import RuleTable
 from agent.services.routes.portions import MOST_ELEMENTS, portions
-from agent.services.ruleset import NO_PLANS, Plans
+from agent.services.ruleset import NO_PLANS, Plans, Reconciled
 
 __all__ = ["NftRuleset"]
 
@@ -118,13 +119,13 @@ class NftRuleset:
             self._bodies = bodies_of(table, await self.table.pattern(pattern_text(table)))
             self._settings = table
 
-    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> int:
+    async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
         """The difference between what `stand` found and these plans on top of all others."""
         state = self._found
         if state is None:
             raise NftFailed("the table was not read before a change; kepd reads it again")
         if not len(self.mirror) and not any(state.content.values()):
-            return await self._write_all(plans, node_content(facts.node))
+            return Reconciled(await self._write_all(plans, node_content(facts.node)))
         staged = await asyncio.to_thread(self.mirror.prepare, plans, node_content(facts.node))
         spared_ways = frontends_of(spared.values())
         constant = constant_chains(facts.table)
@@ -141,7 +142,13 @@ class NftRuleset:
         self.mirror.committed_chains(batch)
         used = constant | self.mirror.used | left_targets(state.content, batch)
         await self._drop_chains({name: replace(state.bodies[name], rules=()) for name in state.chains - used})
-        return written + batch.size
+        kept = batch.replaced
+        gone = [
+            claim_in(key)
+            for name in ("services", "nodeports")
+            for key in {*batch.deletes.get(name, ())}.difference(kept.get(name, ()))
+        ]
+        return Reconciled(written + batch.size, gone)
 
     async def _write_all(self, plans: Plans, node: Content) -> int:
         """Portion by portion. While the kernel takes one, the next is made as if this one were in already.

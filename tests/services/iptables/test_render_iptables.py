@@ -15,9 +15,10 @@ from agent.model.iptables_rules import Change, Content, as_saved
 from agent.model.nft_table import Detection, Family
 from agent.model.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
-from agent.services.iptables.mirror import IptablesMirror, difference
+from agent.services.iptables.mirror import IptablesMirror, difference, ways_in
 from agent.services.iptables.names import comment
 from agent.services.objects.fold import Fold
+from agent.services.routes.claims import claim_of
 from tests.services.iptables.iptables_cases import all_kinds, facts_for, plans_of, put, settings_for
 from tests.services.making import make_service, make_slice
 
@@ -216,3 +217,16 @@ def firsts(change: Change, table: Any) -> dict[str, tuple[str, ...]]:
     for name, rule in change.first.get(table, ()):
         found[name] = (*found.get(name, ()), as_saved(rule))
     return found
+
+
+@pytest.mark.parametrize("family", ["IPv4", "IPv6"])
+def test_the_ways_in_can_be_read_back_from_the_rules(family: Family) -> None:
+    """FS-6: after a restart nothing else is known of Services that are gone."""
+    plans = all_kinds(family)
+    mirror = IptablesMirror()
+    mirror.commit(mirror.stage(plans, settings_for(family)))
+    serving = {
+        claim_of(one) for plan in plans.values() if plan for port in plan.ports for one in port.frontends if not one.verdict
+    }  # fmt: skip
+
+    assert ways_in(mirror.content()) >= serving

@@ -84,6 +84,17 @@ def test_a_deleted_service_has_no_flows_until_somebody_else_has_its_address() ->
     assert bench.stale(left) == []
 
 
+def test_flows_to_a_service_that_went_while_kepd_was_away_are_stale() -> None:
+    """FS-6: nothing but its ways in is known of it, from what an earlier process left."""
+    bench = Bench()
+    left = [(packed("10.96.0.77"), "UDP", 53), (packed("10.96.0.78"), "TCP", 80)]
+    is_concerned = bench.index.follow({}, left)
+    flows = [flow("10.96.0.77", 53, "10.1.0.1"), flow("10.96.0.78", 80, "10.1.0.1", protocol="TCP")]
+
+    assert is_concerned
+    assert bench.index.stale(flows, lambda _key, _port: (), ()) == flows[:1]
+
+
 def test_a_node_port_counts_on_this_nodes_addresses_alone() -> None:
     """CT-5."""
     bench = Bench()

@@ -178,6 +178,19 @@ async def test_a_restart_writes_nothing() -> None:
     assert again.table.batches == []
 
 
+async def test_ways_in_that_went_while_we_were_away_are_named_for_their_flows() -> None:
+    """FS-6."""
+    bench = Bench()
+    bench.put()
+    await bench.sync.sync()
+    bench.fold.drop_service(ServiceKey("shop", "s2"))
+    again = Bench(bench.kernel, bench.fold)
+    await again.sync.sync()
+    await again.sync.sync()
+
+    assert [list(report.gone) for report in again.watcher.reports] == [[(bytes([10, 96, 0, 2]), "TCP", 80)], []]
+
+
 async def test_services_that_went_while_we_were_away_go_at_the_start() -> None:
     bench = Bench()
     bench.put()
