@@ -30,6 +30,9 @@ class RuleTable(Protocol):
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
 
+    async def most_elements(self) -> int:
+        """That one transaction can have on this node."""
+
     async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
         """Load a text of `pattern_text`, take the rules of its chains as the kernel has them, and remove it again."""
 

@@ -23,6 +23,7 @@ _SOL_NETLINK = 270
 _CAP_ACK, _EXT_ACK = 10, 11
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SEND_BYTES = 1 << 28
+_SOCKET_BYTES = 32
 _RECEIVE_BYTES = 1 << 23
 _ERROR, _DONE = 2, 3
 _INTERRUPTED = 0x10
@@ -65,8 +66,12 @@ class Connection:
         self._sequence = 1
         self._buffer = bytearray(1 << 18)
         self._block = b""
-        for option, size in ((_SO_SNDBUFFORCE, _SEND_BYTES), (_SO_RCVBUFFORCE, _RECEIVE_BYTES)):
-            _prefer(opened, socket.SOL_SOCKET, option, size)
+        # The forced sizes take CAP_NET_ADMIN over the first namespace; the others are cut to what everybody may have.
+        for option, forced, size in (
+            (socket.SO_SNDBUF, _SO_SNDBUFFORCE, _SEND_BYTES), (socket.SO_RCVBUF, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+        ):  # fmt: skip
+            if not _prefer(opened, socket.SOL_SOCKET, forced, size):
+                _prefer(opened, socket.SOL_SOCKET, option, size)
         for option in (_CAP_ACK, _EXT_ACK):
             _prefer(opened, _SOL_NETLINK, option, 1)
 
@@ -74,6 +79,11 @@ class Connection:
     def port_id(self) -> int:
         """By which the kernel names us in its notifications."""
         return int(self._socket.getsockname()[0])
+
+    @property
+    def most_bytes(self) -> int:
+        """Of one batch: what is larger the kernel refuses with EMSGSIZE."""
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) - _SOCKET_BYTES
 
     def close(self) -> None:
         """No further request."""
@@ -176,9 +186,10 @@ class Connection:
             at += (length + 3) & ~3
 
 
-def _prefer(opened: socket.socket, level: int, option: int, value: int) -> None:
-    """Without CAP_NET_ADMIN over the first namespace the forced sizes are refused; smaller batches still pass."""
+def _prefer(opened: socket.socket, level: int, option: int, value: int) -> bool:
+    """Whether it was taken."""
     try:
         opened.setsockopt(level, option, value)
     except OSError:
-        return
+        return False
+    return True

@@ -69,6 +69,10 @@ class NftTable:
             await self._call(KernelTable.check_access)
             raise
 
+    async def most_elements(self) -> int:
+        """That one transaction can have here."""
+        return await self._call(KernelTable.most_elements)
+
     async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
         """The rules that the kernel makes of a text, by chain; the table that showed them is gone again."""
         await self.load(text)

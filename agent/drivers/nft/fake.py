@@ -85,6 +85,10 @@ class FakeNft:
         self._fail()
         self.kernel.tables = read_text(text, self.kernel.tables)
 
+    async def most_elements(self) -> int:
+        """No limit that matters."""
+        return 1 << 20
+
     async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
         """What becomes of the text, without a trace."""
         self._fail()

@@ -29,7 +29,7 @@ from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import removal, transaction
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.iptables_rules import OWNER, RIVALS
-from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted
+from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted, Refused
 from agent.model.nft_table import (
     LAYOUT,
     MAPS,
@@ -50,6 +50,7 @@ _MOST_TRIES = 5
 _MOST_READINGS = 40
 _SETTLE_S = 0.02
 _MOST_SINGLY = 64
+_ELEMENT_BYTES = 160
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
 _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
@@ -107,6 +108,13 @@ class KernelTable:
         counts = {name: self._counts_of(name, keys) for name, keys in batch.replaced.items() if MAPS[name].has_counter}
         planned = transaction(batch, self._family, self._connection.take_sequence(0), counts)
         self._connection.take_sequence(len(planned.parts) + 2)
+        if len(planned.data) > self._connection.most_bytes:
+            text = (
+                f"{len(planned.data)} bytes in one transaction; this node's sockets take {self._connection.most_bytes}"
+            )
+            raise Refused(
+                f"{text}: raise net.core.wmem_max, or run kepd outside of a user namespace", errno=errno.EMSGSIZE
+            )
         with own_sockets.transaction(batch.size, self._generation):
             refused = self._connection.transact(planned.data, planned.first, planned.last, self._deadline_s)
         if refused is None:
@@ -115,6 +123,10 @@ class KernelTable:
             self.check_access()
             raise failure(self._family, refused.errno)
         raise planned.refusal(refused.errno, refused.sequence, refused.offset)
+
+    def most_elements(self) -> int:
+        """In one transaction."""
+        return self._connection.most_bytes // _ELEMENT_BYTES
 
     def read(self) -> TableState | None:
         """What is there; None: no table of ours."""

@@ -38,13 +38,18 @@ def size_of(plan: ServicePlan | None) -> int:
     return sum((2 + len(port.selection.everyone)) * len(port.frontends) for port in plan.ports)
 
 
-def portions(after: Plans, before: Plans, suspects: Collection[ServiceKey] = ()) -> Iterator[list[ServiceKey]]:
-    """At least one, even of nothing. `before` has the plans that are in force, as far as there are."""
+def portions(
+    after: Plans, before: Plans, most: int, suspects: Collection[ServiceKey] = ()
+) -> Iterator[list[ServiceKey]]:
+    """At least one, even of nothing, of at most so many elements if a Service alone has not more.
+
+    `before` has the plans that are in force, as far as there are.
+    """
     portion: list[ServiceKey] = []
     elements = 0
     for group in sorted(_groups(after, before), key=lambda group: any(key in suspects for key in group)):
         size = sum(size_of(after[key]) + size_of(before.get(key)) for key in group)
-        if portion and (elements + size > MOST_ELEMENTS or len(portion) + len(group) > MOST_SERVICES):
+        if portion and (elements + size > most or len(portion) + len(group) > MOST_SERVICES):
             yield portion
             portion, elements = [], 0
         portion += group

@@ -25,7 +25,7 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
-from agent.services.routes.portions import halves, portions
+from agent.services.routes.portions import MOST_ELEMENTS, halves, portions
 from agent.services.ruleset import NO_PLANS, Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
 
@@ -334,7 +334,7 @@ class FamilySync:
         written = await self._leave(plans)
         self._todo.plans = dict(plans)
         alone: list[ServiceKey] = []
-        rest: deque[Sequence[ServiceKey]] = deque(portions(plans, NO_PLANS, self._suspects))
+        rest: deque[Sequence[ServiceKey]] = deque(portions(plans, NO_PLANS, MOST_ELEMENTS, self._suspects))
         while rest:
             some = rest.popleft()
             count, error = await self._try(some)

@@ -52,6 +52,8 @@ class NftRuleset:
         self._found: TableState | None = None
         self._standing: Standing | None = None
         self._width = 0
+        self._most = MOST_ELEMENTS
+        """Elements of one transaction."""
         self._settings: TableSettings | None = None
         self._bodies: Mapping[str, ChainBody] = {}
 
@@ -64,6 +66,7 @@ class NftRuleset:
     async def check(self) -> None:
         """Whether this node can have the table at all."""
         await self.table.check()
+        self._most = min(MOST_ELEMENTS, await self.table.most_elements())
 
     async def rivals(self) -> Sequence[str]:
         """What else programs Services here."""
@@ -131,12 +134,12 @@ class NftRuleset:
         constant = constant_chains(facts.table)
         batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant)
         written = 0
-        if batch.size > MOST_ELEMENTS:
-            for keys in portions(plans, NO_PLANS):
+        if batch.size > self._most:
+            for keys in portions(plans, NO_PLANS, self._most):
                 written += await self.write_over({key: plans[key] for key in keys})
             staged = self.mirror.prepare({}, node_content(facts.node))
             batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant)
-        for part in removals(batch, MOST_ELEMENTS):
+        for part in removals(batch, self._most):
             await self.table.apply(part)
         self.mirror.commit(staged)
         self.mirror.committed_chains(batch)
@@ -155,7 +158,7 @@ class NftRuleset:
 
         What catches packets comes last: until then the addresses of Services that are not in yet are left alone.
         """
-        parts = [{key: plans[key] for key in keys} for keys in portions(plans, self.mirror.plans_of(plans))]
+        parts = [{key: plans[key] for key in keys} for keys in portions(plans, self.mirror.plans_of(plans), self._most)]
         early = {name: self._early(name, items) for name, items in node.items()} if len(parts) > 1 else node
 
         async def staged(number: int) -> Staged | None:

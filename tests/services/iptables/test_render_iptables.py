@@ -225,8 +225,7 @@ def test_the_ways_in_can_be_read_back_from_the_rules(family: Family) -> None:
     plans = all_kinds(family)
     mirror = IptablesMirror()
     mirror.commit(mirror.stage(plans, settings_for(family)))
-    serving = {
-        claim_of(one) for plan in plans.values() if plan for port in plan.ports for one in port.frontends if not one.verdict
-    }  # fmt: skip
+    ports = [port for plan in plans.values() if plan for port in plan.ports]
+    serving = {claim_of(one) for port in ports for one in port.frontends if not one.verdict}
 
     assert ways_in(mirror.content()) >= serving

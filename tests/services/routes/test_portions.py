@@ -41,9 +41,8 @@ def test_portions_hold_what_they_promise(before: Sizes, after: Sizes, most: int,
     wanted.update({key: None for key in had if key not in wanted})
     doubted = {ServiceKey("shop", f"s{number}") for number in suspects}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "MOST_ELEMENTS", most)
         patched.setattr(module, "MOST_SERVICES", 4)
-        found = list(portions(wanted, had, doubted))
+        found = list(portions(wanted, had, most, doubted))
     place = {key: number for number, portion in enumerate(found) for key in portion}
     claims = {
         key: ({*claimed(had.get(key))}, {*claimed(plan)}) for key, plan in wanted.items()
@@ -70,7 +69,7 @@ def test_who_was_refused_before_comes_last() -> None:
     wanted = plans_of([(number, 1) for number in range(1, 6)])
     doubted = ServiceKey("shop", "s1")
 
-    assert [key for portion in portions(wanted, {}, {doubted}) for key in portion][-1] == doubted
+    assert [key for portion in portions(wanted, {}, 100, {doubted}) for key in portion][-1] == doubted
 
 
 def test_a_portion_is_halved() -> None:

@@ -617,13 +617,12 @@ async def test_until_all_services_are_in_no_address_of_theirs_is_dropped(monkeyp
 
 
 @pytest.mark.parametrize("refused", range(1, 9))
-async def test_a_change_of_many_services_is_written_in_portions(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_of_many_services_is_written_in_portions(refused: int) -> None:
     """FS-17: a late label of a node, for instance; whichever portion is refused for a moment, all ends well."""
     bench = Bench()
     bench.put(10)
     await bench.sync.sync()
-    monkeypatch.setattr("agent.services.routes.portions.MOST_ELEMENTS", 20)
-    monkeypatch.setattr("agent.services.run.nft_ruleset.MOST_ELEMENTS", 20)
+    bench.rules._most = 20
     for number in range(1, 11):
         bench.fold.put_slice(make_slice([f"10.2.{number}.{one}" for one in range(1, 4)], service=f"s{number}"))
     bench.table.batches.clear()
