@@ -7,6 +7,7 @@ Never: plans; desired.py asks who must be planned again when an owner changes.
 Source of behaviour: TY-19.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from agent.model.service import ServiceFacts, ServiceKey
@@ -28,10 +29,13 @@ class Claims:
 
     def __init__(self) -> None:
         self._sole: dict[Claim, Rank] = {}
-        self._contested: dict[Claim, dict[ServiceKey, Rank]] = {}
+        self._contested: dict[Claim, list[Rank]] = {}
+        """In order: the first has it."""
+        self._ranks: dict[Claim, dict[ServiceKey, Rank]] = {}
+        """Of the contested ones."""
 
     def put(self, service: ServiceFacts, frontends: Iterable[Frontend], before: Iterable[Frontend]) -> set[ServiceKey]:
-        """The Service wants these now. Returns the others whose share changed by that."""
+        """The Service wants these now. Returns the others that win or lose one by that, however many want it too."""
         key = service.key
         wanted: dict[Claim, Rank] = {}
         for one in frontends:
@@ -42,36 +46,47 @@ class Claims:
             if claim not in self._contested and (sole is None or sole[2] == key):
                 self._sole[claim] = rank
                 continue
-            claimants = self._contested.setdefault(claim, {})
-            if sole is not None:
-                claimants[sole[2]] = sole
-                del self._sole[claim]
-            if claimants.get(key) != rank:
-                claimants[key] = rank
-                others.update(claimants)
+            had = self.owner(claim)
+            self._contend(claim, sole)
+            self._leave(claim, key)
+            self._contend(claim, rank)
+            has = self.owner(claim)
+            if had != has:
+                others |= {one for one in (had, has) if one is not None}
         return others - {key}
 
+    def _contend(self, claim: Claim, rank: Rank | None) -> None:
+        if rank is not None:
+            insort(self._contested.setdefault(claim, []), rank)
+            self._ranks.setdefault(claim, {})[rank[2]] = rank
+            self._sole.pop(claim, None)
+
+    def _leave(self, claim: Claim, key: ServiceKey) -> None:
+        rank = self._ranks[claim].pop(key, None)
+        if rank is not None:
+            ranks = self._contested[claim]
+            del ranks[bisect_left(ranks, rank)]
+
     def drop(self, key: ServiceKey, frontends: Iterable[Frontend]) -> set[ServiceKey]:
-        """The Service wants these no longer. Returns those that may get them."""
+        """The Service wants these no longer. Returns those that get them."""
         others: set[ServiceKey] = set()
-        for frontend in frontends:
-            claim = claim_of(frontend)
-            claimants = self._contested.get(claim)
-            if claimants is None:
+        for claim in map(claim_of, frontends):
+            if claim not in self._contested:
                 if claim in self._sole and self._sole[claim][2] == key:
                     del self._sole[claim]
                 continue
-            claimants.pop(key, None)
-            others.update(claimants)
-            if len(claimants) == 1:
-                del self._contested[claim]
-                (self._sole[claim],) = claimants.values()
+            had = self.owner(claim)
+            self._leave(claim, key)
+            has = self.owner(claim)
+            if had != has and has is not None:
+                others.add(has)
+            if len(self._contested[claim]) == 1:
+                (self._sole[claim],) = self._contested.pop(claim)
+                del self._ranks[claim]
         return others
 
     def owner(self, claim: Claim) -> ServiceKey | None:
         """Who gets it."""
-        claimants = self._contested.get(claim)
-        if claimants is not None:
-            return min(claimants.values())[2]
-        sole = self._sole.get(claim)
+        ranks = self._contested.get(claim)
+        sole = ranks[0] if ranks else self._sole.get(claim)
         return sole[2] if sole is not None else None

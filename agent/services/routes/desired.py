@@ -7,7 +7,7 @@ Never: renders or writes. Its owner is the sync of that family, which calls `upd
 Source of behaviour: IN-3, IN-19, TY-19, SY-4.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -54,7 +54,8 @@ class Desired:
         """Services to look at in the next update."""
         self.looked: set[ServiceKey] = set()
         """Services that updates looked at; whoever reports on them empties it."""
-        self.conflicts: dict[ServiceKey, tuple[Finding, ...]] = {}
+        self.lost: dict[ServiceKey, tuple[Frontend, ...]] = {}
+        """Ways in that a Service wants and another one has."""
         self._plans: dict[ServiceKey, ServicePlan] = {}
         self._wanted: dict[ServiceKey, tuple[Frontend, ...]] = {}
         self._claims = Claims()
@@ -167,9 +168,9 @@ class Desired:
 
     def _own_share(self, plan: ServicePlan) -> ServicePlan:
         """The plan without the frontends that belong to another Service."""
-        findings = tuple(self._lost(plan.key, (one for port in plan.ports for one in port.frontends)))
-        if findings:
-            self.conflicts[plan.key] = findings
+        lost = tuple([one for port in plan.ports for one in port.frontends if not self._is_ours(plan.key, one)])
+        if lost:
+            self.lost[plan.key] = lost
             ports = [
                 msgspec.structs.replace(
                     port, frontends=tuple(one for one in port.frontends if self._is_ours(plan.key, one))
@@ -177,19 +178,19 @@ class Desired:
                 for port in plan.ports
             ]
             return msgspec.structs.replace(plan, ports=tuple(ports))
-        self.conflicts.pop(plan.key, None)
+        self.lost.pop(plan.key, None)
         return plan
 
     def _is_ours(self, key: ServiceKey, frontend: Frontend) -> bool:
         return self._claims.owner(claim_of(frontend)) == key
 
-    def _lost(self, key: ServiceKey, frontends: Iterable[Frontend]) -> Iterable[Finding]:
-        for one in frontends:
+    def conflicts(self, key: ServiceKey) -> Iterator[Finding]:
+        """Who has what the Service lost, as of now (TY-19)."""
+        for one in self.lost.get(key, ()):
+            what = f"{one.kind} {one.ip.text if one.ip is not None else '*'}:{one.port}/{one.protocol}"
             owner = self._claims.owner(claim_of(one))
-            if owner != key:
-                what = f"{one.kind} {one.ip.text if one.ip is not None else '*'}:{one.port}/{one.protocol}"
-                text = f"belongs to {owner}, which is older or has it as its cluster IP; it is left out here"
-                yield Finding(f"Service {key}", what, text)
+            text = f"belongs to {owner}, which is older or has it as its cluster IP; it is left out here"
+            yield Finding(f"Service {key}", what, text)
 
     def _note_health(self, key: ServiceKey, plan: ServicePlan | None) -> None:
         """The port of a health check may change where no plan does."""
@@ -202,7 +203,7 @@ class Desired:
     def _store(self, key: ServiceKey, plan: ServicePlan | None) -> None:
         if plan is None:
             self._plans.pop(key, None)
-            self.conflicts.pop(key, None)
+            self.lost.pop(key, None)
         else:
             self._plans[key] = plan
 

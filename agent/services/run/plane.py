@@ -22,6 +22,7 @@ from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
 from agent.services.routes.desired import Desired
+from agent.services.routes.frontends import Frontend
 from agent.services.ruleset import Ruleset
 from agent.services.run.family_sync import FamilySync, SyncReport
 from agent.services.run.intake import Intake
@@ -68,7 +69,7 @@ class ServicesPlane:
         self._clock = clock
         self._tell = tell
         self._failures = _Failures()
-        self._conflicts: dict[tuple[Family, ServiceKey], tuple[Finding, ...]] = {}
+        self._conflicts: dict[tuple[Family, ServiceKey], tuple[Frontend, ...]] = {}
         self._refused: set[tuple[Family, ServiceKey]] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
@@ -158,12 +159,14 @@ class ServicesPlane:
 
     def _tell_conflicts(self, family: Family, report: SyncReport) -> None:
         """TY-19: once for each set of addresses that a Service does not get."""
-        conflicts = self.families[family].desired.conflicts
+        desired = self.families[family].desired
         for key in report.changed:
-            findings = conflicts.get(key, ())
-            if findings != self._conflicts.get((family, key), ()):
-                self._conflicts[family, key] = findings
-                for finding in findings:
+            lost = desired.lost.get(key, ())
+            if lost != self._conflicts.get((family, key), ()):
+                self._conflicts[family, key] = lost
+                if not lost:
+                    del self._conflicts[family, key]
+                for finding in desired.conflicts(key):
                     self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
     def _tell_refusals(self, family: Family, report: SyncReport) -> None:

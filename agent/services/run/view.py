@@ -107,7 +107,7 @@ class ServicesView:
         for finding in self._plane.intake.findings.get(("Service", *key), ()):
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
-            for finding in (*sync.desired.refused.get(key, ()), *sync.desired.conflicts.get(key, ())):
+            for finding in (*sync.desired.refused.get(key, ()), *sync.desired.conflicts(key)):
                 yield f"{finding.path}: {finding.text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
