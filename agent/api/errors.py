@@ -7,6 +7,7 @@ Never: carries a secret or a traceback.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -14,6 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 __all__ = ["ApiError", "Reason"]
 
 DOMAIN = "kepd.dev"
+View = TypeVar("View")
 
 
 class Reason(StrEnum):
@@ -62,7 +64,6 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
 
     def status(self) -> status_pb2.Status:
-        """The error as it travels."""
         status = status_pb2.Status(code=self.code, message=self.text)
         info = error_details_pb2.ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)
         status.details.add().Pack(info)
@@ -80,13 +81,24 @@ class ApiError(Exception):
 
 
 def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
-    """The caller may not do this."""
     return ApiError(
         code_pb2.PERMISSION_DENIED,
         Reason.NOT_PERMITTED,
         f"{method} needs level {needed}; {who} does not have it; {remedy}",
         metadata={"method": method, "level": needed},
     )
+
+
+def running(view: View | None, plane: str) -> View:
+    """The view of a plane, or the refusal that the plane is off."""
+    if view is None:
+        raise ApiError(
+            code_pb2.FAILED_PRECONDITION,
+            Reason.PLANE_DISABLED,
+            f"the {plane} plane does not run here; set {plane}.enabled to true and restart kepd",
+            metadata={"plane": plane},
+        )
+    return view
 
 
 def unavailable(text: str) -> ApiError:

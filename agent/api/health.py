@@ -24,13 +24,10 @@ WHOLE_DAEMON = ""
 
 
 class HealthService:
-    """grpc.health.v1.Health."""
-
     def __init__(self, board: Board) -> None:
         self._board = board
 
     async def check(self, request: health_pb2.HealthCheckRequest, _call: Call) -> health_pb2.HealthCheckResponse:
-        """The state now."""
         status = self._status(request.service)
         if status is None:
             names = ", ".join(line.name for line in self._board.lines())
@@ -42,7 +39,6 @@ class HealthService:
         return health_pb2.HealthCheckResponse(status=status)
 
     async def list(self, _request: health_pb2.HealthListRequest, _call: Call) -> health_pb2.HealthListResponse:
-        """All states."""
         names = (WHOLE_DAEMON, *(line.name for line in self._board.lines()))
         statuses = {name: health_pb2.HealthCheckResponse(status=self._status(name)) for name in names}
         return health_pb2.HealthListResponse(statuses=statuses)
@@ -50,7 +46,6 @@ class HealthService:
     async def watch(
         self, request: health_pb2.HealthCheckRequest, _call: Call
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """The state now and after each change."""
         last: int | None = None
         async for _change in followed(self._board.feed):
             status = self._status(request.service)

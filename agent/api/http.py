@@ -30,8 +30,6 @@ PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not All
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer."""
-
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -85,8 +83,6 @@ def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.soc
 
 
 class HttpServer:
-    """Serves the pages it is given."""
-
     def __init__(
         self, address: str, pages: Mapping[str, Handler], other: Handler | None = None, *, key: str = "api.httpAddress"
     ) -> None:
@@ -98,7 +94,6 @@ class HttpServer:
         self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self, report: Report) -> None:
-        """Serve until cancelled."""
         server = await asyncio.start_server(self.serve, sock=open_listener(self._address, self._key), limit=HEAD_BYTES)
         report.ready(self._address)
         try:
@@ -107,7 +102,6 @@ class HttpServer:
             server.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
         task = asyncio.current_task()
         if task is not None:
             self._make_room()

@@ -6,23 +6,16 @@ from collections.abc import AsyncIterator, Callable
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason, invalid
-from agent.api.image_messages import (
-    collected_message,
-    explanation_message,
-    image_message,
-    limit_message,
-    mirror_message,
-    outcome_message,
-    pull_message,
-)
+from agent.api.errors import ApiError, Reason, invalid, running
+from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
 from agent.api.service import Call
 from agent.api.watching import followed, watched
 from agent.model.image_pull import PrefetchWish, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
-from agent.wire.kepd.v1 import image_pb2, list_pb2
+from agent.model.image_state import PullState
+from agent.wire.kepd.v1 import image_pb2
 
 __all__ = ["ImageService"]
 
@@ -34,39 +27,34 @@ class ImageService:
     """kepd.v1.ImageService. Both views are None while the plane is off."""
 
     def __init__(self, pulls: PullView | None, images: ImageView | None) -> None:
-        self._pull_view = pulls
-        self._image_view = images
+        self._pulls = pulls
+        self._images = images
 
     async def list_images(self, request: image_pb2.ListImagesRequest, _call: Call) -> image_pb2.ListImagesResponse:
-        """All images, in pages if wanted."""
-        images = [image_message(image) for image in await self._images().images()]
-        items, token = page(images, request.options, lambda image: image.id, image_pb2.Image)
-        return image_pb2.ListImagesResponse(images=items, meta=list_pb2.ListMeta(next_page_token=token))
+        images = [to_message(image_pb2.Image, image) for image in await running(self._images, "images").images()]
+        items, meta = page(images, request.options, lambda image: image.id, image_pb2.Image)
+        return image_pb2.ListImagesResponse(images=items, meta=meta)
 
     async def list_pulls(self, request: image_pb2.ListPullsRequest, _call: Call) -> image_pb2.ListPullsResponse:
         """Pulls that wait or run, and those that ended a moment ago; with the limits."""
-        view = self._pulls()
-        pulls = [pull_message(pull) for pull in view.pulls.items.values()]
-        items, token = page(pulls, request.options, _order, image_pb2.Pull)
-        return image_pb2.ListPullsResponse(
-            pulls=items,
-            meta=list_pb2.ListMeta(next_page_token=token, resource_version=view.pulls.version),
-            limits=[limit_message(limit) for limit in view.limits()],
-        )
+        view = running(self._pulls, "images")
+        pulls = [_pull(pull) for pull in view.pulls.items.values()]
+        items, meta = page(pulls, request.options, _order, image_pb2.Pull, view.pulls.version)
+        return image_pb2.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
 
     async def watch_image_pulls(
         self, request: image_pb2.WatchImagePullsRequest, _call: Call
     ) -> AsyncIterator[image_pb2.WatchImagePullsResponse]:
-        """All pulls, then their changes."""
         holds = parse_filter(request.filter, image_pb2.Pull)
-        async for kind, pull, version in watched(self._pulls().pulls, pull_message, holds, lambda pull: pull.id):
+        feed = running(self._pulls, "images").pulls
+        async for kind, pull, version in watched(feed, _pull, holds, lambda pull: pull.id):
             yield image_pb2.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
 
     async def pull_image(
         self, request: image_pb2.PullImageRequest, _call: Call
     ) -> AsyncIterator[image_pb2.PullImageResponse]:
         """Ask for images and tell how they come; whoever ends the call gives the wish up."""
-        view = self._pulls()
+        view = running(self._pulls, "images")
         wishes = _wishes(request)
         if request.detach:
             for wish in wishes:
@@ -84,8 +72,7 @@ class ImageService:
             waiting.cancel()
 
     async def cancel_pull(self, request: image_pb2.CancelPullRequest, _call: Call) -> image_pb2.CancelPullResponse:
-        """Cancel a pull or a wish."""
-        if not self._pulls().cancel(request.id):
+        if not running(self._pulls, "images").cancel(request.id):
             raise ApiError(
                 code_pb2.NOT_FOUND, Reason.NO_SUCH_PULL, f'no pull "{request.id}" waits or runs; see kepctl get pulls'
             )
@@ -94,18 +81,16 @@ class ImageService:
     async def set_pull_limit(
         self, request: image_pb2.SetPullLimitRequest, _call: Call
     ) -> image_pb2.SetPullLimitResponse:
-        """Another limit from now on."""
-        view = self._pulls()
+        view = running(self._pulls, "images")
         view.set_limit(request.registry, request.limit)
-        return image_pb2.SetPullLimitResponse(limits=[limit_message(limit) for limit in view.limits()])
+        return image_pb2.SetPullLimitResponse(limits=_limits(view))
 
     async def retry_pulls(self, request: image_pb2.RetryPullsRequest, _call: Call) -> image_pb2.RetryPullsResponse:
-        """Forget a back-off."""
-        return image_pb2.RetryPullsResponse(forgotten=self._pulls().retry(request.namespace, request.pod))
+        forgotten = running(self._pulls, "images").retry(request.namespace, request.pod)
+        return image_pb2.RetryPullsResponse(forgotten=forgotten)
 
     async def prefetch(self, request: image_pb2.PrefetchRequest, _call: Call) -> image_pb2.PrefetchResponse:
-        """Pull images in the background, before they are needed."""
-        queued, present = await self._images().prefetch(
+        queued, present = await running(self._images, "images").prefetch(
             [PrefetchWish(one.image, is_pinned=one.pin, is_content_only=one.content_only) for one in request.images]
         )
         return image_pb2.PrefetchResponse(queued=queued, present=present)
@@ -113,33 +98,17 @@ class ImageService:
     async def collect_garbage(
         self, request: image_pb2.CollectGarbageRequest, _call: Call
     ) -> image_pb2.CollectGarbageResponse:
-        """Collect, or say what would go."""
-        state = await self._images().collect(dry_run=request.dry_run)
-        return image_pb2.CollectGarbageResponse(
-            images=[collected_message(one) for one in state.images],
-            freed_bytes=state.freed_bytes,
-            usage_percent=state.usage_percent,
-        )
+        state = await running(self._images, "images").collect(dry_run=request.dry_run)
+        return to_message(image_pb2.CollectGarbageResponse, state)
 
     async def list_mirrors(self, _request: image_pb2.ListMirrorsRequest, _call: Call) -> image_pb2.ListMirrorsResponse:
-        """Where pulls go."""
-        return image_pb2.ListMirrorsResponse(mirrors=[mirror_message(one) for one in await self._images().mirrors()])
+        mirrors = await running(self._images, "images").mirrors()
+        return image_pb2.ListMirrorsResponse(mirrors=[to_message(image_pb2.Mirror, one) for one in mirrors])
 
     async def explain_pull(self, request: image_pb2.ExplainPullRequest, _call: Call) -> image_pb2.ExplainPullResponse:
-        """Why an image is there or not, waits or failed."""
         if not request.image:
             raise invalid(Reason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
-        return explanation_message(await self._images().explain(request.image))
-
-    def _pulls(self) -> PullView:
-        if self._pull_view is None:
-            raise _disabled()
-        return self._pull_view
-
-    def _images(self) -> ImageView:
-        if self._image_view is None:
-            raise _disabled()
-        return self._image_view
+        return to_message(image_pb2.ExplainPullResponse, await running(self._images, "images").explain(request.image))
 
 
 async def _wait_for(
@@ -151,10 +120,12 @@ async def _wait_for(
     async def watch() -> None:
         async for change in followed(view.pulls):
             if change.item is not None and change.item.image in names:
-                tell(image_pb2.PullImageResponse(pull=pull_message(change.item)))
+                tell(image_pb2.PullImageResponse(pull=_pull(change.item)))
 
     async def wait(wish: PullRequest) -> None:
-        tell(image_pb2.PullImageResponse(outcome=outcome_message(await view.request(wish))))
+        ended = await view.request(wish)
+        outcome = to_message(image_pb2.PullOutcome, ended, took_seconds=ended.active_s)
+        tell(image_pb2.PullImageResponse(outcome=outcome))
 
     async with asyncio.TaskGroup() as group:
         watcher = group.create_task(watch(), name="pull-watch")
@@ -163,7 +134,7 @@ async def _wait_for(
     # The last word on each: the feed may have told it after the outcome.
     for pull in view.pulls.items.values():
         if pull.image in names:
-            tell(image_pb2.PullImageResponse(pull=pull_message(pull)))
+            tell(image_pb2.PullImageResponse(pull=_pull(pull)))
 
 
 def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
@@ -183,16 +154,15 @@ def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
     ]
 
 
+def _pull(pull: PullState) -> image_pb2.Pull:
+    return to_message(image_pb2.Pull, pull)
+
+
+def _limits(view: PullView) -> list[image_pb2.PullLimit]:
+    return [to_message(image_pb2.PullLimit, limit) for limit in view.limits()]
+
+
 def _order(pull: image_pb2.Pull) -> str:
     """Running first, then the line, then what is over."""
     rank = 1 if pull.position else 2 if pull.HasField("ended_at") else 0
     return f"{rank}{pull.position:06d}{pull.id:>12}"
-
-
-def _disabled() -> ApiError:
-    return ApiError(
-        code_pb2.FAILED_PRECONDITION,
-        Reason.PLANE_DISABLED,
-        "the images plane does not run here; set images.enabled to true and restart kepd",
-        metadata={"plane": "images"},
-    )

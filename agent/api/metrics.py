@@ -45,16 +45,13 @@ class Metrics:
         self._registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
         for source in self.sources:
             yield from source()
 
     def cri_called(self, method: str, code: str, duration_s: float) -> None:
-        """A call to the container runtime ended."""
         self._cri.observe((method, code), duration_s)
 
     def api_called(self, method: str, code: str) -> None:
-        """A call to our API ended."""
         self._api_calls[method, code] += 1
 
     def watch_collector(self, monotonic_s: Callable[[], float]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, Reason, invalid
+from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ConfigurationView, EventView, NodeView
 from agent.api.service import Call
-from agent.api.timestamps import timestamp
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import Change, ReloadPlan, value_at
@@ -18,27 +18,17 @@ from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
 from agent.model.advice import Advice
-from agent.model.component import Component, State
+from agent.model.component import Component
 from agent.model.event import Event
 from agent.model.finding import suggestion
-from agent.wire.kepd.v1 import list_pb2, node_pb2
+from agent.wire.kepd.v1 import node_pb2
 
 __all__ = ["NodeService"]
 
-STATES = {
-    State.OFF: node_pb2.PLANE_STATE_OFF,
-    State.ABSENT: node_pb2.PLANE_STATE_ABSENT,
-    State.STARTING: node_pb2.PLANE_STATE_STARTING,
-    State.READY: node_pb2.PLANE_STATE_READY,
-    State.DEGRADED: node_pb2.PLANE_STATE_DEGRADED,
-    State.FAILED: node_pb2.PLANE_STATE_FAILED,
-}
 MOST_VERBOSE = 9
 
 
 class NodeService:
-    """kepd.v1.NodeService."""
-
     def __init__(
         self,
         node: NodeView,
@@ -52,18 +42,14 @@ class NodeService:
         self._configuration = configuration
 
     async def get_node(self, _request: node_pb2.GetNodeRequest, _call: Call) -> node_pb2.GetNodeResponse:
-        """This node."""
         return node_pb2.GetNodeResponse(node=self._node.node())
 
     async def list_planes(self, request: node_pb2.ListPlanesRequest, _call: Call) -> node_pb2.ListPlanesResponse:
-        """Every plane with its state."""
         planes = [_plane(line) for line in self._node.components() if line.is_plane]
-        items, token = page(planes, request.options, lambda plane: plane.name, node_pb2.Plane)
-        meta = list_pb2.ListMeta(next_page_token=token, resource_version=self._node.version())
+        items, meta = page(planes, request.options, lambda plane: plane.name, node_pb2.Plane, self._node.version())
         return node_pb2.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: node_pb2.GetConfigRequest, _call: Call) -> node_pb2.GetConfigResponse:
-        """Every key with its value and where it comes from."""
         checked = self._configuration.current()
         values = []
         for path, entry in all_keys(Configuration).items():
@@ -92,7 +78,6 @@ class NodeService:
         return node_pb2.SetConfigResponse(applied=[_change(change) for change in plan.applied])
 
     async def reload_config(self, _request: node_pb2.ReloadConfigRequest, _call: Call) -> node_pb2.ReloadConfigResponse:
-        """Read all sources again."""
         plan = _plan_or_refusal(self._configuration.reload())
         return node_pb2.ReloadConfigResponse(
             applied=[_change(change) for change in plan.applied],
@@ -116,14 +101,12 @@ class NodeService:
         """What happened, oldest first."""
         feed = self._events.events
         events = [_event(event) for event in feed.items.values()]
-        items, token = page(events, request.options, _event_order, node_pb2.Event)
-        meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
+        items, meta = page(events, request.options, _event_order, node_pb2.Event, feed.version)
         return node_pb2.ListEventsResponse(events=items, meta=meta)
 
     async def watch_events(
         self, request: node_pb2.WatchEventsRequest, _call: Call
     ) -> AsyncIterator[node_pb2.WatchEventsResponse]:
-        """What happened, then what happens."""
         holds = parse_filter(request.filter, node_pb2.Event)
         async for kind, event, version in watched(self._events.events, _event, holds, lambda event: event.id):
             yield node_pb2.WatchEventsResponse(type=kind, event=event, resource_version=version)
@@ -136,31 +119,15 @@ class NodeService:
             if not line.is_ready
         ]
         for ask in self._advisers:
-            findings += [
-                node_pb2.Finding(subject=one.subject, found=one.found, wanted=one.wanted, text=one.text)
-                for one in await ask()
-            ]
+            findings += [to_message(node_pb2.Finding, one) for one in await ask()]
         return node_pb2.DiagnoseResponse(findings=findings)
 
 
 def _event(event: Event) -> node_pb2.Event:
-    return node_pb2.Event(
-        id=event.id,
-        type="Warning" if event.is_warning else "Normal",
-        reason=event.reason,
-        message=event.message,
-        plane=event.plane,
-        namespace=event.namespace,
-        object_name=event.object_name,
-        container=event.container,
-        count=event.count,
-        first_seen=timestamp(event.first_seen_s),
-        last_seen=timestamp(event.last_seen_s),
-    )
+    return to_message(node_pb2.Event, event, type="Warning" if event.is_warning else "Normal")
 
 
 def _event_order(event: node_pb2.Event) -> str:
-    """As they happened."""
     return f"{event.last_seen.ToNanoseconds():020d}{event.id}"
 
 
@@ -184,11 +151,4 @@ def _change(change: Change) -> node_pb2.ConfigChange:
 
 
 def _plane(line: Component) -> node_pb2.Plane:
-    return node_pb2.Plane(
-        name=line.name,
-        state=STATES[line.state],
-        message=line.message,
-        since=timestamp(line.since_s),
-        restarts=line.restarts,
-        restart_at=timestamp(line.restart_at_s),
-    )
+    return to_message(node_pb2.Plane, line, state=node_pb2.PlaneState.Value(f"PLANE_STATE_{line.state.name}"))

@@ -31,7 +31,6 @@ WHOLE = (
 
 
 def parse_filter(text: str, kind: type[Item]) -> Callable[[Item], bool]:
-    """A filter as a function."""
     terms = [_term(term, kind) for term in text.split(",") if term.strip()]
 
     def holds(item: Item) -> bool:
@@ -63,16 +62,17 @@ def _shown(item: Message, name: str) -> str:
 
 
 def page(
-    items: Sequence[Item], options: list_pb2.ListOptions, key: Callable[[Item], str], kind: type[Item]
-) -> tuple[list[Item], str]:
-    """The objects of one page in the order of their keys, and the token of the next."""
+    items: Sequence[Item], options: list_pb2.ListOptions, key: Callable[[Item], str], kind: type[Item], version: int = 0
+) -> tuple[list[Item], list_pb2.ListMeta]:
+    """The objects of one page in the order of their keys, and where the next begins."""
     holds = parse_filter(options.filter, kind)
     after = _decode_token(options.page_token)
     rest = sorted((item for item in items if holds(item) and key(item) > after), key=key)
+    token = ""
     if options.page_size and len(rest) > options.page_size:
         rest = rest[: options.page_size]
-        return rest, base64.urlsafe_b64encode(key(rest[-1]).encode()).decode()
-    return rest, ""
+        token = base64.urlsafe_b64encode(key(rest[-1]).encode()).decode()
+    return rest, list_pb2.ListMeta(next_page_token=token, resource_version=version)
 
 
 def _decode_token(token: str) -> str:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason
+from agent.api.errors import ApiError, Reason, running
+from agent.api.messages import timestamp, to_message
 from agent.api.paging import page, parse_filter
-from agent.api.pod_messages import pod_message
 from agent.api.ports import PodStreams, PodView, PodWishes
 from agent.api.service import Call
-from agent.api.timestamps import timestamp
 from agent.api.watching import watched
+from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.wire.kepd.v1 import list_pb2, pod_pb2
+from agent.wire.kepd.v1 import pod_pb2
 
 __all__ = ["PodService"]
 
@@ -37,51 +37,41 @@ class PodService:
         self, pods: PodView | None, wishes: PodWishes | None = None, streams: PodStreams | None = None
     ) -> None:
         self._view = pods
-        self._desk = wishes
+        self._wishes = wishes
         self._streams = streams
 
     async def list_pods(self, request: pod_pb2.ListPodsRequest, _call: Call) -> pod_pb2.ListPodsResponse:
-        """All pods, in pages if wanted."""
-        feed = self._pods().pods
-        items, token = page([pod_message(pod) for pod in feed.items.values()], request.options, _key, pod_pb2.Pod)
-        meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
+        feed = running(self._view, "pods").pods
+        found = [_pod(pod) for pod in feed.items.values()]
+        items, meta = page(found, request.options, _key, pod_pb2.Pod, feed.version)
         return pod_pb2.ListPodsResponse(pods=items, meta=meta)
 
     async def watch_pods(
         self, request: pod_pb2.WatchPodsRequest, _call: Call
     ) -> AsyncIterator[pod_pb2.WatchPodsResponse]:
-        """All pods, then their changes."""
         holds = parse_filter(request.filter, pod_pb2.Pod)
-        async for kind, pod, version in watched(self._pods().pods, pod_message, holds, _key):
+        async for kind, pod, version in watched(running(self._view, "pods").pods, _pod, holds, _key):
             yield pod_pb2.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
     async def get_pod(self, request: pod_pb2.GetPodRequest, _call: Call) -> pod_pb2.GetPodResponse:
-        """One pod."""
         key = f"{request.namespace or 'default'}/{request.name}"
-        pod = self._pods().pods.items.get(key)
+        pod = running(self._view, "pods").pods.items.get(key)
         if pod is None:
             raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_POD, f'no pod "{key}" on this node')
-        return pod_pb2.GetPodResponse(pod=pod_message(pod))
+        return pod_pb2.GetPodResponse(pod=_pod(pod))
 
     async def get_timeline(self, request: pod_pb2.GetTimelineRequest, _call: Call) -> pod_pb2.GetTimelineResponse:
-        """What happened."""
         with _refusals():
-            moments, containers = self._pods().timeline(request.namespace, request.name)
+            moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
         return pod_pb2.GetTimelineResponse(
-            moments=[
-                pod_pb2.Moment(
-                    at=timestamp(one.at_s), kind=one.kind, container=one.container, text=one.text, seconds=one.seconds
-                )
-                for one in moments
-            ],
+            moments=[to_message(pod_pb2.Moment, one) for one in moments],
             containers=containers,
-            now=timestamp(self._pods().now_s()),
+            now=timestamp(running(self._view, "pods").now_s()),
         )
 
     async def explain_pod(self, request: pod_pb2.ExplainPodRequest, _call: Call) -> pod_pb2.ExplainPodResponse:
-        """What it waits for."""
         with _refusals():
-            waits_for, lines = self._pods().explain(request.namespace, request.name)
+            waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
         return pod_pb2.ExplainPodResponse(waits_for=waits_for, lines=lines)
 
     async def stream_logs(
@@ -91,7 +81,7 @@ class PodService:
 
         def place() -> tuple[Path, bool]:
             with _refusals():
-                found = self._pods().log_place(
+                found = running(self._view, "pods").log_place(
                     request.namespace, request.name, request.container, is_previous=request.previous
                 )
             return found.path, found.is_running
@@ -113,50 +103,44 @@ class PodService:
                 path, position = (path, position) if now_path == path else (now_path, 0)
 
     async def apply_manifest(self, request: pod_pb2.ApplyManifestRequest, _call: Call) -> pod_pb2.ApplyManifestResponse:
-        """Write pods into the directory."""
         with _refusals():
-            pods, path = await self._wishes().apply(request.content, dry_run=request.dry_run)
+            pods, path = await running(self._wishes, "pods").apply(request.content, dry_run=request.dry_run)
         return pod_pb2.ApplyManifestResponse(pods=pods, path=path)
 
     async def delete_pod(self, request: pod_pb2.DeletePodRequest, _call: Call) -> pod_pb2.DeletePodResponse:
-        """End a pod for good."""
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
         with _refusals():
-            await self._wishes().delete(request.namespace, request.name, grace_s)
+            await running(self._wishes, "pods").delete(request.namespace, request.name, grace_s)
         return pod_pb2.DeletePodResponse()
 
     async def restart_container(
         self, request: pod_pb2.RestartContainerRequest, _call: Call
     ) -> pod_pb2.RestartContainerResponse:
-        """End and start again."""
         with _refusals():
-            names = self._wishes().restart(request.namespace, request.name, request.container)
+            names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
         return pod_pb2.RestartContainerResponse(containers=names)
 
     async def clear_backoff(self, request: pod_pb2.ClearBackoffRequest, _call: Call) -> pod_pb2.ClearBackoffResponse:
-        """Try at once."""
         with _refusals():
-            self._wishes().clear_backoff(request.namespace, request.name)
+            running(self._wishes, "pods").clear_backoff(request.namespace, request.name)
         return pod_pb2.ClearBackoffResponse()
 
     async def drain_node(self, request: pod_pb2.DrainNodeRequest, _call: Call) -> pod_pb2.DrainNodeResponse:
-        """End all pods."""
         with _refusals():
-            pods = await self._wishes().drain(float(request.grace_seconds))
+            pods = await running(self._wishes, "pods").drain(float(request.grace_seconds))
         return pod_pb2.DrainNodeResponse(pods=pods)
 
     async def checkpoint_container(
         self, request: pod_pb2.CheckpointContainerRequest, _call: Call
     ) -> pod_pb2.CheckpointContainerResponse:
-        """Write a container into an archive."""
         with _refusals():
-            path = await self._wishes().checkpoint(request.namespace, request.name, request.container)
+            path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
         return pod_pb2.CheckpointContainerResponse(path=path)
 
     async def get_exec_url(self, request: pod_pb2.GetExecUrlRequest, _call: Call) -> pod_pb2.GetExecUrlResponse:
         """Where the streams of a command can be had, once."""
         with _refusals():
-            url = await self._streaming().exec_url(
+            url = await running(self._streams, "pods").exec_url(
                 (request.namespace, request.name, request.container),
                 list(request.command),
                 has_stdin=request.stdin,
@@ -168,7 +152,7 @@ class PodService:
         """Where the streams of what runs already can be had, once."""
         with _refusals():
             target = (request.namespace, request.name, request.container)
-            url, is_tty = await self._streaming().attach_url(target, has_stdin=request.stdin)
+            url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
         return pod_pb2.GetAttachUrlResponse(url=url, tty=is_tty)
 
     async def get_port_forward_url(
@@ -176,46 +160,21 @@ class PodService:
     ) -> pod_pb2.GetPortForwardUrlResponse:
         """Where connections to ports of a pod can be had, once."""
         with _refusals():
-            url = await self._streaming().port_forward_url(request.namespace, request.name, list(request.ports))
+            streams = running(self._streams, "pods")
+            url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
         return pod_pb2.GetPortForwardUrlResponse(url=url)
 
     async def list_containers(
         self, request: pod_pb2.ListContainersRequest, _call: Call
     ) -> pod_pb2.ListContainersResponse:
-        """All containers, in pages if wanted."""
-        feed = self._pods().pods
+        feed = running(self._view, "pods").pods
         found = [
             pod_pb2.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
-            for pod in map(pod_message, feed.items.values())
+            for pod in map(_pod, feed.items.values())
             for one in pod.containers
         ]
-        items, token = page(found, request.options, _container_key, pod_pb2.PodContainer)
-        meta = list_pb2.ListMeta(next_page_token=token, resource_version=feed.version)
+        items, meta = page(found, request.options, _container_key, pod_pb2.PodContainer, feed.version)
         return pod_pb2.ListContainersResponse(containers=items, meta=meta)
-
-    def _streaming(self) -> PodStreams:
-        if self._streams is None:
-            raise _disabled()
-        return self._streams
-
-    def _pods(self) -> PodView:
-        if self._view is None:
-            raise _disabled()
-        return self._view
-
-    def _wishes(self) -> PodWishes:
-        if self._desk is None:
-            raise _disabled()
-        return self._desk
-
-
-def _disabled() -> ApiError:
-    return ApiError(
-        code_pb2.FAILED_PRECONDITION,
-        Reason.PLANE_DISABLED,
-        "the pods plane does not run here; set pods.enabled to true and restart kepd",
-        metadata={"plane": "pods"},
-    )
 
 
 @contextmanager
@@ -227,6 +186,21 @@ def _refusals() -> Iterator[None]:
         code, reason = CODES[error.kind]
         violations = [(one.path, str(one)) for one in error.findings]
         raise ApiError(code, reason, str(error), violations=violations) from error
+
+
+def _pod(pod: PodState) -> pod_pb2.Pod:
+    parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
+    return to_message(
+        pod_pb2.Pod,
+        pod,
+        message="; ".join(part for part in parts if part),
+        qos_class=pod.qos,
+        manifest=pod.file,
+        conditions=[to_message(pod_pb2.Condition, one, status=one.is_true) for one in pod.conditions],
+        containers=[
+            to_message(pod_pb2.Container, one, pod_namespace=pod.namespace, pod_name=pod.name) for one in pod.containers
+        ],
+    )
 
 
 def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:

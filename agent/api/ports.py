@@ -42,8 +42,6 @@ __all__ = [
 
 
 class NodeView(Protocol):
-    """Facts about node and planes."""
-
     def node(self) -> node_pb2.Node: ...
 
     def components(self) -> Sequence[Component]: ...
@@ -54,15 +52,11 @@ class NodeView(Protocol):
 
 
 class EventView(Protocol):
-    """Events of this node."""
-
     @property
     def events(self) -> Feed[Event]: ...
 
 
 class ConfigurationView(Protocol):
-    """The configuration of the running process."""
-
     def current(self) -> Checked: ...
 
     def reload(self) -> Checked | ReloadPlan: ...
@@ -71,8 +65,6 @@ class ConfigurationView(Protocol):
 
 
 class Moment(Protocol):
-    """One thing that happened to a pod."""
-
     @property
     def at_s(self) -> float: ...
 
@@ -182,8 +174,6 @@ class ServiceProxyView(Protocol):
 
 
 class PullView(Protocol):
-    """The pull queue."""
-
     @property
     def pulls(self) -> Feed[PullState]: ...
 
@@ -215,8 +205,6 @@ class ImageView(Protocol):
 
 
 class CriProxyView(Protocol):
-    """The CRI proxy."""
-
     def report(self) -> ProxyReport: ...
 
     def holds(self) -> Sequence[HoldReport]: ...

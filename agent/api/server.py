@@ -84,7 +84,6 @@ class ApiServer:
         return str(self._private[self._rule().level_of(peer) or access_pb2.LEVEL_READ])
 
     async def run(self, report: Report) -> None:
-        """Serve."""
         make_directory(next(iter(self._private.values())).parent, PRIVATE_MODE)
         servers = [self._server(BOUNDS[level], path) for level, path in self._private.items()]
         for server in servers:

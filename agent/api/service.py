@@ -79,7 +79,6 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         return self._handlers.get(handler_call_details.method)
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
-        """Serve all rpcs of a service of ours."""
         for method in service.methods:
             served = getattr(implementation, _snake(method.name))
             level = level_of(method)

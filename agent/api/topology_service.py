@@ -13,13 +13,10 @@ __all__ = ["TopologyService"]
 
 
 class TopologyService:
-    """kepd.v1.TopologyService."""
-
     def __init__(self, view: TopologyView) -> None:
         self._view = view
 
     async def explain_hints(self, request: pb.ExplainHintsRequest, _call: Call) -> pb.ExplainHintsResponse:
-        """Of one Service."""
         try:
             explanation, is_active = await self._view.hints(_named(request.service, "service"))
         except LookupError as error:
@@ -29,7 +26,6 @@ class TopologyService:
         return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
 
     async def explain_spread(self, request: pb.ExplainSpreadRequest, _call: Call) -> pb.ExplainSpreadResponse:
-        """Of one pod."""
         try:
             explanation, is_feasible = await self._view.spread(
                 _named(request.pod, "pod"),

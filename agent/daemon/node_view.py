@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent import __version__
-from agent.api.timestamps import timestamp
+from agent.api.messages import timestamp, to_message
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.logs import Levels
 from agent.daemon.runtime_watch import RuntimeWatch
@@ -18,8 +18,6 @@ __all__ = ["NodeFacts"]
 
 
 class NodeFacts:
-    """What NodeService asks."""
-
     def __init__(
         self, configuration: RunningConfiguration, board: Board, watch: RuntimeWatch, levels: Levels, started_s: float
     ) -> None:
@@ -30,9 +28,7 @@ class NodeFacts:
         self._started_s = started_s
 
     def node(self) -> node_pb2.Node:
-        """The node as a message."""
         node = self._configuration.configuration.node
-        facts = self._watch.facts
         return node_pb2.Node(
             name=node.name,
             addresses=node.addresses,
@@ -40,20 +36,12 @@ class NodeFacts:
             kepd_version=__version__,
             started_at=timestamp(self._started_s),
             pid=os.getpid(),
-            runtime=node_pb2.Runtime(
-                endpoint=facts.endpoint,
-                name=facts.name,
-                version=facts.version,
-                is_connected=facts.is_connected,
-                event_source=facts.event_source,
-                message=facts.message,
-            ),
+            runtime=to_message(node_pb2.Runtime, self._watch.facts),
             kernel_version=platform.release(),
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
         )
 
     def components(self) -> Sequence[Component]:
-        """Lines of the board."""
         return self._board.lines()
 
     def version(self) -> int:

@@ -33,8 +33,6 @@ class PullStage(StrEnum):
 
 
 class LayerStage(StrEnum):
-    """Where one layer is."""
-
     CACHED = "cached"
     WAITING = "waiting"
     DOWNLOADING = "downloading"
@@ -45,8 +43,6 @@ class LayerStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer of a running pull."""
-
     digest: str
     size_bytes: int
     done_bytes: int
@@ -55,8 +51,6 @@ class LayerState:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who waits for a pull."""
-
     id: str
     pod_uid: str
     namespace: str
@@ -109,7 +103,7 @@ class ImageState:
     size_bytes: int
     handler: str = ""
     is_pinned: bool = False
-    is_pinned_by_us: bool = False
+    is_pinned_by_kepd: bool = False
     is_in_use: bool = False
     used_by: tuple[str, ...] = ()
     first_seen_s: float = 0.0

@@ -9,8 +9,8 @@ PLANES = [node_pb2.Plane(name=name, restarts=len(name), state=node_pb2.PLANE_STA
 
 
 def ask(**options: object) -> tuple[list[str], str]:
-    found, token = page(PLANES, list_pb2.ListOptions(**options), lambda plane: plane.name, node_pb2.Plane)  # type: ignore[arg-type]
-    return [plane.name for plane in found], token
+    found, meta = page(PLANES, list_pb2.ListOptions(**options), lambda plane: plane.name, node_pb2.Plane)  # type: ignore[arg-type]
+    return [plane.name for plane in found], meta.next_page_token
 
 
 def test_pages_follow_each_other_without_gap_or_repetition() -> None:

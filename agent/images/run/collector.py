@@ -359,7 +359,7 @@ class ImageCollector:
             size_bytes=image.size_bytes,
             handler=image.handler,
             is_pinned=image.is_pinned,
-            is_pinned_by_us=any(name in self._pinned_by_us for name in image.names),
+            is_pinned_by_kepd=any(name in self._pinned_by_us for name in image.names),
             is_in_use=bool(image.users),
             used_by=image.users,
             first_seen_s=image.first_seen_s,
