@@ -7,8 +7,8 @@ Never: reads files or the environment (sources.py) or looks at the host (effecti
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, TypeVar, get_type_hints
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.keys import KeyEntry, all_keys
@@ -126,17 +126,15 @@ def _read(entry: KeyEntry, tree: Tree, findings: list[Finding]) -> object:
 
 def build(values: Mapping[tuple[str, ...], object]) -> Configuration:
     """A configuration from checked values by field names; what is not given has its default."""
-    return _build(Configuration, (), values)
+    return _build(Configuration(), (), values)
 
 
-def _build(section: "type[Section]", names: tuple[str, ...], values: Mapping[tuple[str, ...], object]) -> "Section":
-    hints = get_type_hints(section)
+def _build(section: "Section", names: tuple[str, ...], values: Mapping[tuple[str, ...], object]) -> "Section":
     given: dict[str, object] = {}
     for entry in fields(section):
         below = (*names, entry.name)
-        hint = hints[entry.name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            given[entry.name] = _build(hint, below, values)
+        if "key" not in entry.metadata:
+            given[entry.name] = _build(getattr(section, entry.name), below, values)
         elif below in values:
             given[entry.name] = values[below]
-    return section(**given)
+    return replace(section, **given)

@@ -18,8 +18,6 @@ __all__ = ["Change", "ReloadPlan", "plan_reload", "value_at"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key with its old and new value."""
-
     path: str
     old: object
     new: object
@@ -41,7 +39,6 @@ class ReloadPlan:
 
 
 def value_at(configuration: Configuration, entry: KeyEntry) -> object:
-    """The value of a key."""
     value: object = configuration
     for name in entry.fields:
         value = getattr(value, name)

@@ -37,7 +37,6 @@ class HostFacts:
 
 
 def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configuration:
-    """The configuration with every derived default in place."""
     node = configuration.node
     state = node.state_directory or facts.state_directory or DEFAULT_STATE_DIRECTORY
     run = node.run_directory or facts.run_directory or DEFAULT_RUN_DIRECTORY

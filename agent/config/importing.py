@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from agent.config.document import API_VERSION, KIND
+from agent.config.reference import put_at
 from agent.config.strict_yaml import Scalar, Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown
 
@@ -95,7 +96,7 @@ def import_document(text: bytes, source: str) -> tuple[dict[str, object], list[F
         if rename is None:
             left_out.append(Finding(tree.where, path, "has no counterpart in kepd; left out"))
         elif tree.scalar not in (None, "") and (value := rename[1](tree.scalar)) is not None:
-            _put(document, rename[0], value)
+            put_at(document, rename[0], value)
     return document, left_out
 
 
@@ -108,12 +109,3 @@ def _leaves(entries: Mapping[str, Tree], path: str) -> list[tuple[str, Tree]]:
         elif plain(tree) not in (None, {}, []):
             found.append((below, tree))
     return found
-
-
-def _put(document: dict[str, object], path: str, value: object) -> None:
-    *sections, name = path.split(".")
-    holder = document
-    for section in sections:
-        inner = holder.setdefault(section, {})
-        holder = inner if isinstance(inner, dict) else {}
-    holder[name] = value

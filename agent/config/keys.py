@@ -7,14 +7,16 @@ Never: holds values. document.py declares the keys next to the fields they fill.
 """
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
-from typing import get_args, get_type_hints
+from typing import TypeVar
 
 from agent.config.kinds import Kind
 
-__all__ = ["Key", "KeyEntry", "all_keys", "restart"]
+__all__ = ["Key", "KeyEntry", "all_keys", "key", "restart"]
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +25,22 @@ class Key:
 
     kind: Kind
     doc: str
-    derived: str = ""
-    needs_restart: bool = False
+    derived: str
+    needs_restart: bool
 
 
-def restart(kind: Kind, doc: str, derived: str = "") -> Key:
-    """A key that only a new process reads; a reload names it and keeps the old value."""
-    return Key(kind, doc, derived, needs_restart=True)
+def key(kind: Kind, default: Value, doc: str, derived: str = "") -> Value:
+    """The field of a key that a reload applies."""
+    return _field(default, Key(kind, doc, derived, needs_restart=False))
+
+
+def restart(kind: Kind, default: Value, doc: str, derived: str = "") -> Value:
+    """The field of a key that only a new process reads; a reload names it and keeps the old value."""
+    return _field(default, Key(kind, doc, derived, needs_restart=True))
+
+
+def _field(default: Value, key: Key) -> Value:
+    return field(default_factory=lambda: default, metadata={"key": key})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +67,18 @@ def camel(name: str) -> str:
 ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM", "qps": "QPS"})
 
 
-def _default(entry: "Field[object]") -> object:
-    return entry.default if entry.default_factory is MISSING else entry.default_factory()
-
-
-def _walk(section: type, path: str, names: tuple[str, ...]) -> Iterator[KeyEntry]:
-    hints = get_type_hints(section, include_extras=True)
-    for entry in fields(section):
+def _walk(section: object, path: str, names: tuple[str, ...]) -> Iterator[KeyEntry]:
+    """The keys of a section that has its defaults."""
+    for entry in fields(section):  # type: ignore[arg-type]  # a dataclass, as its declaration says
         below = f"{path}.{camel(entry.name)}" if path else camel(entry.name)
-        hint = hints[entry.name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            yield from _walk(hint, below, (*names, entry.name))
-            continue
-        key = next(argument for argument in get_args(hint)[1:] if isinstance(argument, Key))
-        yield KeyEntry(below, key, _default(entry), (*names, entry.name))
+        default, key = getattr(section, entry.name), entry.metadata.get("key")
+        if key is None:
+            yield from _walk(default, below, (*names, entry.name))
+        else:
+            yield KeyEntry(below, key, default, (*names, entry.name))
 
 
 @cache
 def all_keys(document: type) -> MappingProxyType[str, KeyEntry]:
     """Every key of the document by its path, in the order of declaration."""
-    return MappingProxyType({entry.path: entry for entry in _walk(document, "", ())})
+    return MappingProxyType({entry.path: entry for entry in _walk(document(), "", ())})

@@ -49,8 +49,6 @@ class Wrong(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One shape of value."""
-
     name: str
     read: Callable[[object], object]
     schema: JsonSchema = field(default_factory=dict)
@@ -109,21 +107,18 @@ def _bounded(name: str, low: float, high: float | None) -> JsonSchema:
 
 
 def integer(low: int, high: int | None = None) -> Kind:
-    """A whole number within bounds."""
     span = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
 
     def read(value: object) -> int:
-        _must(isinstance(value, int) and not isinstance(value, bool), value, span)
-        if isinstance(value, int):
-            _must(value >= low and (high is None or value <= high), value, span)
-            return value
-        raise AssertionError
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Wrong(f"{shown(value)} is not {span}")
+        _must(value >= low and (high is None or value <= high), value, span)
+        return value
 
     return Kind(span.removeprefix("a "), read, _bounded("integer", low, high))
 
 
 def number(low: float, high: float | None = None) -> Kind:
-    """A number within bounds."""
     span = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
 
     def read(value: object) -> float:
@@ -321,31 +316,17 @@ def map_of(kind: Kind, name: str) -> Kind:
 
 def record_of(**fields: Kind) -> Kind:
     """A small map with fixed keys, all of them required; it is read into a tuple of pairs."""
-    right = "a map of " + " and ".join(fields)
-
-    def read(value: object) -> tuple[tuple[str, object], ...]:
-        _must(isinstance(value, dict), value, right)
-        entries: dict[str, object] = value if isinstance(value, dict) else {}
-        for key in entries:
-            _must(key in fields, key, f"a key of {right}{suggestion(key, fields)}")
-        for key in fields:
-            _must(key in entries, value, f"{right}; {key} is missing")
-        return tuple((key, _inner(kind, entries[key], key)) for key, kind in fields.items())
-
-    def show(value: object) -> dict[str, object]:
-        return {key: fields[key].show(item) for key, item in value} if isinstance(value, tuple) else {}
-
-    properties = {key: kind.schema for key, kind in fields.items()}
-    schema: JsonSchema = {
-        "type": "object", "properties": properties, "required": list(fields), "additionalProperties": False,
-    }  # fmt: skip
-    return Kind(right.removeprefix("a "), read, schema, show)
+    return _record("a map of " + " and ".join(fields), {}, fields)
 
 
 def record_with(defaults: Mapping[str, object], **fields: Kind) -> Kind:
     """A small map with fixed keys; those with a default may be left out. It is read into a tuple of pairs."""
     needed = [key for key in fields if key not in defaults]
-    right = "a map with " + " and ".join(needed or ["some"]) + f" out of {', '.join(fields)}"
+    return _record(f"a map with {' and '.join(needed or ['some'])} out of {', '.join(fields)}", defaults, fields)
+
+
+def _record(right: str, defaults: Mapping[str, object], fields: Mapping[str, Kind]) -> Kind:
+    needed = [key for key in fields if key not in defaults]
 
     def read(value: object) -> tuple[tuple[str, object], ...]:
         _must(isinstance(value, dict), value, right)

@@ -27,13 +27,18 @@ def as_document(configuration: Configuration, *, only: frozenset[str] | None = N
         value = value_at(configuration, entry)
         if value is None:
             continue
-        *sections, name = path.split(".")
-        holder = document
-        for section in sections:
-            inner = holder.setdefault(section, {})
-            holder = inner if isinstance(inner, dict) else {}
-        holder[name] = json_like(entry.key.kind.show(value))
+        put_at(document, path, json_like(entry.key.kind.show(value)))
     return document
+
+
+def put_at(document: dict[str, object], path: str, value: object) -> None:
+    """A value under a key such as `images.maxParallelPulls`."""
+    *sections, name = path.split(".")
+    holder = document
+    for section in sections:
+        inner = holder.setdefault(section, {})
+        holder = inner if isinstance(inner, dict) else {}
+    holder[name] = value
 
 
 def json_like(value: object) -> object:
@@ -74,7 +79,6 @@ def with_origins(checked: Checked) -> str:
 
 
 def as_schema() -> dict[str, object]:
-    """JSON schema of the document, for editors."""
     root: dict[str, object] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": KIND,
@@ -102,7 +106,6 @@ def _properties(schema: dict[str, object]) -> dict[str, dict[str, object]]:
 
 
 def as_table() -> str:
-    """Markdown table of all keys."""
     lines = ["| key | value | default | reload | meaning |", "|---|---|---|---|---|"]
     for path, entry in all_keys(Configuration).items():
         default = entry.key.derived or f"`{json_like(entry.key.kind.show(entry.default))!s}`"

@@ -45,7 +45,6 @@ class Sources:
 
 
 def host_facts(environment: Mapping[str, str]) -> HostFacts:
-    """The facts of this host that defaults depend on."""
     in_cluster = SERVICE_ACCOUNT_TOKEN.exists() and "KUBERNETES_SERVICE_HOST" in environment
     return HostFacts.from_environment(socket.gethostname(), environment, is_in_cluster=in_cluster)
 
@@ -68,7 +67,6 @@ def load(sources: Sources, facts: HostFacts, further: Sequence[FurtherCheck] = (
 
 
 def read(sources: Sources) -> Loaded:
-    """Look at all sources."""
     layers: list[Layer] = []
     findings: list[Finding] = []
     main = sources.file or DEFAULT_FILE
