@@ -104,7 +104,6 @@ def is_plane_elsewhere(error: grpc.RpcError) -> bool:
 
 
 def failure(error: grpc.RpcError, path: str) -> CommandFailed:
-    """A failed call in words."""
     code = error.code()
     if code is grpc.StatusCode.UNAVAILABLE:
         return CommandFailed(unreachable(path), UNREACHABLE)

@@ -53,7 +53,6 @@ MIRROR_COLUMNS: Columns[image_pb2.Mirror] = (
 
 
 def list_images(daemon: Client) -> Listing[image_pb2.Image]:
-    """The images."""
     answer = daemon.call(f"{SERVICE}/ListImages", image_pb2.ListImagesRequest(), image_pb2.ListImagesResponse)
     return Listing("Image", answer.images, IMAGE_COLUMNS, lambda one: f"image/{one.id}", "no images")
 
@@ -66,7 +65,6 @@ def list_pulls(daemon: Client) -> Listing[image_pb2.Pull]:
 
 
 def pull_name(pull: image_pb2.Pull) -> str:
-    """For `-o name`."""
     return f"pull/{pull.id}"
 
 

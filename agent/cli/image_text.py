@@ -9,7 +9,6 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
     value = float(count)
     for unit in UNITS:
         if value < 1024 or unit == UNITS[-1]:

@@ -22,7 +22,6 @@ __all__ = [
 
 
 def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
-    """This node."""
     answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
     columns: Columns[node_pb2.Node] = (
         Column("NAME", lambda node: node.name),
@@ -39,7 +38,6 @@ def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
 
 
 def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
-    """The planes."""
     answer = daemon.call("kepd.v1.NodeService/ListPlanes", node_pb2.ListPlanesRequest(), node_pb2.ListPlanesResponse)
     columns: Columns[node_pb2.Plane] = (
         Column("PLANE", lambda plane: plane.name),
@@ -70,7 +68,6 @@ POD_COLUMNS: Columns[pod_pb2.Pod] = (
 
 
 def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
-    """The pods."""
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
     return Listing(
         "Pod",
@@ -82,7 +79,6 @@ def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
 
 
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
-    """The containers of all pods."""
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
     containers = [one for pod in answer.pods for one in pod.containers]
     columns: Columns[pod_pb2.Container] = (
@@ -111,7 +107,6 @@ EVENT_COLUMNS: Columns[node_pb2.Event] = (
 
 
 def event_name(event: node_pb2.Event) -> str:
-    """For `-o name`."""
     return f"event/{event.id}"
 
 

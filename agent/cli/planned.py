@@ -51,7 +51,6 @@ def pods_of(path: Path) -> list[PodSpec]:
 
 
 def show(picture: Picture, title: str, output: str) -> None:
-    """In the form that was asked for."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
     elif output == "svg":

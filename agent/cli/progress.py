@@ -18,8 +18,6 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Shows states of pulls as they come."""
-
     def __init__(self, session: Session) -> None:
         self._bars = _Bars(session) if sys.stdout.isatty() else None
         self._told: dict[str, str] = {}
@@ -47,8 +45,6 @@ class Progress:
 
 
 class _Bars:
-    """Bars by rich."""
-
     def __init__(self, session: Session) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -64,7 +60,6 @@ class _Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, pull: image_pb2.Pull) -> None:
-        """Update the bar of a pull."""
         if pull.id not in self._tasks:
             self._tasks[pull.id] = self.progress.add_task(pull.image, total=None, text="")
         parts = [stage_line(pull)]

@@ -31,7 +31,6 @@ STATE_STYLES = {
 
 
 def print_listing(listing: Listing[Item], output: str, session: Session) -> None:
-    """A list in the format asked for."""
     if output in ("json", "yaml") and listing.whole is not None:
         print_message(listing.whole, output)
         return
@@ -52,7 +51,6 @@ def print_listing(listing: Listing[Item], output: str, session: Session) -> None
 
 
 def print_data(data: object, output: str) -> None:
-    """A document."""
     if output == "yaml":
         import yaml
 
@@ -62,7 +60,6 @@ def print_data(data: object, output: str) -> None:
 
 
 def print_message(message: Message, output: str) -> None:
-    """One message of the API."""
     print_data(_plain(message), output)
 
 

@@ -86,18 +86,15 @@ RULE_COLUMNS: Columns[pb.Rule] = (
 
 
 def service_name(one: pb.Service) -> str:
-    """For `-o name`."""
     return f"service/{one.namespace}/{one.name}"
 
 
 def list_services(daemon: Client) -> Listing[pb.Service]:
-    """The Services."""
     answer = daemon.call(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse)
     return Listing("Service", answer.services, SERVICE_COLUMNS, service_name, "no Services")
 
 
 def list_endpoints(daemon: Client) -> Listing[pb.Endpoint]:
-    """The endpoints of all Services."""
     answer = daemon.call(f"{SERVICE}/ListEndpoints", pb.ListEndpointsRequest(), pb.ListEndpointsResponse)
     return Listing(
         "Endpoint", answer.endpoints, ENDPOINT_COLUMNS, lambda one: f"endpoint/{one.endpoint}", "no endpoints"
@@ -105,7 +102,6 @@ def list_endpoints(daemon: Client) -> Listing[pb.Endpoint]:
 
 
 def list_rules(daemon: Client) -> Listing[pb.Rule]:
-    """What the kernel has."""
     return rules_listing(daemon, "", is_desired=False)
 
 

@@ -43,14 +43,10 @@ class Listing(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A line of text, or a few."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows under titles."""
-
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]

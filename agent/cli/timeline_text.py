@@ -74,7 +74,6 @@ def _list_lines(picture: Picture, name_width: int) -> list[str]:
 
 
 def picture_as_svg(picture: Picture, title: str, width: int = 1000) -> str:
-    """A page of its own."""
     inner = width - LEFT - RIGHT
     scale = inner / max(picture.end_s, 0.001)
     height = TOP + ROW_HEIGHT * (len(picture.rows) + 2)

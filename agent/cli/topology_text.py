@@ -20,7 +20,6 @@ ZONE_TITLES = tuple("ZONE MILLICPU SHARE WANT MIN DESIRED MAX HAVE GIVE RECEIVE 
 
 
 def hints_text(explanation: HintsExplanation) -> Iterator[Block]:
-    """`explain hints`."""
     choice = explanation.choice
     yield Paragraph(f"SERVICE {explanation.service}  mode {choice.mode} ({choice.why})")
     if not explanation.families:
@@ -96,7 +95,6 @@ def _listed(title: str, names: Sequence[str]) -> Iterator[Block]:
 
 
 def spread_text(explanation: SpreadExplanation) -> Iterator[Block]:
-    """`explain spread`."""
     yield Paragraph(f"POD {explanation.pod}  constraints from {explanation.source}")
     if explanation.error is not None:
         yield Paragraph(f"scheduling error: {explanation.error}")
@@ -152,7 +150,6 @@ def _scores(explanation: SpreadExplanation) -> Iterator[Block]:
 
 
 def plan_text(plan: ZonePlan) -> Iterator[Block]:
-    """`plan zones`."""
     for remark in plan.remarks:
         yield Paragraph(f"note: {remark}")
     zones = sorted({*plan.placement, *(zone for row in plan.rows for zone in row.per_zone or ())})

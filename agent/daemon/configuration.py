@@ -70,7 +70,6 @@ class RunningConfiguration:
 
     @property
     def configuration(self) -> Configuration:
-        """What is in force."""
         return self._configuration
 
     def current(self) -> Checked:

@@ -11,7 +11,6 @@ __all__ = ["telemetry_flags"]
 def telemetry_flags(
     verbosity: int | None, vmodule: str | None, log_format: str | None, metrics_compat: str | None
 ) -> list[Flag]:
-    """What was given."""
     flags: list[Flag] = []
     if verbosity is not None:
         flags.append(Flag("-v", "telemetry.verbosity", str(verbosity)))

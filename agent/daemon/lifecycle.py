@@ -25,8 +25,6 @@ LONGEST_START_S = 60.0
 
 
 class Manager(Protocol):
-    """The service manager."""
-
     @property
     def watchdog_s(self) -> float | None: ...
 
@@ -50,7 +48,6 @@ class Lifecycle:
         self._began_s = self._last_sign_s = clock.now_s()
 
     async def run(self, report: Report) -> None:
-        """Until cancelled."""
         report.ready()
         turn_s = TURN_S if self._manager.watchdog_s is None else min(TURN_S, self._manager.watchdog_s / 4)
         while True:

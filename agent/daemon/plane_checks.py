@@ -16,12 +16,10 @@ __all__ = ["PLANE_CHECKS"]
 
 
 def check_images(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
-    """The images plane's."""
     return list(image_faults(configuration.images, given))
 
 
 def check_services(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    """The services plane's."""
     found = list(services_faults(configuration.services))
     if configuration.services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
@@ -30,12 +28,10 @@ def check_services(configuration: Configuration, _given: frozenset[str]) -> list
 
 
 def check_proxy(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    """The proxy plane's."""
     return list(proxy_faults(configuration))
 
 
 def check_pods(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    """The pods plane's."""
     return list(pods_faults(configuration.pods))
 
 

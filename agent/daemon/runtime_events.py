@@ -30,16 +30,12 @@ PAUSE_S = 0.2
 
 
 class Cri(Protocol):
-    """What CRI can tell."""
-
     def events(self) -> AsyncIterator[RuntimeEvent]: ...
 
     async def list_containers(self) -> list[pb.Container]: ...
 
 
 class Containerd(Protocol):
-    """What containerd can tell."""
-
     def task_events(self) -> AsyncIterator[RuntimeEvent]: ...
 
 

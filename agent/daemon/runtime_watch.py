@@ -32,8 +32,6 @@ NOT_TRIED = "not tried yet"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFacts:
-    """What is known about the runtime now."""
-
     endpoint: str
     name: str = ""
     version: str = ""
@@ -43,8 +41,6 @@ class RuntimeFacts:
 
 
 class Runtime(Protocol):
-    """What the watch asks."""
-
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse: ...
 
     async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus: ...
@@ -78,7 +74,6 @@ class RuntimeWatch:
         self.facts = replace(self.facts, event_source=source)
 
     async def run(self, report: Report) -> None:
-        """Look for ever."""
         while True:
             # All calls are bounded; a look that lasts longer than all of them is stuck, and the watchdog shall know.
             report.busy_until(self._now_s() + CALLS * CALL_LIMIT_S)

@@ -72,7 +72,6 @@ async def run_tree(units: Sequence[Unit], clock: Clock, stop: asyncio.Event, hur
 
 
 async def supervise(unit: Unit, clock: Clock) -> None:
-    """Run one unit for ever."""
     pause_s = FIRST_PAUSE_S
     while True:
         unit.report.starting()

@@ -89,7 +89,6 @@ class Daemon:
         return sum(unit.stop_s for unit in self.units)
 
     def say_stopping(self) -> None:
-        """The end begins."""
         log.info("daemon_stopping", allowed_s=self.longest_stop_s, v=0)
         self.manager.stopping()
         self.manager.extend_timeout(self.longest_stop_s)

@@ -68,7 +68,6 @@ class Board:
         return Report(self, name)
 
     def lines(self) -> tuple[Component, ...]:
-        """The board in the order of adding."""
         return tuple(self._lines.values())
 
     def unready(self) -> tuple[Component, ...]:
@@ -76,7 +75,6 @@ class Board:
         return tuple(line for line in self._lines.values() if not line.is_ready)
 
     def summary(self) -> str:
-        """One line for people."""
         unready = self.unready()
         if not unready:
             running = [line.name for line in self._lines.values() if line.is_plane and line.state is State.READY]
@@ -92,7 +90,6 @@ class Board:
         self.feed.put(name, replace(line, busy_until_s=None))
 
     def line(self, name: str) -> Component:
-        """One line."""
         return self._lines[name]
 
 
@@ -108,7 +105,6 @@ class Report:
         self._set(State.STARTING, message)
 
     def ready(self, message: str = "") -> None:
-        """It does all it shall do."""
         self._set(State.READY, message)
 
     def degraded(self, message: str) -> None:

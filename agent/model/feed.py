@@ -32,8 +32,6 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Item]):
-    """One step."""
-
     kind: ChangeKind
     item: Item | None
     version: int
@@ -49,7 +47,6 @@ class Feed(Generic[Item]):
 
     @property
     def items(self) -> Mapping[str, Item]:
-        """What there is now."""
         return self._items
 
     @property
@@ -65,7 +62,6 @@ class Feed(Generic[Item]):
             self._publish(ChangeKind.ADDED if before is None else ChangeKind.MODIFIED, item)
 
     def remove(self, key: str) -> None:
-        """An object is gone."""
         item = self._items.pop(key, None)
         if item is not None:
             self._publish(ChangeKind.DELETED, item)

@@ -21,13 +21,11 @@ class Histogram:
         self._sums: dict[tuple[str, ...], float] = {}
 
     def observe(self, labels: tuple[str, ...], value: float) -> None:
-        """One observation."""
         counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
         counts[bisect_left(self._bounds, value)] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def family(self, name: str, text: str, labels: Sequence[str]) -> Metric:
-        """For a scrape."""
         family = HistogramMetricFamily(name, text, labels=labels)
         bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         for values, counts in sorted(self._counts.items()):

@@ -32,8 +32,6 @@ CRITICAL_PRIORITY = 2_000_000_000
 
 
 class PullPolicy(StrEnum):
-    """imagePullPolicy."""
-
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"

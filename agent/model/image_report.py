@@ -23,8 +23,6 @@ class CollectedImage:
 
 @dataclass(frozen=True, slots=True)
 class CollectionState:
-    """One run of the collector."""
-
     images: tuple[CollectedImage, ...]
     freed_bytes: int
     usage_percent: int

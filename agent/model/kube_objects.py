@@ -57,8 +57,6 @@ class ServiceMeta(Struct, frozen=True, gc=False):
 
 
 class ServicePort(Struct, frozen=True, gc=False):
-    """One port."""
-
     port: int
     name: str = ""
     protocol: str = "TCP"
@@ -102,20 +100,14 @@ class Ingress(Struct, frozen=True, gc=False):
 
 
 class LoadBalancerStatus(Struct, frozen=True, gc=False):
-    """Where the load balancer is."""
-
     ingress: tuple[Ingress, ...] | None = None
 
 
 class ServiceStatus(Struct, frozen=True, gc=False):
-    """What a load balancer controller wrote."""
-
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 
 
 class Service(Struct, frozen=True, gc=False):
-    """v1."""
-
     metadata: ServiceMeta
     spec: ServiceSpec = ServiceSpec()
     status: ServiceStatus = ServiceStatus()
@@ -154,8 +146,6 @@ class Conditions(Struct, frozen=True, gc=False):
 
 
 class HintTarget(Struct, frozen=True, gc=False):
-    """A zone or node by name."""
-
     name: str = ""
 
 
@@ -226,14 +216,10 @@ class NodeAddress(Struct, frozen=True, gc=False):
 
 
 class NodeStatus(Struct, frozen=True, gc=False):
-    """Addresses only."""
-
     addresses: tuple[NodeAddress, ...] | None = None
 
 
 class Node(Struct, frozen=True, gc=False):
-    """v1."""
-
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -333,8 +319,6 @@ class ContainerState(Struct, frozen=True, gc=False):
 
 
 class ContainerStatus(Struct, frozen=True, gc=False):
-    """How far a container is."""
-
     name: str = ""
     image_id: str = msgspec.field(default="", name="imageID")
     state: ContainerState | None = None
@@ -342,32 +326,24 @@ class ContainerStatus(Struct, frozen=True, gc=False):
 
 
 class PodStatus(Struct, frozen=True, gc=False):
-    """How far the pod is."""
-
     phase: str = ""
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """v1."""
-
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class WorkloadMeta(Struct, frozen=True, gc=False):
-    """Identity."""
-
     name: str
     namespace: str = ""
     resource_version: str = ""
 
 
 class PodTemplate(Struct, frozen=True, gc=False):
-    """What its pods will be like."""
-
     spec: PodSpec = PodSpec()
 
 
@@ -385,8 +361,6 @@ class Workload(Struct, frozen=True, gc=False):
 
 
 class CidrMeta(Struct, frozen=True, gc=False):
-    """Identity."""
-
     name: str
     resource_version: str = ""
     deletion_timestamp: str | None = None

@@ -46,8 +46,6 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container of a pod."""
-
     kind: ContainerKind
     fields: Container
 
@@ -107,12 +105,10 @@ class PodSpec:
 
     @cached_property
     def by_name(self) -> Mapping[str, ContainerSpec]:
-        """Containers by their names."""
         return {one.name: one for one in self.containers}
 
     @cached_property
     def notes(self) -> Mapping[str, str]:
-        """Annotations by name."""
         return dict(self.annotations)
 
 

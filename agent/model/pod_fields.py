@@ -25,16 +25,12 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class KeyToPath(Fields, frozen=True):
-    """One key of a source as one file."""
-
     key: str = ""
     path: str = ""
     mode: int | None = None
 
 
 class KeyReference(Fields, frozen=True):
-    """A key of a ConfigMap or Secret."""
-
     name: str = ""
     key: str = ""
     optional: bool = False
@@ -48,8 +44,6 @@ class FieldReference(Fields, frozen=True):
 
 
 class ResourceReference(Fields, frozen=True):
-    """A request or limit of a container."""
-
     container_name: str = ""
     resource: str = ""
     divisor: Amount = "0"
@@ -75,37 +69,27 @@ class EnvSource(Fields, frozen=True):
 
 
 class Env(Fields, frozen=True):
-    """A variable."""
-
     name: str = ""
     value: str = ""
     value_from: EnvSource | None = None
 
 
 class ObjectReference(Fields, frozen=True):
-    """An object of the pod's namespace."""
-
     name: str = ""
 
 
 class SourceReference(Fields, frozen=True):
-    """A whole ConfigMap or Secret."""
-
     name: str = ""
     optional: bool = False
 
 
 class EnvFrom(Fields, frozen=True):
-    """Many variables."""
-
     prefix: str = ""
     config_map_ref: SourceReference | None = None
     secret_ref: SourceReference | None = None
 
 
 class ContainerPort(Fields, frozen=True):
-    """A port, named or mapped."""
-
     name: str = ""
     container_port: int = 0
     host_port: int = 0
@@ -114,21 +98,15 @@ class ContainerPort(Fields, frozen=True):
 
 
 class Exec(Fields, frozen=True):
-    """A command in the container."""
-
     command: tuple[str, ...] = ()
 
 
 class HttpHeader(Fields, frozen=True):
-    """A header of a request."""
-
     name: str = ""
     value: str = ""
 
 
 class HttpGet(Fields, frozen=True):
-    """A GET."""
-
     path: str = ""
     port: Port = 0
     host: str = ""
@@ -142,22 +120,16 @@ class HttpGet(Fields, frozen=True):
 
 
 class TcpSocket(Fields, frozen=True):
-    """A connection."""
-
     port: Port = 0
     host: str = ""
 
 
 class GrpcCheck(Fields, frozen=True):
-    """A call of the health service."""
-
     port: Port = 0
     service: str = ""
 
 
 class Sleep(Fields, frozen=True):
-    """Nothing, for a while."""
-
     seconds: int = 0
 
 
@@ -171,7 +143,6 @@ class Hook(Fields, frozen=True):
 
     @property
     def type(self) -> str:
-        """Which one."""
         return next((name for name in ("exec", "http_get", "tcp_socket", "sleep") if getattr(self, name)), "")
 
 
@@ -199,7 +170,6 @@ class Probe(Fields, frozen=True):
 
     @property
     def type(self) -> str:
-        """Which way of asking."""
         return next((name for name in ("exec", "http_get", "tcp_socket", "grpc") if getattr(self, name)), "")
 
     @property
@@ -220,8 +190,6 @@ class Probe(Fields, frozen=True):
 
 
 class Resources(Fields, frozen=True):
-    """Requests and limits by resource."""
-
     limits: dict[str, Amount] = {}
     requests: dict[str, Amount] = {}
     claims: tuple[object, ...] = ()
@@ -249,8 +217,6 @@ class ResizePolicy(Fields, frozen=True):
 
 
 class VolumeMount(Fields, frozen=True):
-    """Where a volume is seen in a container."""
-
     name: str = ""
     mount_path: str = ""
     sub_path: str = ""
@@ -261,29 +227,21 @@ class VolumeMount(Fields, frozen=True):
 
 
 class VolumeDevice(Fields, frozen=True):
-    """A block device."""
-
     name: str = ""
     device_path: str = ""
 
 
 class Capabilities(Fields, frozen=True):
-    """Added and dropped."""
-
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
 
 
 class Profile(Fields, frozen=True):
-    """Of seccomp or AppArmor."""
-
     type: str = ""
     localhost_profile: str = ""
 
 
 class SELinux(Fields, frozen=True):
-    """A label."""
-
     user: str = ""
     role: str = ""
     type: str = ""
@@ -291,8 +249,6 @@ class SELinux(Fields, frozen=True):
 
 
 class SecurityContext(Fields, frozen=True):
-    """Of one container."""
-
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
@@ -307,15 +263,11 @@ class SecurityContext(Fields, frozen=True):
 
 
 class Sysctl(Fields, frozen=True):
-    """One setting of the kernel."""
-
     name: str = ""
     value: str = ""
 
 
 class PodSecurityContext(Fields, frozen=True):
-    """Of all containers."""
-
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
@@ -331,8 +283,6 @@ class PodSecurityContext(Fields, frozen=True):
 
 
 class Container(Fields, frozen=True):
-    """One container."""
-
     name: str = ""
     image: str = ""
     command: tuple[str, ...] = ()
@@ -374,22 +324,16 @@ class Container(Fields, frozen=True):
 
 
 class EmptyDir(Fields, frozen=True):
-    """A directory that lives as long as the pod."""
-
     medium: str = ""
     size_limit: Amount | None = None
 
 
 class HostPath(Fields, frozen=True):
-    """A path of the node."""
-
     path: str = ""
     type: str = ""
 
 
 class ConfigMapVolume(Fields, frozen=True):
-    """Files out of a ConfigMap."""
-
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
     default_mode: int = 0o644
@@ -397,8 +341,6 @@ class ConfigMapVolume(Fields, frozen=True):
 
 
 class SecretVolume(Fields, frozen=True):
-    """Files out of a Secret."""
-
     secret_name: str = ""
     items: tuple[KeyToPath, ...] = ()
     default_mode: int = 0o644
@@ -406,8 +348,6 @@ class SecretVolume(Fields, frozen=True):
 
 
 class DownwardItem(Fields, frozen=True):
-    """One fact of the pod as one file."""
-
     path: str = ""
     field_ref: FieldReference | None = None
     resource_field_ref: ResourceReference | None = None
@@ -415,29 +355,21 @@ class DownwardItem(Fields, frozen=True):
 
 
 class DownwardVolume(Fields, frozen=True):
-    """Facts of the pod as files."""
-
     items: tuple[DownwardItem, ...] = ()
     default_mode: int = 0o644
 
 
 class ProjectedConfigMap(Fields, frozen=True):
-    """Part of a projected volume."""
-
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
     optional: bool = False
 
 
 class ProjectedDownward(Fields, frozen=True):
-    """Part of a projected volume."""
-
     items: tuple[DownwardItem, ...] = ()
 
 
 class Projection(Fields, frozen=True):
-    """One source of a projected volume."""
-
     config_map: ProjectedConfigMap | None = None
     secret: ProjectedConfigMap | None = None
     downward_api: ProjectedDownward | None = msgspec.field(default=None, name="downwardAPI")
@@ -446,15 +378,11 @@ class Projection(Fields, frozen=True):
 
 
 class ProjectedVolume(Fields, frozen=True):
-    """Several sources in one directory."""
-
     sources: tuple[Projection, ...] = ()
     default_mode: int = 0o644
 
 
 class ImageVolume(Fields, frozen=True):
-    """The content of an image."""
-
     reference: str = ""
     pull_policy: str = ""
 
@@ -473,30 +401,22 @@ class Volume(Fields, frozen=True):
 
 
 class DnsOption(Fields, frozen=True):
-    """One option of the resolver."""
-
     name: str = ""
     value: str = ""
 
 
 class DnsConfig(Fields, frozen=True):
-    """More for the resolver."""
-
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
     options: tuple[DnsOption, ...] = ()
 
 
 class HostAlias(Fields, frozen=True):
-    """Lines for the hosts file."""
-
     ip: str = ""
     hostnames: tuple[str, ...] = ()
 
 
 class Os(Fields, frozen=True):
-    """Which system."""
-
     name: str = ""
 
 
@@ -507,8 +427,6 @@ class ReadinessGate(Fields, frozen=True):
 
 
 class PodFields(Fields, frozen=True):
-    """`spec` of a Pod."""
-
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()

@@ -49,8 +49,6 @@ class ContainerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a pod."""
-
     type: str
     is_true: bool
     reason: str = ""

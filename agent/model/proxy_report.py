@@ -38,8 +38,6 @@ class HoldReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyReport:
-    """The proxy at a glance."""
-
     socket: str
     link: str
     connections: int

@@ -47,8 +47,6 @@ class PortReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceReport:
-    """One Service."""
-
     namespace: str
     name: str
     type: str
@@ -89,8 +87,6 @@ class EndpointReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleReport:
-    """An element of a map."""
-
     family: str
     map: str
     key: str
@@ -112,8 +108,6 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """One look into a map."""
-
     place: str
     found: str
     rule: str
@@ -121,8 +115,6 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReport:
-    """A packet's way."""
-
     verdict: str
     targets: tuple[str, ...]
     masquerade: str

@@ -42,7 +42,6 @@ def api(session: Session, method: str | None, request_json: str) -> None:
 
 
 def invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iterator[Message]:
-    """The answers, one or many."""
     request = GetMessageClass(method.input_type)()
     try:
         json_format.Parse(request_json, request)
@@ -68,12 +67,10 @@ class Reflection:
         self._known: set[str] = set()
 
     def services(self) -> list[str]:
-        """Names of all services."""
         answer = self._ask(reflection_pb2.ServerReflectionRequest(list_services="*"))
         return sorted(service.name for service in answer.list_services_response.service)
 
     def methods(self) -> Iterator[str]:
-        """Names of all methods."""
         for service in self.services():
             self._load(reflection_pb2.ServerReflectionRequest(file_containing_symbol=service))
             for method in self.pool.FindServiceByName(service).methods:

@@ -66,7 +66,6 @@ def noun(word: str) -> str:
 
 
 def complete_noun(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
-    """Nouns for the shell."""
     return [word for word in NOUNS if word.startswith(typed)]
 
 
@@ -105,7 +104,6 @@ def get(session: Session, kind: str, name: str | None, output: str, *, watch: bo
 
 
 def follow(daemon: Client, kind: str, output: str, session: Session) -> None:
-    """Print objects as they change."""
     if kind == "pods":
         request = pod_pb2.WatchPodsRequest()
         for change in daemon.follow("kepd.v1.PodService/WatchPods", request, pod_pb2.WatchPodsResponse):

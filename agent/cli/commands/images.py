@@ -46,7 +46,6 @@ def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str |
 
 
 def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
-    """Show progress until everything is over."""
     from agent.cli.progress import Progress
 
     outcomes: list[image_pb2.PullOutcome] = []
@@ -60,7 +59,6 @@ def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session
 
 
 def outcome_line(outcome: image_pb2.PullOutcome) -> str:
-    """How one wish ended."""
     if outcome.result in GONE_WRONG:
         return f"{outcome.result}: {outcome.reason}: {outcome.message}" if outcome.reason else outcome.result
     took = f" in {outcome.took_seconds:.1f} s" if outcome.took_seconds else ""
@@ -194,7 +192,6 @@ def prefetch_items(source: Path) -> list[Tree]:
 
 
 def prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
-    """One item."""
     if isinstance(tree.scalar, str):
         return image_pb2.PrefetchImage(image=tree.scalar)
     fields = {name: value.scalar for name, value in tree.entries.items()}

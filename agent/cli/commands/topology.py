@@ -119,7 +119,6 @@ def spread(
 
 
 def asked_hints(session: Session, service: str) -> HintsExplanation:
-    """The daemon's answer."""
     from agent.cli.client import connected
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -130,7 +129,6 @@ def asked_hints(session: Session, service: str) -> HintsExplanation:
 
 
 def asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanation:
-    """The daemon's answer."""
     from agent.cli.client import connected
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -209,7 +207,6 @@ def documents(source: Path) -> Iterator[Document]:
 
 
 def session_of(ctx: click.Context) -> Session:
-    """The common flags."""
     session: Session = ctx.obj
     return session
 

@@ -16,7 +16,6 @@ __all__ = ["clean_images"]
 
 
 async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[str]:
-    """What was, or would be, taken away."""
     runtime = configuration.runtime
     with held_plane_lock("images", runtime.endpoint):
         shared = Containerd(runtime.endpoint, runtime.containerd_namespace)

@@ -38,7 +38,6 @@ class RegistryHosts:
         self.folder = DEFAULT_FOLDER
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 told = await self._runtime.hosts_folder()

@@ -86,7 +86,6 @@ class ImageEvents:
         self._tell = tell
 
     def tell(self, event: ImageEvent) -> None:
-        """One event."""
         self._tell(
             Event(
                 id="",
@@ -102,7 +101,6 @@ class ImageEvents:
 
 
 def wire_images(outside: Outside) -> ImagePlane:
-    """Make the plane."""
     configuration = outside.configuration()
     settings = _settings(configuration, outside.environment)
     shared = _Shared(configuration, outside)

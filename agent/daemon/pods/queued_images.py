@@ -25,7 +25,6 @@ class PlainImages:
         self._cri = cri
 
     async def image_status(self, image: str) -> pb.Image | None:
-        """As the runtime has it."""
         return await self._cri.image_status(image)
 
     async def may_use(self, request: PullRequest, image_id: str) -> bool:
@@ -51,7 +50,6 @@ class QueuedImages:
         self._image_status = cri.image_status
 
     async def image_status(self, image: str) -> pb.Image | None:
-        """As the runtime has it."""
         return await self._image_status(image)
 
     async def may_use(self, request: PullRequest, image_id: str) -> bool:

@@ -83,8 +83,6 @@ class LocalPods:
 
 @dataclass(slots=True, kw_only=True)
 class PodPlane:
-    """What wiring made."""
-
     runner: PodRunner
     commands: PodCommands
     streams: StreamUrls
@@ -99,7 +97,6 @@ class PodPlane:
             await self.runner.run(report)
 
     def families(self) -> Iterable[Metric]:
-        """For the page of metrics."""
         return self.metrics.families()
 
     async def close(self) -> None:
@@ -108,7 +105,6 @@ class PodPlane:
 
 
 def wire_pods(outside: Outside) -> PodPlane:
-    """Make everything."""
     configuration = outside.configuration()
     groups = ControlGroups()
     facts = node_facts(configuration, groups.shape())
@@ -162,7 +158,6 @@ def pod_directory(configuration: Configuration) -> str:
 
 
 def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: str) -> PodSettings:
-    """What the plane takes from the configuration."""
     pods = configuration.pods
     first_s = REDUCED_FIRST_S if pods.reduced_backoff else Curve().first_s
     longest_s = min(pods.max_restart_period, REDUCED_LONGEST_S if pods.reduced_backoff else pods.max_restart_period)
@@ -205,7 +200,6 @@ def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
 
 
 def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts:
-    """What this machine is."""
     total_kib = next(
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
     )

@@ -17,15 +17,12 @@ __all__ = ["ProxyView"]
 
 
 class ProxyView:
-    """What the API shows."""
-
     def __init__(self, plane: ProxyPlane, socket: Path, link: Path | None) -> None:
         self._plane = plane
         self._socket = socket
         self._link = link
 
     def report(self) -> ProxyReport:
-        """Everything at once."""
         plane = self._plane
         methods = [
             MethodReport(
@@ -59,12 +56,10 @@ class ProxyView:
         return [_hold(one, now_s) for one in self._plane.state.holds.values()]
 
     def release(self, hold_id: str) -> bool:
-        """Let a held call go on."""
         waiting = self._plane.waiting
         return waiting is not None and waiting.open_by_hand(hold_id)
 
     async def advice(self) -> Sequence[Advice]:
-        """What to change in the kubelet's configuration."""
         await self._plane.read_kubelet()
         if self._plane.kubelet is None:
             text = "kepd cannot read whether pulls may be queued, so they pass; set proxy.kubeletConfig"

@@ -43,8 +43,6 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyUnit:
-    """What others use of it."""
-
     view: ProxyView
     run: Callable[[Report], Awaitable[None]]
     families: Callable[[], Iterable[Metric]]
@@ -116,7 +114,6 @@ def proxy_paths(configuration: Configuration) -> tuple[Path, Path | None]:
 
 
 def wire_proxy(outside: Outside) -> ProxyUnit:
-    """Make the plane."""
     configuration = outside.configuration()
     socket, link = proxy_paths(configuration)
     runtime_path = Path(configuration.runtime.endpoint.removeprefix(UNIX))
@@ -156,7 +153,6 @@ def wire_proxy(outside: Outside) -> ProxyUnit:
 
 
 def proxy_settings(configuration: Configuration) -> ProxySettings:
-    """What the plane takes from the configuration."""
     proxy = configuration.proxy
     return ProxySettings(StopRules(stop_order, proxy.assume_hidden_hooks), fails_open=proxy.fail_open)
 

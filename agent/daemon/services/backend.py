@@ -40,8 +40,6 @@ RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the plane and its view get."""
-
     rulesets: Mapping[Family, Ruleset]
     views: Mapping[Family, RulesView]
     tables: Mapping[Family, NftTable]
@@ -145,7 +143,6 @@ class OldBackendCleanup:
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -18,7 +18,6 @@ SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
 
 
 def configz_page(configuration: Configuration) -> Page:
-    """The values in force."""
     document = as_document(configuration)
     shown = {"config.kepd.dev": {name: document[name] for name in SHOWN if name in document}}
     return Page(200, json.dumps(shown).encode(), "application/json")

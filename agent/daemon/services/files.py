@@ -75,7 +75,6 @@ class ManifestServices:
         self._reloaded.set()
 
     async def run(self) -> None:
-        """For ever."""
         await self._pods_known()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_files(), name="service-files")

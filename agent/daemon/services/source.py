@@ -50,8 +50,6 @@ ACCESS_RETRY_S = 10.0
 
 
 class KubeServices:
-    """One cluster."""
-
     def __init__(
         self,
         find: Callable[[], KubeClient | None],

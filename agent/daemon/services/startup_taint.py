@@ -55,7 +55,6 @@ class StartupTaint:
             self._due.set()
 
     async def run(self) -> None:
-        """For ever."""
         while True:
             await self._due.wait()
             self._due.clear()

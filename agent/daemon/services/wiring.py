@@ -61,8 +61,6 @@ KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """What the plane stands on."""
-
     clock: SystemClock
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None] | None" = None
@@ -72,8 +70,6 @@ class ServiceParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnit:
-    """What others use of it."""
-
     plane: ServicesPlane
     view: ServicesView
     source: ManifestServices | KubeServices
@@ -89,7 +85,6 @@ class ServiceUnit:
 
 
 def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
-    """Make the plane."""
     current = [configuration]
     intake = _intake(configuration, parts)
     takeover = Takeover(Path(configuration.node.state_directory))
@@ -254,7 +249,6 @@ def families() -> tuple[Family, ...]:
 
 
 def node_settings(configuration: Configuration) -> NodeSettings:
-    """The plane's part of the document."""
     services, node = configuration.services, configuration.node
     detect = services.detect_local
     is_iptables = services.backend == "iptables"
@@ -283,7 +277,6 @@ def node_port_addresses(configuration: Configuration) -> tuple[str, ...]:
 
 
 def periods(configuration: Configuration) -> Periods:
-    """The timing of syncs."""
     services = configuration.services
     if services.profile == "kube-proxy":
         return KUBE_PROXY_PERIODS

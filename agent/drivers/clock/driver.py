@@ -12,8 +12,6 @@ __all__ = ["SystemClock"]
 
 
 class SystemClock:
-    """Time as the kernel has it."""
-
     def now_s(self) -> float:
         """Monotonic seconds; only differences mean anything."""
         return time.monotonic()
@@ -23,5 +21,4 @@ class SystemClock:
         return time.time()
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait."""
         await asyncio.sleep(duration_s)

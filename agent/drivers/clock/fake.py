@@ -21,7 +21,6 @@ class FakeClock:
         self._order = count()
 
     def now_s(self) -> float:
-        """Virtual monotonic time."""
         return self._now_s
 
     def wall_s(self) -> float:
@@ -29,7 +28,6 @@ class FakeClock:
         return self._epoch_s + self._now_s
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait until `advance` has moved time this far."""
         if duration_s <= 0:
             await asyncio.sleep(0)
             return

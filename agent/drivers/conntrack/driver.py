@@ -57,7 +57,6 @@ class Conntrack:
             await loop.run_in_executor(self._executor, apply_limits, limits, os.cpu_count() or 1)
 
     async def close(self) -> None:
-        """Let go of the socket and the thread."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._let_go)
         self._executor.shutdown(wait=False)
 

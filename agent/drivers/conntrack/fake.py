@@ -35,12 +35,10 @@ class FakeConntrack:
         return tracked
 
     async def flows(self, family: Family, protocols: Collection[Protocol] = UDP_ALONE) -> Sequence[Flow]:
-        """All flows of these protocols."""
         self._fail()
         return [flow for flow in self._flows.values() if flow.family == family and flow.protocol in protocols]
 
     async def delete(self, flows: Iterable[Flow]) -> int:
-        """How many of them were still there."""
         self._fail()
         gone = [flow for flow in flows if self._flows.get(_ports(flow)) == flow]
         for flow in gone:
@@ -49,7 +47,6 @@ class FakeConntrack:
         return len(gone)
 
     async def apply_limits(self, limits: TrackingLimits) -> None:
-        """Remembered."""
         self.limits.append(limits)
 
     async def close(self) -> None:

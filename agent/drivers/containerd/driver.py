@@ -73,7 +73,6 @@ class Containerd:
         return answer.version.removeprefix("v").partition("~")[0].partition("+")[0]
 
     async def list_ingests(self) -> list[Ingest]:
-        """Blobs that are being written right now."""
         answer = await self._call(
             "content.v1.Content/ListStatuses",
             content_v1_pb2.ListStatusesRequest(),
@@ -84,7 +83,6 @@ class Containerd:
         ]
 
     async def image_records(self) -> list[ImageRecord]:
-        """All names with what they stand for."""
         answer = await self._call(
             "images.v1.Images/List", images_v1_pb2.ListImagesRequest(), images_v1_pb2.ListImagesResponse
         )
@@ -237,7 +235,6 @@ class Containerd:
             raise translated("Subscribe", error) from error
 
     async def _stream(self, method: str, request: Message, answer: type[Answer]) -> AsyncIterator[Answer]:
-        """Answers of a call that ends by itself."""
         invoke = self._channel.unary_stream(
             SERVICES + method,
             request_serializer=lambda message: message.SerializeToString(),

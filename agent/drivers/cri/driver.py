@@ -88,11 +88,9 @@ class CriRuntime:
         return answer
 
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse:
-        """Who answers."""
         return await self.call(methods.VERSION, pb.VersionRequest(), deadline_s=deadline_s)
 
     async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus:
-        """Whether runtime and network are ready."""
         return (await self.call(methods.STATUS, pb.StatusRequest(), deadline_s=deadline_s)).status
 
     async def features(self, deadline_s: float | None = None) -> RuntimeFeatures:
@@ -118,24 +116,19 @@ class CriRuntime:
         )
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
-        """All sandboxes, in any state."""
         return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
 
     async def list_containers(self) -> list[pb.Container]:
-        """All containers, in any state."""
         return list((await self.call(methods.LIST_CONTAINERS, pb.ListContainersRequest())).containers)
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
-        """One sandbox in detail."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         return (await self.call(methods.POD_SANDBOX_STATUS, request)).status
 
     async def container_status(self, container_id: str) -> pb.ContainerStatus:
-        """One container in detail."""
         return (await self.call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=container_id))).status
 
     async def run_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> str:
-        """Make and start a sandbox; answers its id."""
         request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
         return (await self.call(methods.RUN_POD_SANDBOX, request)).pod_sandbox_id
 
@@ -151,7 +144,6 @@ class CriRuntime:
     async def create_container(
         self, sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
     ) -> str:
-        """Make a container; answers its id."""
         request = pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config)
         return (await self.call(methods.CREATE_CONTAINER, request)).container_id
 
@@ -187,7 +179,6 @@ class CriRuntime:
         return used or None
 
     async def update_resources(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
-        """Change what a running container may use."""
         request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         await self.call(methods.UPDATE_CONTAINER_RESOURCES, request)
 
@@ -213,13 +204,11 @@ class CriRuntime:
         return (await self.call(methods.PORT_FORWARD, request)).url
 
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:
-        """The image of that name or digest, if it is present."""
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=image, runtime_handler=handler))
         answer = await self.call(methods.IMAGE_STATUS, request)
         return answer.image if answer.HasField("image") and answer.image.id else None
 
     async def list_images(self) -> list[pb.Image]:
-        """All images."""
         return list((await self.call(methods.LIST_IMAGES, pb.ListImagesRequest())).images)
 
     async def pull_image(

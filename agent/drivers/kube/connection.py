@@ -134,7 +134,6 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """End all connections."""
         if self._session is not None:
             await self._session.close()
 

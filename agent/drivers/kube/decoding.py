@@ -134,7 +134,6 @@ class Decoding(Generic[T]):
         self._event = msgspec.json.Decoder(EventAnswer[resource.kind])  # type: ignore[name-defined]
 
     def page(self, body: bytes | bytearray) -> Page[T]:
-        """One page of a list."""
         try:
             answer = self._list.decode(body)
         except UNREADABLE:

@@ -28,8 +28,6 @@ MAX_OUTPUT_BYTES = 1 << 20
 
 
 class IssuedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the program hands out."""
-
     expiration_timestamp: datetime | None = None
     token: str = ""
     client_certificate_data: str = ""
@@ -37,8 +35,6 @@ class IssuedStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
-    """What it prints."""
-
     kind: str
     api_version: str
     status: IssuedStatus

@@ -90,13 +90,11 @@ class FakeKube:
     @overload
     def follow(self, resource: Resource[K], convert: Callable[[K], T]) -> AsyncGenerator[News[T], None]: ...
     def follow(self, resource: Resource[K], convert: Callable[[K], object] | None = None) -> AsyncGenerator[Any, None]:
-        """As the client."""
         source = cast("Resource[ApiObject]", resource)
         made = cast("Callable[[ApiObject], object]", convert or (lambda item: item))
         return self._news(source, Decoding(source, made))
 
     async def get(self, resource: Resource[K], name: str) -> K:
-        """As the client."""
         self._enter("get", f"{resource.plural}/{name}")
         try:
             stored = self.objects.get(resource.plural, resource.namespace or "", name)
@@ -108,7 +106,6 @@ class FakeKube:
             raise AnswerUnreadable(f"get {resource.plural}/{name}: {error}") from error
 
     async def create(self, resource: Resource[K], body: Mapping[str, object]) -> None:
-        """As the client."""
         self._enter("create", str(resource))
         try:
             self.objects.create(resource.plural, dict(body), resource.namespace or "")

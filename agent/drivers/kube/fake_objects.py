@@ -299,7 +299,6 @@ class FakeObjects:
         self.ring()
 
     def select(self, plural: str, selection: Selection) -> list[Json]:
-        """In the order of a list."""
         stored = self._objects[plural]
         return [stored[key] for key in sorted(stored) if selection.holds(stored[key])]
 

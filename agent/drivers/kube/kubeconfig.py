@@ -57,7 +57,6 @@ class Section:
         return tree.scalar
 
     def flag(self, key: str) -> bool:
-        """True or false."""
         tree = self._given(key)
         if tree is None:
             return False
@@ -66,7 +65,6 @@ class Section:
         return tree.scalar
 
     def section(self, key: str) -> "Section | None":
-        """A map below this one."""
         tree = self._given(key)
         if tree is None:
             return None
@@ -75,7 +73,6 @@ class Section:
         return Section(tree, self._path(key))
 
     def sections(self, key: str) -> list["Section"]:
-        """A list of maps."""
         tree = self._given(key)
         if tree is None:
             return []
@@ -84,7 +81,6 @@ class Section:
         return [Section(item, f"{self._path(key)}[{position}]") for position, item in enumerate(tree.items)]
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts."""
         tree = self._given(key)
         if tree is None:
             return ()

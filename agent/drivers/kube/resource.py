@@ -74,13 +74,11 @@ class Resource(Generic[T]):
 
     @property
     def path(self) -> str:
-        """Below the server's address."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{quote(self.namespace, safe='')}" if self.namespace else ""
         return f"{root}{scope}/{self.plural}"
 
     def object_path(self, name: str, subresource: str = "") -> str:
-        """Of one object."""
         return f"{self.path}/{quote(name, safe='')}" + (f"/{subresource}" if subresource else "")
 
     def query(self, options: Mapping[str, str]) -> str:
@@ -152,7 +150,6 @@ class Disconnected:
 
     @property
     def reason(self) -> str:
-        """One line."""
         return f"{self.error}; next try in {self.retry_in_s:.1f} s"
 
 

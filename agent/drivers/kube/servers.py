@@ -28,7 +28,6 @@ class ServerRing:
 
     @property
     def current(self) -> str:
-        """The one to ask."""
         return self._servers[self._at]
 
     def failed(self, server: str) -> None:

@@ -85,7 +85,6 @@ class Logind:
         self._lock = answer.unix_fds[answer.body[0]]
 
     def drop_lock(self) -> None:
-        """logind waits for us no longer."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)

@@ -42,7 +42,6 @@ class FakeManifestDirectory:
         self._changed.set()
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """As the driver."""
         last: Snapshot | None = None
         while True:
             self._changed.clear()

@@ -86,7 +86,6 @@ class Connection:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) - _SOCKET_BYTES
 
     def close(self) -> None:
-        """No further request."""
         self._socket.close()
 
     def take_sequence(self, count: int = 1) -> int:

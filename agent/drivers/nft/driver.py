@@ -60,7 +60,6 @@ class NftTable:
         return await self._call(KernelTable.rivals)
 
     async def load(self, text: str) -> None:
-        """Run a text of structure as one transaction."""
         try:
             with self._own_sockets.program():
                 await run_text(self._command, text, self._deadline_s, self._own_sockets.add_load)

@@ -54,7 +54,6 @@ class TableFacts:
 
 
 def table_facts(answer: Answer) -> TableFacts:
-    """One table of whatever name."""
     block, begin, end = answer
     found = {kind: block[at:stop] for kind, at, stop in attributes(block, begin, end)}
     return TableFacts(
@@ -63,7 +62,6 @@ def table_facts(answer: Answer) -> TableFacts:
 
 
 def chain_facts(answer: Answer) -> ChainFacts:
-    """One chain of whatever table."""
     block, begin, end = answer
     found = {kind: block[at:stop] for kind, at, stop in attributes(block, begin, end)}
     return ChainFacts(
@@ -82,7 +80,6 @@ def _hook(found: Mapping[int, bytes]) -> str:
 
 
 def rule_chain(answer: Answer) -> str:
-    """The chain a rule belongs to."""
     block, begin, end = answer
     return next((_string(block[at:stop]) for kind, at, stop in attributes(block, begin, end) if kind == 2), "")
 
@@ -134,7 +131,6 @@ def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]] 
 
 
 def object_packets(answer: Answer) -> int:
-    """What a named counter has counted."""
     data = 4
     block, begin, end = answer
     for kind, at, stop in attributes(block, begin, end):

@@ -58,7 +58,6 @@ class FakeKernel:
             queue.put_nowait((family, sentence))
 
     def listen(self) -> asyncio.Queue[tuple[Family, str]]:
-        """From now on."""
         queue: asyncio.Queue[tuple[Family, str]] = asyncio.Queue()
         self._listeners.append(queue)
         return queue
@@ -81,7 +80,6 @@ class FakeNft:
         return list(self.kernel.rivals)
 
     async def load(self, text: str) -> None:
-        """Run a text of structure as one transaction."""
         self._fail()
         self.kernel.tables = read_text(text, self.kernel.tables)
 
@@ -96,7 +94,6 @@ class FakeNft:
         return {name: body.rules for name, body in table.bodies().items() if body.rules}
 
     async def read(self) -> TableState | None:
-        """What is there; None: no table of ours."""
         table = self.kernel.tables.get(self._family)
         if table is None:
             return None
@@ -104,7 +101,6 @@ class FakeNft:
         return TableState(copied.comment, copied.bodies(), copied.content)
 
     async def apply(self, batch: Batch) -> None:
-        """All of it or nothing."""
         self._fail()
         if not batch:
             return

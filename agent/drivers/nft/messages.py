@@ -12,8 +12,6 @@ _SUBSYSTEM = 10 << 8
 
 
 class Message(IntEnum):
-    """Types of nf_tables messages."""
-
     NEW_TABLE = _SUBSYSTEM | 0
     GET_TABLE = _SUBSYSTEM | 1
     DELETE_TABLE = _SUBSYSTEM | 2

@@ -46,7 +46,6 @@ class OwnSockets:
         """Programs of ours that write: how many there were, and are."""
 
     def add_port(self, port: int) -> None:
-        """A socket of ours."""
         self._own_ports.add(port)
 
     def add_load(self, pid: int) -> None:
@@ -69,7 +68,6 @@ class OwnSockets:
 
     @property
     def own_ports(self) -> frozenset[int]:
-        """The sockets of ours."""
         return frozenset(self._own_ports)
 
     def add_monitor(self, monitor: "MonitorSocket") -> None:
@@ -145,7 +143,6 @@ class MonitorSocket:
                 loop.call_soon_threadsafe(self._lose)
 
     def close(self) -> None:
-        """Hear no more."""
         self._socket.close()
 
     def _read(self) -> None:

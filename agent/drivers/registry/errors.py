@@ -21,7 +21,6 @@ class RegistryFailed(ProbeFailed):
 
 
 def check_status(status: int, who: str) -> None:
-    """Raise unless an answer is a success."""
     if status == HTTPStatus.OK:
         return
     told = f"{who} answered with status {status}, expected 200"

@@ -33,7 +33,6 @@ class FakeRegistrySizes:
         (self._broken.add if is_broken else self._broken.discard)(registry)
 
     async def size_bytes(self, reference: str, credential: Credential | None) -> int | None:
-        """As the driver does."""
         try:
             parsed = parse_reference(reference)
         except ReferenceInvalid:

@@ -61,7 +61,6 @@ class Session:
         )
 
     async def close(self) -> None:
-        """End all connections."""
         await self._client.close()
 
     async def ask(

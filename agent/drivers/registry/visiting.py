@@ -47,7 +47,6 @@ class Visitors:
         self.is_closed = False
 
     async def close(self) -> None:
-        """End all connections."""
         self.is_closed = True
         if self._session is not None:
             await self._session.close()

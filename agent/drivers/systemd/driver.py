@@ -41,7 +41,6 @@ class ServiceManager:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
-        """The end begins."""
         self._send("STOPPING=1")
 
     def extend_timeout(self, duration_s: float) -> None:
@@ -49,7 +48,6 @@ class ServiceManager:
         self._send(f"EXTEND_TIMEOUT_USEC={int(duration_s * 1e6)}")
 
     def alive(self) -> None:
-        """A sign of life."""
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:

@@ -87,8 +87,6 @@ class FamilyExplanation(msgspec.Struct, frozen=True, gc=False):
 
 
 class HintsExplanation(msgspec.Struct, frozen=True, gc=False):
-    """A Service with all its families."""
-
     service: str
     choice: ModeChoice
     families: tuple[FamilyExplanation, ...]

@@ -17,15 +17,11 @@ __all__ = ["AssignDocument", "assign_document"]
 
 
 class EventDocument(msgspec.Struct, frozen=True, gc=False):
-    """The event that a first sync would send."""
-
     type: str
     reason: str
 
 
 class ZoneDocument(msgspec.Struct, frozen=True, gc=False):
-    """The bounds of one zone."""
-
     min: int
     max: int | None
     desired: float

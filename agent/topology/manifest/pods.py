@@ -69,7 +69,6 @@ def check_labels(path: str, labels: dict[str, str], complaints: Complaints) -> N
 
 
 def read_pod(top: Part) -> PodFacts:
-    """A manifest of kind Pod."""
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, read_labels(metadata)))
