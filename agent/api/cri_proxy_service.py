@@ -6,26 +6,23 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, Reason, running
 from agent.api.messages import to_message
 from agent.api.ports import CriProxyView
-from agent.api.service import Call
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
 
 __all__ = ["CriProxyService"]
 
 
 class CriProxyService:
-    """kepd.v1.CriProxyService. `view` is None while the plane is off."""
-
     def __init__(self, view: CriProxyView | None) -> None:
         self._view = view
 
-    async def get_proxy(self, _request: pb.GetProxyRequest, _call: Call) -> pb.GetProxyResponse:
+    async def get_proxy(self, _request: pb.GetProxyRequest) -> pb.GetProxyResponse:
         return pb.GetProxyResponse(proxy=to_message(pb.Proxy, running(self._view, "proxy").report()))
 
-    async def list_holds(self, _request: pb.ListHoldsRequest, _call: Call) -> pb.ListHoldsResponse:
+    async def list_holds(self, _request: pb.ListHoldsRequest) -> pb.ListHoldsResponse:
         held = running(self._view, "proxy").holds()
         return pb.ListHoldsResponse(holds=[to_message(pb.Hold, one) for one in held])
 
-    async def release_hold(self, request: pb.ReleaseHoldRequest, _call: Call) -> pb.ReleaseHoldResponse:
+    async def release_hold(self, request: pb.ReleaseHoldRequest) -> pb.ReleaseHoldResponse:
         if not running(self._view, "proxy").release(request.id):
             text = f'no call is held as "{request.id}"; it may have continued by itself'
             raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_OBJECT, text)

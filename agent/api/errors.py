@@ -2,7 +2,6 @@
 """Errors of the API: a gRPC code, a reason that programs can rely on, and a sentence for people.
 
 Owns: the reasons (documented in docs/reference.md) and how an error travels in `google.rpc.Status`.
-Never: carries a secret or a traceback.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +42,6 @@ class Reason(StrEnum):
 
 
 class ApiError(Exception):
-    """An answer other than OK."""
-
     def __init__(
         self,
         code: int,

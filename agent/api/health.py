@@ -11,7 +11,6 @@ from google.rpc import code_pb2
 from grpc_health.v1 import health_pb2
 
 from agent.api.errors import ApiError, Reason
-from agent.api.service import Call
 from agent.api.watching import followed
 from agent.model.component import Board
 
@@ -27,7 +26,7 @@ class HealthService:
     def __init__(self, board: Board) -> None:
         self._board = board
 
-    async def check(self, request: health_pb2.HealthCheckRequest, _call: Call) -> health_pb2.HealthCheckResponse:
+    async def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
         status = self._status(request.service)
         if status is None:
             names = ", ".join(line.name for line in self._board.lines())
@@ -38,14 +37,12 @@ class HealthService:
             )
         return health_pb2.HealthCheckResponse(status=status)
 
-    async def list(self, _request: health_pb2.HealthListRequest, _call: Call) -> health_pb2.HealthListResponse:
+    async def list(self, _request: health_pb2.HealthListRequest) -> health_pb2.HealthListResponse:
         names = (WHOLE_DAEMON, *(line.name for line in self._board.lines()))
         statuses = {name: health_pb2.HealthCheckResponse(status=self._status(name)) for name in names}
         return health_pb2.HealthListResponse(statuses=statuses)
 
-    async def watch(
-        self, request: health_pb2.HealthCheckRequest, _call: Call
-    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+    async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         last: int | None = None
         async for _change in followed(self._board.feed):
             status = self._status(request.service)

@@ -3,7 +3,6 @@
 
 Owns: a GET-only server of a few dozen lines; a web framework would cost more memory than the rest of the idle daemon.
 One request per connection, small bounds on everything a client sends.
-Never: serves anything that changes state.
 """
 
 import asyncio

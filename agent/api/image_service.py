@@ -10,12 +10,11 @@ from agent.api.errors import ApiError, Reason, invalid, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
-from agent.api.service import Call
 from agent.api.watching import followed, watched
 from agent.model.image_pull import PrefetchWish, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
 from agent.model.image_state import PullState
-from agent.wire.kepd.v1 import image_pb2
+from agent.wire.kepd.v1 import image_pb2 as pb
 
 __all__ = ["ImageService"]
 
@@ -24,35 +23,29 @@ POLICIES = {policy.value: policy for policy in PullPolicy}
 
 
 class ImageService:
-    """kepd.v1.ImageService. Both views are None while the plane is off."""
-
     def __init__(self, pulls: PullView | None, images: ImageView | None) -> None:
         self._pulls = pulls
         self._images = images
 
-    async def list_images(self, request: image_pb2.ListImagesRequest, _call: Call) -> image_pb2.ListImagesResponse:
-        images = [to_message(image_pb2.Image, image) for image in await running(self._images, "images").images()]
-        items, meta = page(images, request.options, lambda image: image.id, image_pb2.Image)
-        return image_pb2.ListImagesResponse(images=items, meta=meta)
+    async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
+        images = [to_message(pb.Image, image) for image in await running(self._images, "images").images()]
+        items, meta = page(images, request.options, lambda image: image.id, pb.Image)
+        return pb.ListImagesResponse(images=items, meta=meta)
 
-    async def list_pulls(self, request: image_pb2.ListPullsRequest, _call: Call) -> image_pb2.ListPullsResponse:
+    async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
         """Pulls that wait or run, and those that ended a moment ago; with the limits."""
         view = running(self._pulls, "images")
         pulls = [_pull(pull) for pull in view.pulls.items.values()]
-        items, meta = page(pulls, request.options, _order, image_pb2.Pull, view.pulls.version)
-        return image_pb2.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
+        items, meta = page(pulls, request.options, _order, pb.Pull, view.pulls.version)
+        return pb.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
 
-    async def watch_image_pulls(
-        self, request: image_pb2.WatchImagePullsRequest, _call: Call
-    ) -> AsyncIterator[image_pb2.WatchImagePullsResponse]:
-        holds = parse_filter(request.filter, image_pb2.Pull)
+    async def watch_image_pulls(self, request: pb.WatchImagePullsRequest) -> AsyncIterator[pb.WatchImagePullsResponse]:
+        holds = parse_filter(request.filter, pb.Pull)
         feed = running(self._pulls, "images").pulls
         async for kind, pull, version in watched(feed, _pull, holds, lambda pull: pull.id):
-            yield image_pb2.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
+            yield pb.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
 
-    async def pull_image(
-        self, request: image_pb2.PullImageRequest, _call: Call
-    ) -> AsyncIterator[image_pb2.PullImageResponse]:
+    async def pull_image(self, request: pb.PullImageRequest) -> AsyncIterator[pb.PullImageResponse]:
         """Ask for images and tell how they come; whoever ends the call gives the wish up."""
         view = running(self._pulls, "images")
         wishes = _wishes(request)
@@ -60,7 +53,7 @@ class ImageService:
             for wish in wishes:
                 view.order(wish)
             return
-        told: asyncio.Queue[image_pb2.PullImageResponse | None] = asyncio.Queue()
+        told: asyncio.Queue[pb.PullImageResponse | None] = asyncio.Queue()
         # A task of its own: a TaskGroup around a yield breaks when the generator is closed at that yield.
         waiting = asyncio.create_task(_wait_for(view, wishes, told.put_nowait), name="pull-wishes")
         waiting.add_done_callback(lambda _: told.put_nowait(None))
@@ -71,61 +64,55 @@ class ImageService:
         finally:
             waiting.cancel()
 
-    async def cancel_pull(self, request: image_pb2.CancelPullRequest, _call: Call) -> image_pb2.CancelPullResponse:
+    async def cancel_pull(self, request: pb.CancelPullRequest) -> pb.CancelPullResponse:
         if not running(self._pulls, "images").cancel(request.id):
             raise ApiError(
                 code_pb2.NOT_FOUND, Reason.NO_SUCH_PULL, f'no pull "{request.id}" waits or runs; see kepctl get pulls'
             )
-        return image_pb2.CancelPullResponse()
+        return pb.CancelPullResponse()
 
-    async def set_pull_limit(
-        self, request: image_pb2.SetPullLimitRequest, _call: Call
-    ) -> image_pb2.SetPullLimitResponse:
+    async def set_pull_limit(self, request: pb.SetPullLimitRequest) -> pb.SetPullLimitResponse:
         view = running(self._pulls, "images")
         view.set_limit(request.registry, request.limit)
-        return image_pb2.SetPullLimitResponse(limits=_limits(view))
+        return pb.SetPullLimitResponse(limits=_limits(view))
 
-    async def retry_pulls(self, request: image_pb2.RetryPullsRequest, _call: Call) -> image_pb2.RetryPullsResponse:
+    async def retry_pulls(self, request: pb.RetryPullsRequest) -> pb.RetryPullsResponse:
         forgotten = running(self._pulls, "images").retry(request.namespace, request.pod)
-        return image_pb2.RetryPullsResponse(forgotten=forgotten)
+        return pb.RetryPullsResponse(forgotten=forgotten)
 
-    async def prefetch(self, request: image_pb2.PrefetchRequest, _call: Call) -> image_pb2.PrefetchResponse:
+    async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
         queued, present = await running(self._images, "images").prefetch(
             [PrefetchWish(one.image, is_pinned=one.pin, is_content_only=one.content_only) for one in request.images]
         )
-        return image_pb2.PrefetchResponse(queued=queued, present=present)
+        return pb.PrefetchResponse(queued=queued, present=present)
 
-    async def collect_garbage(
-        self, request: image_pb2.CollectGarbageRequest, _call: Call
-    ) -> image_pb2.CollectGarbageResponse:
+    async def collect_garbage(self, request: pb.CollectGarbageRequest) -> pb.CollectGarbageResponse:
         state = await running(self._images, "images").collect(dry_run=request.dry_run)
-        return to_message(image_pb2.CollectGarbageResponse, state)
+        return to_message(pb.CollectGarbageResponse, state)
 
-    async def list_mirrors(self, _request: image_pb2.ListMirrorsRequest, _call: Call) -> image_pb2.ListMirrorsResponse:
+    async def list_mirrors(self, _request: pb.ListMirrorsRequest) -> pb.ListMirrorsResponse:
         mirrors = await running(self._images, "images").mirrors()
-        return image_pb2.ListMirrorsResponse(mirrors=[to_message(image_pb2.Mirror, one) for one in mirrors])
+        return pb.ListMirrorsResponse(mirrors=[to_message(pb.Mirror, one) for one in mirrors])
 
-    async def explain_pull(self, request: image_pb2.ExplainPullRequest, _call: Call) -> image_pb2.ExplainPullResponse:
+    async def explain_pull(self, request: pb.ExplainPullRequest) -> pb.ExplainPullResponse:
         if not request.image:
             raise invalid(Reason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
-        return to_message(image_pb2.ExplainPullResponse, await running(self._images, "images").explain(request.image))
+        return to_message(pb.ExplainPullResponse, await running(self._images, "images").explain(request.image))
 
 
-async def _wait_for(
-    view: PullView, wishes: list[PullRequest], tell: Callable[[image_pb2.PullImageResponse], None]
-) -> None:
+async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[pb.PullImageResponse], None]) -> None:
     """Have the images, and tell each change and outcome. Cancelled, it gives the wishes up."""
     names = {wish.image for wish in wishes}
 
     async def watch() -> None:
         async for change in followed(view.pulls):
             if change.item is not None and change.item.image in names:
-                tell(image_pb2.PullImageResponse(pull=_pull(change.item)))
+                tell(pb.PullImageResponse(pull=_pull(change.item)))
 
     async def wait(wish: PullRequest) -> None:
         ended = await view.request(wish)
-        outcome = to_message(image_pb2.PullOutcome, ended, took_seconds=ended.active_s)
-        tell(image_pb2.PullImageResponse(outcome=outcome))
+        outcome = to_message(pb.PullOutcome, ended, took_seconds=ended.active_s)
+        tell(pb.PullImageResponse(outcome=outcome))
 
     async with asyncio.TaskGroup() as group:
         watcher = group.create_task(watch(), name="pull-watch")
@@ -134,10 +121,10 @@ async def _wait_for(
     # The last word on each: the feed may have told it after the outcome.
     for pull in view.pulls.items.values():
         if pull.image in names:
-            tell(image_pb2.PullImageResponse(pull=_pull(pull)))
+            tell(pb.PullImageResponse(pull=_pull(pull)))
 
 
-def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
+def _wishes(request: pb.PullImageRequest) -> list[PullRequest]:
     if not 0 < len(request.images) <= MOST_IMAGES_PER_CALL:
         text = f"{len(request.images)} images; one call takes from 1 to {MOST_IMAGES_PER_CALL}"
         raise invalid(Reason.BAD_REFERENCE, text, [("images", text)])
@@ -145,24 +132,20 @@ def _wishes(request: image_pb2.PullImageRequest) -> list[PullRequest]:
         text = f'"{request.policy}" is not one of {", ".join(POLICIES)}'
         raise invalid(Reason.BAD_REFERENCE, text, [("policy", text)])
     return [
-        PullRequest(
-            image=image,
-            policy=PullPolicy(request.policy or default_policy(image)),
-            priority=request.priority,
-        )
+        PullRequest(image=image, policy=PullPolicy(request.policy or default_policy(image)), priority=request.priority)
         for image in dict.fromkeys(request.images)
     ]
 
 
-def _pull(pull: PullState) -> image_pb2.Pull:
-    return to_message(image_pb2.Pull, pull)
+def _pull(pull: PullState) -> pb.Pull:
+    return to_message(pb.Pull, pull)
 
 
-def _limits(view: PullView) -> list[image_pb2.PullLimit]:
-    return [to_message(image_pb2.PullLimit, limit) for limit in view.limits()]
+def _limits(view: PullView) -> list[pb.PullLimit]:
+    return [to_message(pb.PullLimit, limit) for limit in view.limits()]
 
 
-def _order(pull: image_pb2.Pull) -> str:
+def _order(pull: pb.Pull) -> str:
     """Running first, then the line, then what is over."""
     rank = 1 if pull.position else 2 if pull.HasField("ended_at") else 0
     return f"{rank}{pull.position:06d}{pull.id:>12}"

@@ -29,8 +29,6 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
-    """The daemon's own numbers, and the sources of others."""
-
     def __init__(self, version: str, components: Callable[[], Iterable[Component]]) -> None:
         self._version = version
         self._components = components
@@ -66,7 +64,6 @@ class Metrics:
         gc.callbacks.append(note)
 
     def page(self, _query: Query, headers: Headers) -> Page:
-        """The page, in the format the scraper asks for."""
         try:
             encode, content_type = choose_encoder(headers.get("accept", ""))
         except (TypeError, ValueError):  # the library stumbles over some versions that clients invent

@@ -10,7 +10,6 @@ from agent.api.errors import ApiError, Reason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ConfigurationView, EventView, NodeView
-from agent.api.service import Call
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import Change, ReloadPlan, value_at
@@ -21,7 +20,7 @@ from agent.model.advice import Advice
 from agent.model.component import Component
 from agent.model.event import Event
 from agent.model.finding import suggestion
-from agent.wire.kepd.v1 import node_pb2
+from agent.wire.kepd.v1 import node_pb2 as pb
 
 __all__ = ["NodeService"]
 
@@ -41,30 +40,30 @@ class NodeService:
         self._advisers = advisers
         self._configuration = configuration
 
-    async def get_node(self, _request: node_pb2.GetNodeRequest, _call: Call) -> node_pb2.GetNodeResponse:
-        return node_pb2.GetNodeResponse(node=self._node.node())
+    async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
+        return pb.GetNodeResponse(node=self._node.node())
 
-    async def list_planes(self, request: node_pb2.ListPlanesRequest, _call: Call) -> node_pb2.ListPlanesResponse:
+    async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
         planes = [_plane(line) for line in self._node.components() if line.is_plane]
-        items, meta = page(planes, request.options, lambda plane: plane.name, node_pb2.Plane, self._node.version())
-        return node_pb2.ListPlanesResponse(planes=items, meta=meta)
+        items, meta = page(planes, request.options, lambda plane: plane.name, pb.Plane, self._node.version())
+        return pb.ListPlanesResponse(planes=items, meta=meta)
 
-    async def get_config(self, _request: node_pb2.GetConfigRequest, _call: Call) -> node_pb2.GetConfigResponse:
+    async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
         checked = self._configuration.current()
         values = []
         for path, entry in all_keys(Configuration).items():
             value = value_at(checked.configuration, entry) if checked.configuration else None
             values.append(
-                node_pb2.ConfigValue(
+                pb.ConfigValue(
                     path=path,
                     value=json.dumps(json_like(entry.key.kind.show(value))),
                     origin=checked.origins[path],
                     needs_restart=entry.key.needs_restart,
                 )
             )
-        return node_pb2.GetConfigResponse(values=values)
+        return pb.GetConfigResponse(values=values)
 
-    async def set_config(self, request: node_pb2.SetConfigRequest, _call: Call) -> node_pb2.SetConfigResponse:
+    async def set_config(self, request: pb.SetConfigRequest) -> pb.SetConfigResponse:
         """All of the values, or none."""
         outcome = self._configuration.set_values(dict(request.values), dry_run=request.dry_run)
         plan = _plan_or_refusal(outcome)
@@ -75,16 +74,16 @@ class NodeService:
                 Reason.NEEDS_RESTART,
                 f"{names}: takes effect only at a restart; put it into the configuration file and restart kepd",
             )
-        return node_pb2.SetConfigResponse(applied=[_change(change) for change in plan.applied])
+        return pb.SetConfigResponse(applied=[_change(change) for change in plan.applied])
 
-    async def reload_config(self, _request: node_pb2.ReloadConfigRequest, _call: Call) -> node_pb2.ReloadConfigResponse:
+    async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
         plan = _plan_or_refusal(self._configuration.reload())
-        return node_pb2.ReloadConfigResponse(
+        return pb.ReloadConfigResponse(
             applied=[_change(change) for change in plan.applied],
             waiting_for_restart=[_change(change) for change in plan.waiting_for_restart],
         )
 
-    async def set_verbosity(self, request: node_pb2.SetVerbosityRequest, _call: Call) -> node_pb2.SetVerbosityResponse:
+    async def set_verbosity(self, request: pb.SetVerbosityRequest) -> pb.SetVerbosityResponse:
         """How much is logged from now on, until the next reload or restart."""
         for name, level in [("verbosity", request.verbosity), *request.planes.items()]:
             if level > MOST_VERBOSE:
@@ -95,39 +94,37 @@ class NodeService:
                 raise invalid(Reason.NO_SUCH_PLANE, f'"{name}" is not a plane{suggestion(name, known)}')
         verbosity = request.verbosity if request.HasField("verbosity") else None
         self._node.set_verbosity(verbosity, dict(request.planes))
-        return node_pb2.SetVerbosityResponse()
+        return pb.SetVerbosityResponse()
 
-    async def list_events(self, request: node_pb2.ListEventsRequest, _call: Call) -> node_pb2.ListEventsResponse:
+    async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
         """What happened, oldest first."""
         feed = self._events.events
         events = [_event(event) for event in feed.items.values()]
-        items, meta = page(events, request.options, _event_order, node_pb2.Event, feed.version)
-        return node_pb2.ListEventsResponse(events=items, meta=meta)
+        items, meta = page(events, request.options, _event_order, pb.Event, feed.version)
+        return pb.ListEventsResponse(events=items, meta=meta)
 
-    async def watch_events(
-        self, request: node_pb2.WatchEventsRequest, _call: Call
-    ) -> AsyncIterator[node_pb2.WatchEventsResponse]:
-        holds = parse_filter(request.filter, node_pb2.Event)
+    async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncIterator[pb.WatchEventsResponse]:
+        holds = parse_filter(request.filter, pb.Event)
         async for kind, event, version in watched(self._events.events, _event, holds, lambda event: event.id):
-            yield node_pb2.WatchEventsResponse(type=kind, event=event, resource_version=version)
+            yield pb.WatchEventsResponse(type=kind, event=event, resource_version=version)
 
-    async def diagnose(self, _request: node_pb2.DiagnoseRequest, _call: Call) -> node_pb2.DiagnoseResponse:
+    async def diagnose(self, _request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
         """What should be changed: parts of ours that lack something, and what planes say about their surroundings."""
         findings = [
-            node_pb2.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready")
+            pb.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready")
             for line in self._node.components()
             if not line.is_ready
         ]
         for ask in self._advisers:
-            findings += [to_message(node_pb2.Finding, one) for one in await ask()]
-        return node_pb2.DiagnoseResponse(findings=findings)
+            findings += [to_message(pb.Finding, one) for one in await ask()]
+        return pb.DiagnoseResponse(findings=findings)
 
 
-def _event(event: Event) -> node_pb2.Event:
-    return to_message(node_pb2.Event, event, type="Warning" if event.is_warning else "Normal")
+def _event(event: Event) -> pb.Event:
+    return to_message(pb.Event, event, type="Warning" if event.is_warning else "Normal")
 
 
-def _event_order(event: node_pb2.Event) -> str:
+def _event_order(event: pb.Event) -> str:
     return f"{event.last_seen.ToNanoseconds():020d}{event.id}"
 
 
@@ -142,13 +139,11 @@ def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:
     )
 
 
-def _change(change: Change) -> node_pb2.ConfigChange:
-    return node_pb2.ConfigChange(
-        path=change.path,
-        old_value=json.dumps(json_like(change.old)),
-        new_value=json.dumps(json_like(change.new)),
+def _change(change: Change) -> pb.ConfigChange:
+    return pb.ConfigChange(
+        path=change.path, old_value=json.dumps(json_like(change.old)), new_value=json.dumps(json_like(change.new))
     )
 
 
-def _plane(line: Component) -> node_pb2.Plane:
-    return to_message(node_pb2.Plane, line, state=node_pb2.PlaneState.Value(f"PLANE_STATE_{line.state.name}"))
+def _plane(line: Component) -> pb.Plane:
+    return to_message(pb.Plane, line, state=pb.PlaneState.Value(f"PLANE_STATE_{line.state.name}"))

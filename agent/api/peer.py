@@ -53,7 +53,6 @@ class Peer:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The credentials of a connected unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, gid = CREDENTIALS.unpack(raw)
     try:

@@ -12,11 +12,10 @@ from agent.api.errors import ApiError, Reason, running
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import PodStreams, PodView, PodWishes
-from agent.api.service import Call
 from agent.api.watching import watched
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.wire.kepd.v1 import pod_pb2
+from agent.wire.kepd.v1 import pod_pb2 as pb
 
 __all__ = ["PodService"]
 
@@ -31,8 +30,6 @@ CODES = {
 
 
 class PodService:
-    """kepd.v1.PodService. All are None while the plane is off."""
-
     def __init__(
         self, pods: PodView | None, wishes: PodWishes | None = None, streams: PodStreams | None = None
     ) -> None:
@@ -40,43 +37,39 @@ class PodService:
         self._wishes = wishes
         self._streams = streams
 
-    async def list_pods(self, request: pod_pb2.ListPodsRequest, _call: Call) -> pod_pb2.ListPodsResponse:
+    async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
         feed = running(self._view, "pods").pods
         found = [_pod(pod) for pod in feed.items.values()]
-        items, meta = page(found, request.options, _key, pod_pb2.Pod, feed.version)
-        return pod_pb2.ListPodsResponse(pods=items, meta=meta)
+        items, meta = page(found, request.options, _key, pb.Pod, feed.version)
+        return pb.ListPodsResponse(pods=items, meta=meta)
 
-    async def watch_pods(
-        self, request: pod_pb2.WatchPodsRequest, _call: Call
-    ) -> AsyncIterator[pod_pb2.WatchPodsResponse]:
-        holds = parse_filter(request.filter, pod_pb2.Pod)
+    async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
+        holds = parse_filter(request.filter, pb.Pod)
         async for kind, pod, version in watched(running(self._view, "pods").pods, _pod, holds, _key):
-            yield pod_pb2.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
+            yield pb.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
-    async def get_pod(self, request: pod_pb2.GetPodRequest, _call: Call) -> pod_pb2.GetPodResponse:
+    async def get_pod(self, request: pb.GetPodRequest) -> pb.GetPodResponse:
         key = f"{request.namespace or 'default'}/{request.name}"
         pod = running(self._view, "pods").pods.items.get(key)
         if pod is None:
             raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_POD, f'no pod "{key}" on this node')
-        return pod_pb2.GetPodResponse(pod=_pod(pod))
+        return pb.GetPodResponse(pod=_pod(pod))
 
-    async def get_timeline(self, request: pod_pb2.GetTimelineRequest, _call: Call) -> pod_pb2.GetTimelineResponse:
+    async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
         with _refusals():
             moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
-        return pod_pb2.GetTimelineResponse(
-            moments=[to_message(pod_pb2.Moment, one) for one in moments],
+        return pb.GetTimelineResponse(
+            moments=[to_message(pb.Moment, one) for one in moments],
             containers=containers,
             now=timestamp(running(self._view, "pods").now_s()),
         )
 
-    async def explain_pod(self, request: pod_pb2.ExplainPodRequest, _call: Call) -> pod_pb2.ExplainPodResponse:
+    async def explain_pod(self, request: pb.ExplainPodRequest) -> pb.ExplainPodResponse:
         with _refusals():
             waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
-        return pod_pb2.ExplainPodResponse(waits_for=waits_for, lines=lines)
+        return pb.ExplainPodResponse(waits_for=waits_for, lines=lines)
 
-    async def stream_logs(
-        self, request: pod_pb2.StreamLogsRequest, _call: Call
-    ) -> AsyncIterator[pod_pb2.StreamLogsResponse]:
+    async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
         """What a container wrote, without the runtime's own columns."""
 
         def place() -> tuple[Path, bool]:
@@ -94,7 +87,7 @@ class PodService:
                 lines = lines[-request.tail :]
             is_first = False
             for line in lines:
-                yield pod_pb2.StreamLogsResponse(line=line)
+                yield pb.StreamLogsResponse(line=line)
             if not lines:
                 if not request.follow or not is_running:
                     return
@@ -102,42 +95,38 @@ class PodService:
                 now_path, is_running = place()
                 path, position = (path, position) if now_path == path else (now_path, 0)
 
-    async def apply_manifest(self, request: pod_pb2.ApplyManifestRequest, _call: Call) -> pod_pb2.ApplyManifestResponse:
+    async def apply_manifest(self, request: pb.ApplyManifestRequest) -> pb.ApplyManifestResponse:
         with _refusals():
             pods, path = await running(self._wishes, "pods").apply(request.content, dry_run=request.dry_run)
-        return pod_pb2.ApplyManifestResponse(pods=pods, path=path)
+        return pb.ApplyManifestResponse(pods=pods, path=path)
 
-    async def delete_pod(self, request: pod_pb2.DeletePodRequest, _call: Call) -> pod_pb2.DeletePodResponse:
+    async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
         with _refusals():
             await running(self._wishes, "pods").delete(request.namespace, request.name, grace_s)
-        return pod_pb2.DeletePodResponse()
+        return pb.DeletePodResponse()
 
-    async def restart_container(
-        self, request: pod_pb2.RestartContainerRequest, _call: Call
-    ) -> pod_pb2.RestartContainerResponse:
+    async def restart_container(self, request: pb.RestartContainerRequest) -> pb.RestartContainerResponse:
         with _refusals():
             names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
-        return pod_pb2.RestartContainerResponse(containers=names)
+        return pb.RestartContainerResponse(containers=names)
 
-    async def clear_backoff(self, request: pod_pb2.ClearBackoffRequest, _call: Call) -> pod_pb2.ClearBackoffResponse:
+    async def clear_backoff(self, request: pb.ClearBackoffRequest) -> pb.ClearBackoffResponse:
         with _refusals():
             running(self._wishes, "pods").clear_backoff(request.namespace, request.name)
-        return pod_pb2.ClearBackoffResponse()
+        return pb.ClearBackoffResponse()
 
-    async def drain_node(self, request: pod_pb2.DrainNodeRequest, _call: Call) -> pod_pb2.DrainNodeResponse:
+    async def drain_node(self, request: pb.DrainNodeRequest) -> pb.DrainNodeResponse:
         with _refusals():
             pods = await running(self._wishes, "pods").drain(float(request.grace_seconds))
-        return pod_pb2.DrainNodeResponse(pods=pods)
+        return pb.DrainNodeResponse(pods=pods)
 
-    async def checkpoint_container(
-        self, request: pod_pb2.CheckpointContainerRequest, _call: Call
-    ) -> pod_pb2.CheckpointContainerResponse:
+    async def checkpoint_container(self, request: pb.CheckpointContainerRequest) -> pb.CheckpointContainerResponse:
         with _refusals():
             path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
-        return pod_pb2.CheckpointContainerResponse(path=path)
+        return pb.CheckpointContainerResponse(path=path)
 
-    async def get_exec_url(self, request: pod_pb2.GetExecUrlRequest, _call: Call) -> pod_pb2.GetExecUrlResponse:
+    async def get_exec_url(self, request: pb.GetExecUrlRequest) -> pb.GetExecUrlResponse:
         """Where the streams of a command can be had, once."""
         with _refusals():
             url = await running(self._streams, "pods").exec_url(
@@ -146,35 +135,31 @@ class PodService:
                 has_stdin=request.stdin,
                 is_tty=request.tty,
             )
-        return pod_pb2.GetExecUrlResponse(url=url)
+        return pb.GetExecUrlResponse(url=url)
 
-    async def get_attach_url(self, request: pod_pb2.GetAttachUrlRequest, _call: Call) -> pod_pb2.GetAttachUrlResponse:
+    async def get_attach_url(self, request: pb.GetAttachUrlRequest) -> pb.GetAttachUrlResponse:
         """Where the streams of what runs already can be had, once."""
         with _refusals():
             target = (request.namespace, request.name, request.container)
             url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
-        return pod_pb2.GetAttachUrlResponse(url=url, tty=is_tty)
+        return pb.GetAttachUrlResponse(url=url, tty=is_tty)
 
-    async def get_port_forward_url(
-        self, request: pod_pb2.GetPortForwardUrlRequest, _call: Call
-    ) -> pod_pb2.GetPortForwardUrlResponse:
+    async def get_port_forward_url(self, request: pb.GetPortForwardUrlRequest) -> pb.GetPortForwardUrlResponse:
         """Where connections to ports of a pod can be had, once."""
         with _refusals():
             streams = running(self._streams, "pods")
             url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
-        return pod_pb2.GetPortForwardUrlResponse(url=url)
+        return pb.GetPortForwardUrlResponse(url=url)
 
-    async def list_containers(
-        self, request: pod_pb2.ListContainersRequest, _call: Call
-    ) -> pod_pb2.ListContainersResponse:
+    async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
         feed = running(self._view, "pods").pods
         found = [
-            pod_pb2.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
+            pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
             for pod in map(_pod, feed.items.values())
             for one in pod.containers
         ]
-        items, meta = page(found, request.options, _container_key, pod_pb2.PodContainer, feed.version)
-        return pod_pb2.ListContainersResponse(containers=items, meta=meta)
+        items, meta = page(found, request.options, _container_key, pb.PodContainer, feed.version)
+        return pb.ListContainersResponse(containers=items, meta=meta)
 
 
 @contextmanager
@@ -188,17 +173,17 @@ def _refusals() -> Iterator[None]:
         raise ApiError(code, reason, str(error), violations=violations) from error
 
 
-def _pod(pod: PodState) -> pod_pb2.Pod:
+def _pod(pod: PodState) -> pb.Pod:
     parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
     return to_message(
-        pod_pb2.Pod,
+        pb.Pod,
         pod,
         message="; ".join(part for part in parts if part),
         qos_class=pod.qos,
         manifest=pod.file,
-        conditions=[to_message(pod_pb2.Condition, one, status=one.is_true) for one in pod.conditions],
+        conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],
         containers=[
-            to_message(pod_pb2.Container, one, pod_namespace=pod.namespace, pod_name=pod.name) for one in pod.containers
+            to_message(pb.Container, one, pod_namespace=pod.namespace, pod_name=pod.name) for one in pod.containers
         ],
     )
 
@@ -222,9 +207,9 @@ def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
     return found, position + len(whole)
 
 
-def _container_key(one: pod_pb2.PodContainer) -> str:
+def _container_key(one: pb.PodContainer) -> str:
     return f"{one.namespace}/{one.pod}/{one.container.name}"
 
 
-def _key(pod: pod_pb2.Pod) -> str:
+def _key(pod: pb.Pod) -> str:
     return f"{pod.namespace}/{pod.name}"

@@ -191,8 +191,6 @@ class PullView(Protocol):
 
 
 class ImageView(Protocol):
-    """Images of the node: what there is, what is fetched ahead, what goes."""
-
     async def images(self) -> Sequence[ImageState]: ...
 
     async def collect(self, *, dry_run: bool) -> CollectionState: ...

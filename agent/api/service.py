@@ -3,13 +3,11 @@
 
 Owns: the method table of the gRPC server. Bytes are decoded here, after the caller was checked, so that garbage is an
 INVALID_ARGUMENT and never a traceback. An rpc `GetNode` is served by the method `get_node` of its implementation.
-Never: knows what a method does.
 """
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
@@ -24,20 +22,12 @@ from agent.api.errors import ApiError, Reason, invalid, unavailable
 from agent.api.peer import Peer
 from agent.wire.kepd.v1 import access_pb2
 
-__all__ = ["Call", "MethodTable"]
+__all__ = ["MethodTable"]
 
 log = structlog.get_logger(plane="api")
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 DETAILS_KEY = "grpc-status-details-bin"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What an implementation may know about a call besides its request."""
-
-    method: str
-    peer: Peer | None
 
 
 class Context(Protocol):
@@ -50,8 +40,8 @@ class Context(Protocol):
     async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
 
 
-UnaryMethod = Callable[[Message, Call], Awaitable[Message]]
-StreamMethod = Callable[[Message, Call], AsyncIterator[Message]]
+UnaryMethod = Callable[[Message], Awaitable[Message]]
+StreamMethod = Callable[[Message], AsyncIterator[Message]]
 Observer = Callable[[str, str], None]
 
 
@@ -99,8 +89,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
         async def handle(raw: bytes, context: Context) -> bytes:
             try:
-                call = self._admit(path, level, context)
-                answer = await served(_decode(request_class, raw), call)
+                self._admit(path, level, context)
+                answer = await served(_decode(request_class, raw))
                 self._observe(path, "OK")
                 return answer.SerializeToString()
             except ApiError as error:
@@ -121,8 +111,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             if task is not None:
                 self._streams.add(task)
             try:
-                call = self._admit(path, level, context)
-                async for answer in served(_decode(request_class, raw), call):
+                self._admit(path, level, context)
+                async for answer in served(_decode(request_class, raw)):
                     yield answer.SerializeToString()
                 self._observe(path, "OK")
             except ApiError as error:
@@ -154,7 +144,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
         return handle
 
-    def _admit(self, path: str, level: int, context: Context) -> Call:
+    def _admit(self, path: str, level: int, context: Context) -> None:
         peer = self._peers().get(context.peer())
         refusal = self._rule().check(path, level, peer)
         if level != access_pb2.LEVEL_READ and peer is not None:
@@ -169,7 +159,6 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             )
         if refusal is not None:
             raise refusal
-        return Call(path, peer)
 
     async def _refuse(self, path: str, error: ApiError, context: Context) -> None:
         code = CODES.get(error.code, grpc.StatusCode.UNKNOWN)

@@ -11,7 +11,6 @@ from agent.api.errors import ApiError, Reason, invalid, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ServiceProxyView
-from agent.api.service import Call
 from agent.api.watching import watched
 from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
@@ -25,27 +24,23 @@ HIGHEST_PORT = 65535
 
 
 class ServiceProxyService:
-    """kepd.v1.ServiceProxyService. `view` is None while the plane is off."""
-
     def __init__(self, view: ServiceProxyView | None) -> None:
         self._view = view
 
-    async def list_services(self, request: pb.ListServicesRequest, _call: Call) -> pb.ListServicesResponse:
+    async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
         view = running(self._view, "services")
         found = _messages(pb.Service, await view.services())
         items, meta = page(found, request.options, _service_name, pb.Service, view.changes.version)
         return pb.ListServicesResponse(services=items, meta=meta)
 
-    async def list_endpoints(self, request: pb.ListEndpointsRequest, _call: Call) -> pb.ListEndpointsResponse:
+    async def list_endpoints(self, request: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
         found = _messages(pb.Endpoint, view.endpoints(key))
         items, meta = page(found, request.options, _endpoint_name, pb.Endpoint, view.changes.version)
         return pb.ListEndpointsResponse(endpoints=items, meta=meta)
 
-    async def watch_services(
-        self, request: pb.WatchServicesRequest, _call: Call
-    ) -> AsyncIterator[pb.WatchServicesResponse]:
+    async def watch_services(self, request: pb.WatchServicesRequest) -> AsyncIterator[pb.WatchServicesResponse]:
         """All Services, then those that are programmed anew."""
         view = running(self._view, "services")
         holds = parse_filter(request.filter, pb.Service)
@@ -56,18 +51,18 @@ class ServiceProxyService:
         async for kind, service, version in watched(view.changes, convert, holds, _service_name):
             yield pb.WatchServicesResponse(type=kind, service=service, resource_version=version)
 
-    async def list_rules(self, request: pb.ListRulesRequest, _call: Call) -> pb.ListRulesResponse:
+    async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
         found = _messages(pb.Rule, view.desired_rules(key) if request.desired else await view.rules(key))
         items, meta = page(found, request.options, _rule_name, pb.Rule, view.changes.version)
         return pb.ListRulesResponse(rules=items, meta=meta)
 
-    async def diff_rules(self, _request: pb.DiffRulesRequest, _call: Call) -> pb.DiffRulesResponse:
+    async def diff_rules(self, _request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
         differences = await running(self._view, "services").differences()
         return pb.DiffRulesResponse(differences=_messages(pb.RuleDifference, differences))
 
-    async def trace_packet(self, request: pb.TracePacketRequest, _call: Call) -> pb.TracePacketResponse:
+    async def trace_packet(self, request: pb.TracePacketRequest) -> pb.TracePacketResponse:
         protocol = (request.protocol or "TCP").upper()
         if protocol not in PROTOCOLS:
             text = f'protocol "{request.protocol}" is not known; expected {", ".join(PROTOCOLS)}'
@@ -82,7 +77,7 @@ class ServiceProxyService:
             raise invalid(Reason.MALFORMED_REQUEST, str(error), [("to", str(error))]) from error
         return to_message(pb.TracePacketResponse, report)
 
-    async def explain_route(self, request: pb.ExplainRouteRequest, _call: Call) -> pb.ExplainRouteResponse:
+    async def explain_route(self, request: pb.ExplainRouteRequest) -> pb.ExplainRouteResponse:
         key = _key(request.service)
         try:
             report = running(self._view, "services").route(key, request.port if request.HasField("port") else None)

@@ -5,7 +5,6 @@ from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, Reason, invalid
 from agent.api.ports import TopologyView
-from agent.api.service import Call
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -16,7 +15,7 @@ class TopologyService:
     def __init__(self, view: TopologyView) -> None:
         self._view = view
 
-    async def explain_hints(self, request: pb.ExplainHintsRequest, _call: Call) -> pb.ExplainHintsResponse:
+    async def explain_hints(self, request: pb.ExplainHintsRequest) -> pb.ExplainHintsResponse:
         try:
             explanation, is_active = await self._view.hints(_named(request.service, "service"))
         except LookupError as error:
@@ -25,7 +24,7 @@ class TopologyService:
             raise ApiError(code_pb2.FAILED_PRECONDITION, Reason.OTHER_SOURCE, str(error)) from error
         return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
 
-    async def explain_spread(self, request: pb.ExplainSpreadRequest, _call: Call) -> pb.ExplainSpreadResponse:
+    async def explain_spread(self, request: pb.ExplainSpreadRequest) -> pb.ExplainSpreadResponse:
         try:
             explanation, is_feasible = await self._view.spread(
                 _named(request.pod, "pod"),

@@ -54,7 +54,7 @@ async def troubles():
 
 
 def answers(pulls):
-    return ImageService(pulls, None).pull_image(image_pb2.PullImageRequest(images=[IMAGE]), None)
+    return ImageService(pulls, None).pull_image(image_pb2.PullImageRequest(images=[IMAGE]))
 
 
 async def test_changes_then_the_outcome_then_the_last_state(troubles):

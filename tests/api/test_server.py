@@ -18,6 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from agent.api.access import AccessRule
 from agent.api.errors import ApiError, Reason
@@ -47,10 +48,8 @@ class Node:
 
     def __init__(self) -> None:
         self.behave: Callable[[], Any] = lambda: None
-        self.calls: list[Any] = []
 
-    async def get_node(self, _request: Message, call: Any) -> node_pb2.GetNodeResponse:
-        self.calls.append(call)
+    async def get_node(self, _request: Message) -> node_pb2.GetNodeResponse:
         outcome = self.behave()
         if asyncio.iscoroutine(outcome):
             await outcome
@@ -126,10 +125,12 @@ async def test_a_call_knows_who_made_it(short_path: Path) -> None:
     """API-04."""
     async with serving(short_path) as api:
         answer = await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+        with capture_logs() as logged, pytest.raises(grpc.aio.AioRpcError):
+            await api.call("kepd.v1.NodeService/SetConfig", node_pb2.SetConfigRequest(), node_pb2.SetConfigResponse)
 
         assert answer.node.name == "n"
-        assert (api.node.calls[0].peer.pid, api.node.calls[0].peer.uid) == (os.getpid(), os.geteuid())
-        assert api.observed == [("/kepd.v1.NodeService/GetNode", "OK")]
+        assert [(one["pid"], one["uid"]) for one in logged] == [(os.getpid(), os.geteuid())]
+        assert api.observed[0] == ("/kepd.v1.NodeService/GetNode", "OK")
 
 
 CLIENT = """
