@@ -3,7 +3,6 @@
 
 Owns: the ring, its file `events.ring` in the state directory, and the feed that the API shows. Telling never waits and
 never fails; the file is written now and then and at the end.
-Never: decides what is an event.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations that are fine on a node and cannot work inside a pod of the cluster that the node belongs to.
 
-Owns: how a process knows that it is in a pod, and the findings. Never: reads anything but what it is given.
 Source: DS-01, DS-04.
 """
 

@@ -7,10 +7,10 @@ Never: restarts anything; that is tree.py's.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
+from agent.drivers.systemd.driver import ServiceManager
 from agent.model.clock import Clock
 from agent.model.component import Board, Report, State
 
@@ -24,21 +24,10 @@ LATE_S = 0.05
 LONGEST_START_S = 60.0
 
 
-class Manager(Protocol):
-    @property
-    def watchdog_s(self) -> float | None: ...
-
-    def ready(self, status: str) -> None: ...
-
-    def status(self, status: str) -> None: ...
-
-    def alive(self) -> None: ...
-
-
 class Lifecycle:
     """Looks at the board once a second; that second is also the ruler for the loop."""
 
-    def __init__(self, board: Board, manager: Manager, clock: Clock, note_lag: Callable[[float], None]) -> None:
+    def __init__(self, board: Board, manager: ServiceManager, clock: Clock, note_lag: Callable[[float], None]) -> None:
         self._board = board
         self._manager = manager
         self._clock = clock

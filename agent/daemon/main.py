@@ -2,7 +2,6 @@
 """`kepd`: run the daemon, look at its configuration.
 
 Owns: flags, exit codes, signals. Imports what a command needs when it runs, so that `kepd config check` is quick.
-Never: knows planes; wiring.py does.
 """
 
 import asyncio
@@ -77,7 +76,6 @@ def run(
 
 
 def start(sources: "Sources") -> int:
-    """Read the configuration, wire, run. The exit code."""
     # Until there is a configuration to reload, a reload is nothing to die of.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     import time
@@ -111,7 +109,6 @@ def start(sources: "Sources") -> int:
 
 
 async def serve(running: "RunningConfiguration", levels: "Levels") -> None:
-    """The daemon, from wiring to the end."""
     from agent.daemon.tree import run_tree
     from agent.daemon.wiring import wire
 
@@ -152,7 +149,7 @@ class EndSignals:
     def _reload(self) -> None:
         if self._daemon is not None:
             self._daemon.manager.reloading()
-            self._daemon.configuration.reload()
+            self._daemon.running.reload()
             self._daemon.lifecycle.reloaded()
 
 

@@ -45,7 +45,6 @@ class NodeFacts:
         return self._board.lines()
 
     def version(self) -> int:
-        """Grows with every change of a line."""
         return self._board.feed.version
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon has anyway, handed to the wiring of each plane.
-
-Owns: the list of it. Never: makes any of it.
-"""
+"""What the daemon has anyway, handed to the wiring of each plane."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -40,10 +40,4 @@ def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Fi
     return list(in_pod_faults(configuration, os.environ))
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (
-    check_images,
-    check_pods,
-    check_proxy,
-    check_services,
-    check_place,
-)
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_pods, check_proxy, check_services, check_place)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["PlaneTaken", "held_plane_lock"]
+__all__ = ["PlaneTaken", "held_plane_lock", "take_lock"]
 
 LOCK_DIRECTORY = Path("/run/lock")
 
@@ -45,16 +45,24 @@ def _locked(path: Path, what: str) -> int:
             path.unlink()
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(lock, path):
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-                return lock
-        except BlockingIOError as error:
-            holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            take_lock(lock, path, f"runs {what}")
+        except PlaneTaken:
             os.close(lock)
-            raise PlaneTaken(f"{path} is held by process {holder}, which runs {what}; stop it first") from error
+            raise
+        if _is_at(lock, path):
+            return lock
         os.close(lock)
+
+
+def take_lock(lock: int, path: Path, deed: str) -> None:
+    """Lock an opened file and write our pid into it. Raises PlaneTaken with the pid and the deed of who has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        raise PlaneTaken(f"{path} is held by process {holder}, which {deed}; stop it first") from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
 
 def _is_at(lock: int, path: Path) -> bool:

@@ -8,17 +8,17 @@ Never: interprets an event. Runs only while somebody listens.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
 
 import structlog
 
 from agent.daemon.runtime_watch import RuntimeWatch
+from agent.drivers.containerd.driver import Containerd
+from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.polling import poll_events
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["RuntimeEvents"]
 
@@ -29,20 +29,10 @@ POLL_INTERVAL_S = 1.0
 PAUSE_S = 0.2
 
 
-class Cri(Protocol):
-    def events(self) -> AsyncIterator[RuntimeEvent]: ...
-
-    async def list_containers(self) -> list[pb.Container]: ...
-
-
-class Containerd(Protocol):
-    def task_events(self) -> AsyncIterator[RuntimeEvent]: ...
-
-
 class RuntimeEvents:
     """The feed. Each listener has its own bounded queue; one that falls behind gets LOST in place of what it missed."""
 
-    def __init__(self, cri: Cri, containerd: Containerd, watch: RuntimeWatch, clock: Clock) -> None:
+    def __init__(self, cri: CriRuntime, containerd: Containerd, watch: RuntimeWatch, clock: Clock) -> None:
         self._cri = cri
         self._containerd = containerd
         self._watch = watch

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 
+from agent.drivers.cri.driver import CriRuntime
 from agent.model.component import Report
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.model.runtime_features import RuntimeFeatures
-from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["RuntimeFacts", "RuntimeWatch"]
 
@@ -40,18 +39,10 @@ class RuntimeFacts:
     event_source: str = ""
 
 
-class Runtime(Protocol):
-    async def version(self, deadline_s: float | None = None) -> pb.VersionResponse: ...
-
-    async def status(self, deadline_s: float | None = None) -> pb.RuntimeStatus: ...
-
-    async def features(self, deadline_s: float | None = None) -> RuntimeFeatures: ...
-
-
 class RuntimeWatch:
     """Keeps `facts`. `connected` is set while the runtime answers."""
 
-    def __init__(self, runtime: Runtime, endpoint: str, now_s: Callable[[], float]) -> None:
+    def __init__(self, runtime: CriRuntime, endpoint: str, now_s: Callable[[], float]) -> None:
         self.facts = RuntimeFacts(endpoint)
         self.connected = asyncio.Event()
         self._runtime = runtime
@@ -70,7 +61,6 @@ class RuntimeWatch:
         return self._features
 
     def note_event_source(self, source: str) -> None:
-        """Where events come from, for those who ask."""
         self.facts = replace(self.facts, event_source=source)
 
     async def run(self, report: Report) -> None:

@@ -8,7 +8,6 @@
     └── stop: waits for the end, then cancels the units in reverse order of starting
 
 Owns: supervision. A unit is a coroutine function that runs until it is cancelled; ending by itself is a failure too.
-Never: knows what a unit does. Wiring makes the list.
 """
 
 import asyncio

@@ -3,14 +3,13 @@
 
 Owns: which units the tree gets, in which order, and what each is made of. Units end in reverse order, so the API,
 which comes last, finishes its calls while the planes still run.
-Never: decides anything at run time.
 """
 
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,41 +68,8 @@ STATE_DIRECTORY_MODE = 0o700
 CALLS_LEVEL = 6
 
 
-@dataclass(slots=True)
 class Daemon:
-    """What wiring made. `manager` is told about the end by whoever ends it."""
-
-    units: list[Unit]
-    configuration: RunningConfiguration
-    manager: ServiceManager
-    clock: SystemClock
-    cri: CriRuntime
-    containerd: Containerd
-    lifecycle: Lifecycle
-    closers: list[Callable[[], Awaitable[None]]]
-    resources: ExitStack = field(default_factory=ExitStack)
-
-    @property
-    def longest_stop_s(self) -> float:
-        """How long an end may take."""
-        return sum(unit.stop_s for unit in self.units)
-
-    def say_stopping(self) -> None:
-        log.info("daemon_stopping", allowed_s=self.longest_stop_s, v=0)
-        self.manager.stopping()
-        self.manager.extend_timeout(self.longest_stop_s)
-
-    async def close(self) -> None:
-        """After all units have ended."""
-        await self.cri.close()
-        await self.containerd.close()
-        for close in self.closers:
-            await close()
-        self.resources.close()
-
-
-class _Parts:
-    """What several units share; lives for one call of `wire`."""
+    """What units share, and the units in the order of their start."""
 
     def __init__(self, running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> None:
         configuration = running.configuration
@@ -118,10 +84,7 @@ class _Parts:
         self.metrics.config_reloaded_at_s = time.time()
         runtime = configuration.runtime
         self.cri = CriRuntime(
-            runtime.endpoint,
-            runtime.image_endpoint,
-            request_timeout_s=runtime.request_timeout,
-            observe=self._called,
+            runtime.endpoint, runtime.image_endpoint, request_timeout_s=runtime.request_timeout, observe=self._called
         )
         self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self._called)
         self.watch = RuntimeWatch(self.cri, runtime.endpoint, self.clock.now_s)
@@ -138,63 +101,68 @@ class _Parts:
         self.programmed: Callable[[], Manifests] | None = None
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
-        self.closers: list[Callable[[], Awaitable[None]]] = []
+        self.closers: list[Callable[[], Awaitable[None]]] = [self.cri.close, self.containerd.close]
+        self.units: list[Unit] = []
+        self.lifecycle = Lifecycle(self.board, self.manager, self.clock, self._note_lag)
+
+    @property
+    def longest_stop_s(self) -> float:
+        """How long an end may take."""
+        return sum(unit.stop_s for unit in self.units)
+
+    def say_stopping(self) -> None:
+        log.info("daemon_stopping", allowed_s=self.longest_stop_s, v=0)
+        self.manager.stopping()
+        self.manager.extend_timeout(self.longest_stop_s)
+
+    async def close(self) -> None:
+        """After all units have ended."""
+        for close in self.closers:
+            await close()
+        self.resources.close()
+
+    def _note_lag(self, lag_s: float) -> None:
+        self.metrics.loop_lag_s = lag_s
 
     def _called(self, method: str, code: str, duration_s: float) -> None:
         self.metrics.cri_called(method, code, duration_s)
         if self.levels.of("daemon") >= CALLS_LEVEL:
             log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
 
-    def unit(self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False) -> Unit:
-        """A unit with its line on the board."""
-        return Unit(name, run, self.board.add(name, State.STARTING, "starting", is_plane=is_plane))
+    def add_unit(
+        self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False, stop_s: float = 5.0
+    ) -> None:
+        """The next unit, with its line on the board."""
+        self.units.append(Unit(name, run, self.board.add(name, State.STARTING, "starting", is_plane=is_plane), stop_s))
 
 
 def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> Daemon:
     """Make everything. Raises PathTaken or OSError where this node cannot run us at all."""
-    parts = _Parts(running, levels, environment)
+    parts = Daemon(running, levels, environment)
     configuration = parts.configuration
     read_gid = find_gid(configuration.api.read_group)
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
-    units = _runtime(parts)
+    _runtime(parts)
     parts.ring.load()
-    units.append(parts.unit("event-ring", lambda report: parts.ring.run(report, parts.clock)))
-    services, planes = _planes(parts)
-    units += planes
-    lifecycle = Lifecycle(parts.board, parts.manager, parts.clock, _lag_noter(parts.metrics))
-    units.append(parts.unit("lifecycle", lifecycle.run))
+    parts.add_unit("event-ring", lambda report: parts.ring.run(report, parts.clock))
+    services = _planes(parts)
+    parts.add_unit("lifecycle", parts.lifecycle.run)
     if configuration.api.http_address:
-        units.append(parts.unit("http", _http(parts, lifecycle).run))
-    units.append(_api(parts, services, read_gid))
+        parts.add_unit("http", _http(parts).run)
+    _api(parts, services, read_gid)
     _follow_reloads(parts)
-    return Daemon(
-        units=units,
-        configuration=running,
-        manager=parts.manager,
-        clock=parts.clock,
-        cri=parts.cri,
-        containerd=parts.containerd,
-        lifecycle=lifecycle,
-        closers=parts.closers,
-        resources=parts.resources,
-    )
+    return parts
 
 
-def _runtime(parts: _Parts) -> list[Unit]:
+def _runtime(parts: Daemon) -> None:
     """A process that only programs Services needs no runtime, and is ready without one."""
     if set(enabled_planes(parts.configuration)) == {"services"}:
         for name in ("runtime", "events"):
             parts.board.add(name, State.OFF, "no plane here needs it")
-        return []
-    return [parts.unit("runtime", parts.watch.run), parts.unit("events", parts.events.run)]
-
-
-def _lag_noter(metrics: Metrics) -> Callable[[float], None]:
-    def note(lag_s: float) -> None:
-        metrics.loop_lag_s = lag_s
-
-    return note
+        return
+    parts.add_unit("runtime", parts.watch.run)
+    parts.add_unit("events", parts.events.run)
 
 
 @dataclass(slots=True)
@@ -207,10 +175,8 @@ class _PlaneServices:
     cri: CriProxyService
 
 
-def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
-    """The planes this build has; the others get a line that says so."""
+def _planes(parts: Daemon) -> _PlaneServices:
     enabled = enabled_planes(parts.configuration)
-    units: list[Unit] = []
     services = _PlaneServices(
         PodService(None), ImageService(None, None), ServiceProxyService(None), CriProxyService(None)
     )
@@ -218,24 +184,17 @@ def _planes(parts: _Parts) -> tuple[_PlaneServices, list[Unit]]:
         if plane not in enabled:
             parts.board.add(plane, State.OFF, "switched off", is_plane=True)
         elif plane == "images":
-            services.images, unit = _images(parts)
-            units.append(unit)
+            services.images = _images(parts)
         elif plane == "pods":
-            services.pods, more = _pods(parts)
-            units += more
+            services.pods = _pods(parts)
         elif plane == "proxy":
-            services.cri, unit = _proxy(parts)
-            units.append(unit)
-        elif plane == "services":
-            services.proxy, more = _services(parts)
-            units += more
+            services.cri = _proxy(parts)
         else:
-            parts.board.add(plane, State.ABSENT, f"this version has no {plane} plane", is_plane=True)
-            log.info("plane_absent", absent=plane, v=1)
-    return services, units
+            services.proxy = _services(parts)
+    return services
 
 
-def _outside(parts: _Parts) -> Outside:
+def _outside(parts: Daemon) -> Outside:
     return Outside(
         cri=parts.cri,
         containerd=parts.containerd,
@@ -251,7 +210,7 @@ def _outside(parts: _Parts) -> Outside:
     )
 
 
-def _images(parts: _Parts) -> tuple[ImageService, Unit]:
+def _images(parts: Daemon) -> ImageService:
     from agent.daemon.images.wiring import wire_images
 
     plane = wire_images(_outside(parts))
@@ -265,12 +224,11 @@ def _images(parts: _Parts) -> tuple[ImageService, Unit]:
     async def run(report: Report) -> None:
         await plane.run(report, collection, prefetch)
 
-    unit = parts.unit("images", run, is_plane=True)
-    drain_s = parts.configuration.images.drain
-    return ImageService(plane.puller, plane.images), Unit(unit.name, unit.run, unit.report, stop_s=drain_s + 5.0)
+    parts.add_unit("images", run, is_plane=True, stop_s=parts.configuration.images.drain + 5.0)
+    return ImageService(plane.puller, plane.images)
 
 
-def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
+def _services(parts: Daemon) -> ServiceProxyService:
     from agent.daemon.services.configz import configz_page
     from agent.daemon.services.files import NoPods
     from agent.daemon.services.wiring import ServiceParts, wire_services
@@ -290,10 +248,9 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
     configured = parts.configuration
     parts.metrics.sources.append(lambda: plane.compatible() if _is_compatible(parts.running.configuration) else ())
     # Units end in reverse: health is answered until the plane has drained.
-    units = []
     if configured.services.healthz_address:
         server = HttpServer(configured.services.healthz_address, plane.pages, key="services.healthzAddress")
-        units.append(parts.unit("services-health", server.run))
+        parts.add_unit("services-health", server.run)
     metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if _is_compatible(configured) else "")
     if metrics_address:
         pages: dict[str, Handler] = {
@@ -302,19 +259,16 @@ def _services(parts: _Parts) -> tuple[ServiceProxyService, list[Unit]]:
             "/proxyMode": lambda _query, _headers: Page(200, configured.services.backend.encode()),
             "/configz": lambda _query, _headers: configz_page(parts.running.configuration),
         }
-        units.append(
-            parts.unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)
-        )
-    unit = parts.unit("services", plane.run, is_plane=True)
-    units.append(Unit(unit.name, unit.run, unit.report, stop_s=configured.services.drain_seconds + 5.0))
-    return ServiceProxyService(plane.view), units
+        parts.add_unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)
+    parts.add_unit("services", plane.run, is_plane=True, stop_s=configured.services.drain_seconds + 5.0)
+    return ServiceProxyService(plane.view)
 
 
 def _is_compatible(configuration: Configuration) -> bool:
     return "kube-proxy" in configuration.telemetry.metrics_compat
 
 
-def _kube(parts: _Parts) -> "KubeClient | None":
+def _kube(parts: Daemon) -> "KubeClient | None":
     """The client of the API server, if this node has one; planes share it. One that cannot work is told, not used."""
     if parts.kube is None:
         parts.kube = _new_kube(parts)
@@ -323,7 +277,7 @@ def _kube(parts: _Parts) -> "KubeClient | None":
     return parts.kube
 
 
-def _new_kube(parts: _Parts) -> "KubeClient | None":
+def _new_kube(parts: Daemon) -> "KubeClient | None":
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.sources import find_access
 
@@ -341,7 +295,7 @@ def _new_kube(parts: _Parts) -> "KubeClient | None":
     return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 
-def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
+def _pods(parts: Daemon) -> PodService:
     from agent.daemon.pods.wiring import LocalPods, wire_pods
 
     plane = wire_pods(_outside(parts))
@@ -350,24 +304,25 @@ def _pods(parts: _Parts) -> tuple[PodService, list[Unit]]:
     parts.closers.append(plane.close)
     parts.advisers.append(plane.shutdown.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
-    units = [parts.unit("pods", plane.run, is_plane=True), parts.unit("node-shutdown", plane.shutdown.run)]
-    return PodService(plane.commands, plane.commands, plane.streams), units
+    parts.add_unit("pods", plane.run, is_plane=True)
+    parts.add_unit("node-shutdown", plane.shutdown.run)
+    return PodService(plane.commands, plane.commands, plane.streams)
 
 
-def _proxy(parts: _Parts) -> tuple[CriProxyService, Unit]:
+def _proxy(parts: Daemon) -> CriProxyService:
     from agent.daemon.proxy.wiring import wire_proxy
 
     plane = wire_proxy(_outside(parts))
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.view.advice)
-    unit = parts.unit("proxy", plane.run, is_plane=True)
-    return CriProxyService(plane.view), Unit(unit.name, unit.run, unit.report, stop_s=plane.stop_s)
+    parts.add_unit("proxy", plane.run, is_plane=True, stop_s=plane.stop_s)
+    return CriProxyService(plane.view)
 
 
-def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:
+def _http(parts: Daemon) -> HttpServer:
     def livez(query: Query, _headers: Headers) -> Page:
-        overdue = lifecycle.overdue()
+        overdue = parts.lifecycle.overdue()
         return health_page(query, parts.board.lines(), lambda line: line.name not in overdue)
 
     def readyz(query: Query, _headers: Headers) -> Page:
@@ -377,7 +332,7 @@ def _http(parts: _Parts, lifecycle: Lifecycle) -> HttpServer:
     return HttpServer(parts.configuration.api.http_address, pages)
 
 
-def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
+def _api(parts: Daemon, planes: _PlaneServices, read_gid: int | None) -> None:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
@@ -405,8 +360,7 @@ def _api(parts: _Parts, planes: _PlaneServices, read_gid: int | None) -> Unit:
         lambda: parts.access,
         parts.metrics.api_called,
     )
-    unit = parts.unit("api", server.run)
-    return Unit(unit.name, unit.run, unit.report, stop_s=server.stop_grace_s + 2.0)
+    parts.add_unit("api", server.run, stop_s=server.stop_grace_s + 2.0)
 
 
 def access_rule(configuration: Configuration) -> AccessRule:
@@ -429,7 +383,7 @@ def share_again(configuration: Configuration, gid: int) -> None:
             log.warning("api_group_not_changed", path=path, gid=gid, error=error.strerror)
 
 
-def _follow_reloads(parts: _Parts) -> None:
+def _follow_reloads(parts: Daemon) -> None:
     def take_over(configuration: Configuration, _plan: ReloadPlan) -> None:
         rule = access_rule(configuration)
         if rule.read_gid != parts.access.read_gid:

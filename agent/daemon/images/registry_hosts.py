@@ -2,14 +2,13 @@
 """Where registries are asked: by the runtime's own hosts files.
 
 Owns: finding their folder, which the runtime tells, and reading them anew for each question, as the runtime does.
-Never: writes one.
 """
 
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
+from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.registry.address import Trust, default_base_url
 from agent.images.access.mirrors import MirrorChain, MirrorHost, default_chain, folder_names, read_hosts
 from agent.model.clock import Clock
@@ -23,16 +22,10 @@ DEFAULT_FOLDER = Path("/etc/containerd/certs.d")
 ASK_AGAIN_S = 60.0
 
 
-class TellingRuntime(Protocol):
-    """CRI's Status."""
-
-    async def hosts_folder(self) -> str: ...
-
-
 class RegistryHosts:
     """`folder` is the default one until the runtime has told another."""
 
-    def __init__(self, runtime: TellingRuntime, *, clock: Clock) -> None:
+    def __init__(self, runtime: CriRuntime, *, clock: Clock) -> None:
         self._runtime = runtime
         self._clock = clock
         self.folder = DEFAULT_FOLDER
@@ -57,7 +50,6 @@ class RegistryHosts:
         return host.url if host is not None else default_base_url(registry)
 
     def trust(self, registry: str) -> Trust:
-        """Whose certificates count there."""
         host = self._resolver(registry)
         return Trust(host.ca_files, host.skips_verification) if host is not None else Trust()
 

@@ -2,7 +2,6 @@
 """The images plane put together: puller, collector, prefetcher on the drivers of this node.
 
 Owns: which part gets what, the sources of credentials, and where events of images go.
-Never: decides anything at run time. wiring.py calls this once.
 """
 
 import asyncio

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods plane's ways to images: through the pull queue, or past it where the images plane does not run.
-
-Owns: the translation between a pod's wish and the answers of the queue or the runtime.
-Never: decides which pull is first, or who may use what.
-"""
+"""The pods plane's ways to images: through the pull queue, or past it where the images plane does not run."""
 
 from dataclasses import replace
 

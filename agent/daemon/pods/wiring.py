@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the pods plane meets its drivers.
 
-Owns: what the plane is made of, and what it takes from the configuration. Never: decides anything at run time.
+Owns: what the plane is made of, and what it takes from the configuration.
 """
 
 import asyncio

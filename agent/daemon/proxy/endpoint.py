@@ -7,7 +7,6 @@ Never: serves. Removes nothing at the path that is not its own.
 Source: PRX-5 to PRX-9.
 """
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from agent.api.socket_path import PathTaken, listen_at, make_directory
-from agent.daemon.plane_lock import PlaneTaken
+from agent.daemon.plane_lock import take_lock
 
 __all__ = ["ProxyEndpoint"]
 
@@ -51,14 +50,7 @@ class ProxyEndpoint:
         path = self._path.with_suffix(".lock")
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
-                text = f"{path} is held by process {holder}, which is the proxy at {self._path}; stop it first"
-                raise PlaneTaken(text) from error
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+            take_lock(lock, path, f"is the proxy at {self._path}")
             # The file stays: were it removed, two could each hold the lock of another file.
             yield
         finally:

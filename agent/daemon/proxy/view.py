@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proxy for people: what it did, what it holds, what the kubelet should be told.
-
-Owns: the translation into reports. Never: changes anything but a hold that somebody wants released.
-"""
+"""The proxy for people: what it did, what it holds, what the kubelet should be told."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -2,7 +2,6 @@
 """The proxy plane put together: the runtime's drivers, the pull queue, the kubelet's configuration, the endpoint.
 
 Owns: which part gets what, and what the plane takes from the configuration.
-Never: decides anything at run time. wiring.py calls this once.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

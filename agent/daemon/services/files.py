@@ -57,8 +57,6 @@ class NoPods:
 
 
 class ManifestServices:
-    """One directory, one node."""
-
     def __init__(self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere) -> None:
         self._configuration = configuration
         self._intake = intake
@@ -127,7 +125,6 @@ class ManifestServices:
                 self._choose()
 
     async def take(self, files: Mapping[str, bytes]) -> None:
-        """These files and no others."""
         async with self._taking:
             await self._take(files)
 

@@ -2,7 +2,6 @@
 """The services plane's health on the network: kube-proxy's endpoint and the ports of single Services.
 
 Owns: which state goes into which answer, and which ports are listened on after each sync.
-Never: judges; agent.services.view.health does.
 Source of behaviour: HL-1 to HL-9.
 """
 

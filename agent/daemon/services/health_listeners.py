@@ -3,7 +3,6 @@
 
 Owns: opening and closing them as Services come and go; a port that cannot be bound is told and tried again after the
 next sync, the others serve on.
-Never: decides who is healthy.
 Source of behaviour: HL-4 to HL-6.
 """
 

@@ -71,7 +71,6 @@ async def our_leftovers(family: Family, table: NftTable, *, has_heir: bool = Fal
 
 
 async def kube_proxys_leftovers(family: Family, table: NftTable) -> list[Leftover]:
-    """What a takeover takes away."""
     found = []
     if any(one.startswith(f"table {KUBE_PROXY_TABLE} ") for one in await table.rivals()):
         name = f"{IP[family]} {KUBE_PROXY_TABLE}"

@@ -84,7 +84,6 @@ def hint_options(configuration: Configuration) -> HintOptions:
 def read_service_objects(
     files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = ServiceObjects()
 ) -> ServiceObjects:
-    """Everything in the files that concerns the services plane."""
     findings: list[Finding] = []
     by_file: dict[str, Mapping[Key, Good]] = {}
     owners: dict[Key, str] = {}

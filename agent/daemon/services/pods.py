@@ -3,21 +3,13 @@
 
 Owns: the slices such a controller would write for local standalone pods: one per Service and family, for Services with
 a selector and without any EndpointSlice among the manifests.
-Never: starts a pod or programs a Service; it joins what both planes know.
 Source of behaviour: the EndpointSlice controller: finished pods are no endpoints, terminating ones still serve.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.model.kube_objects import (
-    Conditions,
-    Endpoint,
-    EndpointPort,
-    EndpointSlice,
-    SliceLabels,
-    SliceMeta,
-)
+from agent.model.kube_objects import Conditions, Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.services.objects.addresses import read_address

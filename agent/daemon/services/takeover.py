@@ -41,8 +41,6 @@ def running_kube_proxies(proc: Path = Path("/proc")) -> list[int]:
 
 
 class Takeover:
-    """One node."""
-
     def __init__(self, state_directory: Path, running: Callable[[], list[int]] = running_kube_proxies) -> None:
         self._request = state_directory / REQUEST
         self._running = running

@@ -2,7 +2,6 @@
 """The services plane put together: source, intake, tables, and what follows a sync.
 
 Owns: which part gets what, and the conversions between configuration and plane.
-Never: decides anything at run time. wiring.py calls this once.
 """
 
 import asyncio
