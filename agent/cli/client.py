@@ -2,7 +2,6 @@
 """Calls from kepctl to the daemon.
 
 Owns: the channel, and what a failed call becomes: one line that says what would help, and an exit code.
-Never: renders.
 """
 
 import os

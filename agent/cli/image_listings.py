@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl get images`, `pulls` and `mirrors` list, and in which columns.
-
-Owns: the questions asked and the columns. Never: prints.
-"""
+"""What `kepctl get images`, `pulls` and `mirrors` list, and in which columns."""
 
 from agent.cli.client import Client
 from agent.cli.image_text import rate, size, stage_line

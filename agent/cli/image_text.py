@@ -23,13 +23,11 @@ def rate(bytes_per_second: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time to come."""
     whole = round(seconds)
     return f"{whole}s" if whole < 60 else f"{whole // 60}m{whole % 60:02d}s"
 
 
 def stage_line(pull: image_pb2.Pull) -> str:
-    """Where a pull is, in a few words."""
     if pull.stage == "queued":
         return f"waiting at {pull.position}: {pull.wait_text}" if pull.position else "waiting"
     if pull.stage == "unpacking" and pull.layers:

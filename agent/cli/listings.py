@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers.
-
-Owns: the questions asked and the columns. Never: prints.
-"""
+"""What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers."""
 
 from agent.cli.client import Client
 from agent.cli.render import age

@@ -3,7 +3,6 @@
 
 Owns: the list of commands and where each lives. A command's module, gRPC and rich are imported when it runs, which
 keeps `kepctl version` within its 120 ms.
-Never: renders (render.py) or talks (client.py).
 """
 
 import importlib

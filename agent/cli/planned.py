@@ -35,8 +35,6 @@ INIT_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """How containers are taken to behave."""
-
     exits_s: float = 1.0
     hook_s: float = 1.0
     deaf: Collection[str] = ()

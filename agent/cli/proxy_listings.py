@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl get proxy`: calls per method with what was added, and what is held now.
-
-Owns: the question and the columns. Never: prints.
-"""
+"""`kepctl get proxy`: calls per method with what was added, and what is held now."""
 
 from google.protobuf.duration_pb2 import Duration
 

@@ -32,7 +32,6 @@ CONNECT_S = 10.0
 
 
 async def opened_socket(session: aiohttp.ClientSession, url: str, *protocols: str) -> aiohttp.ClientWebSocketResponse:
-    """Connected to the runtime."""
     address = url.replace("http", "ws", 1)
     try:
         async with asyncio.timeout(CONNECT_S):

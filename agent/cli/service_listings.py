@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl get services`, `endpoints` and `rules` list, and in which columns.
-
-Owns: the questions asked and the columns. Never: prints.
-"""
+"""What `kepctl get services`, `endpoints` and `rules` list, and in which columns."""
 
 from agent.cli.client import Client
 from agent.cli.table import Column, Columns, Listing
@@ -106,7 +103,6 @@ def list_rules(daemon: Client) -> Listing[pb.Rule]:
 
 
 def rules_listing(daemon: Client, service: str, *, is_desired: bool) -> Listing[pb.Rule]:
-    """The elements of one Service, or of all."""
     request = pb.ListRulesRequest(service=service, desired=is_desired)
     answer = daemon.call(f"{SERVICE}/ListRules", request, pb.ListRulesResponse)
     return Listing("Rule", answer.rules, RULE_COLUMNS, lambda one: f"rule/{one.map}/{one.key}", "no rules")

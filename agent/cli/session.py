@@ -27,8 +27,6 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The common flags."""
-
     endpoint: str | None = None
     timeout_s: float = 10.0
     color: str = "auto"

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command returns: messages for programs, rows for people.
-
-Owns: the value. Never: prints.
-"""
+"""What a command returns: messages for programs, rows for people."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

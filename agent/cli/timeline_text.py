@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the picture of a pod in a terminal, and as SVG.
-
-Owns: signs, colours and scale. Never: knows where moments come from; gets a picture.
-"""
+"""Draws the picture of a pod in a terminal, and as SVG."""
 
 from html import escape
 
@@ -28,7 +25,6 @@ ROW_HEIGHT, LEFT, RIGHT, TOP = 26, 140, 30, 40
 
 
 def picture_as_text(picture: Picture, title: str, width: int) -> str:
-    """Rows of bars, a scale, the budget, and when what happened."""
     name_width = max(len("budget"), *(len(row.name) for row in picture.rows), 0) + 2
     inner = max(width - name_width - 2, SHORTEST_WIDTH)
     scale = inner / max(picture.end_s, 0.001)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explanations of topology in words and tables.
-
-Owns: which of an explanation's numbers stand where. Pure: values in, `Paragraph` and `Grid` values out.
-Never: computes anything that the explanation does not say; never prints.
-"""
+"""Explanations of topology in words and tables."""
 
 from collections.abc import Iterator, Sequence
 
@@ -32,21 +28,7 @@ def _family(family: FamilyExplanation) -> Iterator[Block]:
     word = "active" if family.is_active else f"refused {family.reason}" if family.reason else str(family.status)
     yield Paragraph(f"{family.family}  {word}: {family.cause} ({family.decided_by})")
     if family.zones:
-        titles = [
-            "ZONE",
-            "MILLICPU",
-            "SHARE",
-            "WANT",
-            "MIN",
-            "DESIRED",
-            "MAX",
-            "HAVE",
-            "GIVE",
-            "RECEIVE",
-            "FINAL",
-            "LOAD",
-        ]
-        yield Grid(titles, [_zone(zone) for zone in family.zones])
+        yield Grid(ZONE_TITLES, [_zone(zone) for zone in family.zones])
     for zone in family.zones:
         if family.is_active and not zone.uses_hints:
             yield Paragraph(f"proxies in zone {zone.zone} use all endpoints: no hint names it")
@@ -67,20 +49,9 @@ def _family(family: FamilyExplanation) -> Iterator[Block]:
 
 def _zone(zone: ZoneExplanation) -> list[str]:
     load = "" if zone.load is None else f"{zone.load:.2f}{' !' if zone.is_overloaded else ''}"
-    return [
-        zone.zone,
-        _number(zone.milli_cpu),
-        "" if zone.share is None else f"{zone.share * 100:.1f} %",
-        _number(zone.want),
-        _number(zone.least),
-        _number(zone.desired),
-        _number(zone.most),
-        _number(zone.have),
-        _number(zone.give),
-        _number(zone.receive),
-        _number(zone.final),
-        load,
-    ]
+    share = "" if zone.share is None else f"{zone.share * 100:.1f} %"
+    steps = (zone.want, zone.least, zone.desired, zone.most, zone.have, zone.give, zone.receive, zone.final)
+    return [zone.zone, _number(zone.milli_cpu), share, *map(_number, steps), load]
 
 
 def _number(value: float | None) -> str:

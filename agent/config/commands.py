@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepd config`: the configuration without a daemon. kepctl offers `config check` from here too.
 
-Owns: what is printed. Never: needs root, a runtime or a network.
+Never: needs root, a runtime or a network.
 """
 
 import json

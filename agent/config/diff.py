@@ -46,7 +46,6 @@ def value_at(configuration: Configuration, entry: KeyEntry) -> object:
 
 
 def plan_reload(running: Configuration, wanted: Configuration) -> ReloadPlan:
-    """Compare what runs with what the sources now say."""
     applied: list[Change] = []
     waiting: list[Change] = []
     values: dict[tuple[str, ...], object] = {}

@@ -49,8 +49,6 @@ LEVEL = integer(0, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """This node: its name, its places on disk, its addresses."""
-
     name: str = restart(DNS_NAME, "", "Name of this node.", "the host name, in lower case")
     state_directory: str = restart(
         PATH, "", "Directory for data that must survive a reboot.", "$STATE_DIRECTORY, else /var/lib/kepd"
@@ -72,8 +70,6 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """What kepd serves on this node."""
-
     socket: str = restart(PATH, "", "Unix socket of the gRPC API.", "<runDirectory>/kepd.sock")
     http_address: str = restart(
         ADDRESS, "127.0.0.1:10241", "Address that serves /metrics, /livez and /readyz; empty = off."
@@ -84,8 +80,6 @@ class Api:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubernetes:
-    """The API server, if there is one."""
-
     kubeconfig: str = restart(
         MAYBE_PATH, "", "kubeconfig; empty = the mounted service account if there is one, else no cluster."
     )
@@ -166,8 +160,6 @@ PREFETCH_LINE = record_with(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePrefetch:
-    """Images fetched before they are needed."""
-
     pods: bool | Literal["auto"] = key(
         either("auto", BOOL),
         "auto",
@@ -284,8 +276,6 @@ class Images:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLogs:
-    """Rotation of container logs."""
-
     max_size: int = key(SIZE, 10 * 2**20, "Size at which a container log is rotated.")
     max_files: int = key(integer(2), 5, "Files kept per container.")
     interval: float = key(duration(1), 10.0, "Interval between checks of log sizes.")
@@ -304,8 +294,6 @@ SHUTDOWN_GROUP = record_of(priority=integer(-(2**31), 2**31 - 1), period=DURATIO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShutdown:
-    """Graceful shutdown of the node."""
-
     groups: tuple[Pairs, ...] = key(
         list_of(SHUTDOWN_GROUP, "priority and period"), (), "Groups of pods by priority, each with its time to stop."
     )
@@ -313,8 +301,6 @@ class PodShutdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """Pods from manifests."""
-
     enabled: bool = restart(BOOL, True, "Run the pods plane; with an empty manifest directory it is idle.")
     profile: str = restart(choice("kepd", "kubelet"), "kepd", "`kubelet` copies the kubelet's quirks.")
     name_suffix: bool = restart(BOOL, True, "Append the node name to pod names, as a kubelet does.")
@@ -452,15 +438,11 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRing:
-    """Events kept on the node."""
-
     ring: int = restart(integer(1, 1_000_000), 10000, "Number of events kept.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """What kepd reports about itself."""
-
     verbosity: int = key(LEVEL, 2, "Log level as in klog: 2 logs one line per operation, 4 also plans.")
     vmodule: Mapping[str, int] = key(map_of(LEVEL, "plane: level"), {}, "Log levels of single planes.")
     log_format: str = restart(

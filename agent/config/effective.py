@@ -2,7 +2,6 @@
 """Defaults that depend on the host: names, directories, sockets, where Services come from.
 
 Owns: filling the keys that document.py leaves empty, from facts that the caller collected.
-Never: looks at the host itself, changes a value somebody set.
 """
 
 from collections.abc import Mapping
@@ -18,8 +17,6 @@ DEFAULT_RUN_DIRECTORY = "/run/kepd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What the defaults depend on."""
-
     host_name: str
     state_directory: str = ""
     run_directory: str = ""
@@ -46,8 +43,7 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
         configuration,
         node=replace(node, name=node.name or facts.host_name, state_directory=state, run_directory=run),
         runtime=replace(
-            configuration.runtime,
-            image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint,
+            configuration.runtime, image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint
         ),
         api=replace(configuration.api, socket=configuration.api.socket or f"{run}/kepd.sock"),
         pods=replace(configuration.pods, directory=configuration.pods.directory or f"{state}/pods"),

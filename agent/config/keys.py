@@ -3,7 +3,6 @@
 
 Owns: `Key` (kind, text for users, whether a reload applies it), the spelling of keys in documents and environment, and
 `all_keys`, from which checks, origins, schema and reference are made.
-Never: holds values. document.py declares the keys next to the fields they fill.
 """
 
 from collections.abc import Iterator
@@ -45,8 +44,6 @@ def _field(default: Value, key: Key) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """A key with its place in the document and its default."""
-
     path: str
     key: Key
     default: object

@@ -3,7 +3,6 @@
 
 Owns: one `Kind` per shape (duration, size, address, ...). `read` turns a scalar, list or dict into the value the
 program uses and raises `Wrong` with what would be right; `show` is its inverse for people; `schema` is JSON schema.
-Never: knows keys, files or defaults.
 """
 
 import ipaddress
@@ -258,8 +257,6 @@ CIDR = _parsed("CIDR", ipaddress.ip_network, "a network such as 10.0.0.0/8, with
 
 
 def choice(*words: str) -> Kind:
-    """One of a few words."""
-
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
             hint = suggestion(value, words) if isinstance(value, str) else ""
@@ -301,8 +298,6 @@ def list_of(kind: Kind, plural: str) -> Kind:
 
 
 def map_of(kind: Kind, name: str) -> Kind:
-    """A map from words to values of the kind."""
-
     def read(value: object) -> dict[str, object]:
         _must(isinstance(value, dict), value, f"a map {name}")
         entries: dict[str, object] = value if isinstance(value, dict) else {}

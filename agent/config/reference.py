@@ -2,7 +2,6 @@
 """The configuration made readable: as a document, as JSON schema, as a table for the docs.
 
 Owns: the renderings, all of them made from the one list of keys.
-Never: changes or checks values.
 """
 
 import json
@@ -68,7 +67,6 @@ def differences(checked: Checked) -> list[tuple[str, object, object]]:
 
 
 def with_origins(checked: Checked) -> str:
-    """One line per key: value and where it comes from."""
     if checked.configuration is None:
         return ""
     lines = []

@@ -79,10 +79,7 @@ def read(sources: Sources) -> Loaded:
 
 
 def check(
-    loaded: Loaded,
-    facts: HostFacts,
-    api_values: Mapping[str, str] | None = None,
-    further: Sequence[FurtherCheck] = (),
+    loaded: Loaded, facts: HostFacts, api_values: Mapping[str, str] | None = None, further: Sequence[FurtherCheck] = ()
 ) -> Checked:
     """What the sources said, with values set through the API on top. `further`: what planes know about values."""
     findings = list(loaded.findings)

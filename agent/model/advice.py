@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing that should be changed on this node, outside of kepd.
-
-Owns: the value. Never: finds or changes anything.
-"""
+"""One thing that should be changed on this node, outside of kepd."""
 
 from dataclasses import dataclass
 

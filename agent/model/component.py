@@ -3,7 +3,6 @@
 
 Owns: the states, and `Board`, the one place where they are kept. A part reports through its `Report`; nobody else
 changes its line.
-Never: starts or stops anything.
 """
 
 from collections.abc import Callable

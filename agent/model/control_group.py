@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node's control groups are like, as far as pods need it.
-
-Owns: the value that a driver reads once and planners decide by. Never: reads or writes a group.
-"""
+"""What a node's control groups are like, as far as pods need it."""
 
 from dataclasses import dataclass
 

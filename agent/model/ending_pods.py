@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that the control plane has given up: deleted, about to be, or ended by the node for good.
 
-Owns: their uids, a bounded number of them, and who hears of each. Never: learns of them itself.
+Owns: their uids, a bounded number of them, and who hears of each.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Something that people should hear about: what Kubernetes calls an event.
-
-Owns: the value, and when two are the same event seen again.
-Never: says where events go.
-"""
+"""Something that people should hear about: what Kubernetes calls an event."""
 
 from dataclasses import dataclass
 

@@ -51,7 +51,6 @@ class Feed(Generic[Item]):
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
         return self._version
 
     def put(self, key: str, item: Item) -> None:

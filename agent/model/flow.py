@@ -2,7 +2,6 @@
 """A flow that the kernel tracks, and what its tracking table should allow.
 
 Owns: the values that the services plane and the driver of connection tracking share, and how that driver fails.
-Never: decides which flow is stale; the plane does (CT-3).
 """
 
 import ipaddress

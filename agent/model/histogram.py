@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts per bucket and label values, for planes whose figures end in a scrape.
-
-Owns: the counting and the form that the metrics page wants. Never: names or bounds; whoever measures has them.
-"""
+"""Counts per bucket and label values, for planes whose figures end in a scrape."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

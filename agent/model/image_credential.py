@@ -24,10 +24,7 @@ __all__ = [
 
 PUBLIC = "public"
 # Where Secrets of each type have their document.
-PULL_SECRET_KEYS = {
-    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
-    "kubernetes.io/dockercfg": ".dockercfg",
-}
+PULL_SECRET_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
 # Go's encoder writes these as escapes, and the hash is taken over what it writes.
 GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -62,8 +59,6 @@ NO_SECRET = SecretText("")
 
 @dataclass(frozen=True, slots=True)
 class SecretId:
-    """Which Secret object."""
-
     namespace: str
     name: str
     uid: str = ""

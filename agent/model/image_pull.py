@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One wish for an image and how it ended: what other planes say to the images plane and hear back.
-
-Owns: the request, the outcome, pull policies, classes of errors.
-Never: holds a secret outside its wrapper; an outcome never holds any.
-"""
+"""One wish for an image and how it ended: what other planes say to the images plane and hear back."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -2,7 +2,6 @@
 """Names of images: parsing, the normalised form, and the spellings that different readers want.
 
 Owns: the grammar, Docker Hub's short names, the default tag, and the pull policy that follows from a tag.
-Never: asks a registry or a runtime; a name that parses need not exist.
 Source of behaviour: distribution `reference` and kubernetes `pkg/util/parsers`; IMG-P01, P03, P04, P06.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the images plane tells those who ask: what a collection did, where pulls go, why a pull is as it is.
-
-Owns: frozen values without behaviour. Never: holds anything secret.
-"""
+"""What the images plane tells those who ask: what a collection did, where pulls go, why a pull is as it is."""
 
 from dataclasses import dataclass
 
@@ -30,8 +27,6 @@ class CollectionState:
 
 @dataclass(frozen=True, slots=True)
 class MirrorState:
-    """One host that pulls of a registry go to."""
-
     registry: str
     url: str
     capabilities: tuple[str, ...]

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulls and images as they are, for those who look: the API, the command line, tests.
-
-Owns: frozen values without behaviour. Whatever waits says at which place and why.
-Never: holds anything secret.
-"""
+"""Pulls and images as they are, for those who look: the API, the command line, tests."""
 
 from dataclasses import dataclass
 from enum import StrEnum

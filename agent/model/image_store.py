@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runtime keeps of images: blobs, names, news about both, and the file system under them.
-
-Owns: the values that drivers give and the images plane reads.
-Never: knows how they are got.
-"""
+"""What a runtime keeps of images: blobs, names, news about both, and the file system under them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,8 +41,6 @@ class StoreEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreEvent:
-    """Something happened to a snapshot or a name."""
-
     kind: StoreEventKind
     name: str
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts as programs written in Go print them, where our users compare ours with a kubelet's letter by letter.
 
-Owns: quoting, durations.
-Never: decides what is said.
 Source of behaviour: Go `strconv.Quote`, `time.Duration.String`.
 """
 

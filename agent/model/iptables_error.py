@@ -3,7 +3,6 @@
 
 Owns: the failures that only iptables has. Each is one of agent/model/nft_error.py too, whose classes tell a sync what
 to do: read again, set a Service aside, give up the right.
-Never: knows the program; the driver translates.
 """
 
 from agent.model.nft_error import NftFailed, Refused

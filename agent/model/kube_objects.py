@@ -64,14 +64,10 @@ class ServicePort(Struct, frozen=True, gc=False):
 
 
 class ClientIpConfig(Struct, frozen=True, gc=False):
-    """Affinity by client address."""
-
     timeout_seconds: int | None = None
 
 
 class AffinityConfig(Struct, frozen=True, gc=False):
-    """The only kind of affinity there is."""
-
     client_ip: ClientIpConfig | None = msgspec.field(default=None, name="clientIP")
 
 
@@ -127,8 +123,6 @@ class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
 
 
 class SliceMeta(Struct, frozen=True, gc=False):
-    """Identity, and the Service it belongs to."""
-
     name: str
     namespace: str = ""
     uid: str = ""
@@ -157,8 +151,6 @@ class Hints(Struct, frozen=True, gc=False):
 
 
 class Endpoint(Struct, frozen=True, gc=False):
-    """One backend."""
-
     addresses: Words = None
     conditions: Conditions | None = None
     node_name: str | None = None
@@ -240,8 +232,6 @@ class PodLabels(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owner(Struct, frozen=True, gc=False):
-    """What made a pod."""
-
     kind: str = ""
     name: str = ""
     controller: bool | None = None
@@ -270,8 +260,6 @@ class PodContainer(Struct, frozen=True, gc=False):
 
 
 class ObjectName(Struct, frozen=True, gc=False):
-    """A reference within the namespace."""
-
     name: str = ""
 
 

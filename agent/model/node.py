@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node as scheduling and hints see it: labels, readiness, CPU, taints; and the requirements pods put on nodes.
 
-Owns: the value types only.
-Never: says what a taint or a term means for a pod; `agent.topology.spread.placement` does.
 Source of behaviour: core/v1 NodeSpec and NodeStatus, the fields that TOP-6 to TOP-8 and TOP-72 to TOP-74 read.
 """
 

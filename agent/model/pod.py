@@ -4,7 +4,6 @@
 Owns: a pod with its identity, its containers in the order of the manifest with what they are to the pod, and the
 hashes by which changes are found. Hashes are of the decoded values, so that comments, key order and defaults written
 out change nothing (MAN-10).
-Never: reads YAML or talks to a runtime.
 """
 
 import hashlib
@@ -75,12 +74,10 @@ class PodSpec:
 
     @property
     def key(self) -> str:
-        """What no two pods of a node share."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def full_name(self) -> str:
-        """How messages name it."""
         return f"{self.name}_{self.namespace}({self.uid})"
 
     @property

@@ -59,8 +59,6 @@ class FileReference(Fields, frozen=True):
 
 
 class EnvSource(Fields, frozen=True):
-    """Where a variable has its value from."""
-
     field_ref: FieldReference | None = None
     resource_field_ref: ResourceReference | None = None
     config_map_key_ref: KeyReference | None = None
@@ -147,8 +145,6 @@ class Hook(Fields, frozen=True):
 
 
 class Lifecycle(Fields, frozen=True):
-    """Hooks and the stop signal."""
-
     post_start: Hook | None = None
     pre_stop: Hook | None = None
     stop_signal: str = ""
@@ -196,8 +192,6 @@ class Resources(Fields, frozen=True):
 
 
 class ExitCodes(Fields, frozen=True):
-    """A set of exit codes."""
-
     operator: str = ""
     values: tuple[int, ...] = ()
 
@@ -210,8 +204,6 @@ class RestartRule(Fields, frozen=True):
 
 
 class ResizePolicy(Fields, frozen=True):
-    """What a change of one resource needs."""
-
     resource_name: str = ""
     restart_policy: str = ""
 

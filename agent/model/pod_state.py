@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod as it is, for those who look: phase, conditions, address, containers.
 
-Owns: the values, and how the column STATUS of lists is worded (STS-03). Never: decides.
+Owns: the values, and how the column STATUS of lists is worded (STS-03).
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,6 @@ class PodState:
 
     @property
     def key(self) -> str:
-        """What no two pods of a node share."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -88,7 +87,6 @@ class PodState:
 
     @property
     def status(self) -> str:
-        """The word for lists."""
         if self.is_terminating:
             return "Terminating"
         if self.reason:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CRI proxy tells people: calls per method, and what it holds now.
-
-Owns: the values. Never: measures.
-"""
+"""What the CRI proxy tells people: calls per method, and what it holds now."""
 
 from dataclasses import dataclass
 

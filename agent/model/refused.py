@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wish that cannot be granted, with the reason.
 
-Owns: the kinds: not_found, precondition, invalid, unavailable. Never: knows how an API says it.
+Owns: the kinds: not_found, precondition, invalid, unavailable.
 """
 
 from collections.abc import Sequence

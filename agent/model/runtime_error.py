@@ -2,7 +2,6 @@
 """How calls to the container runtime fail, in terms a plane can act on.
 
 Owns: one exception per kind of failure, with the method, the runtime's own words and its gRPC code by name.
-Never: knows gRPC. The drivers translate; fakes raise the same.
 """
 
 __all__ = [

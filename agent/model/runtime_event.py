@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""News from the container runtime, the same whether CRI, containerd or a comparison of lists brought it.
-
-Owns: the value. Never: says what follows from it; a plane that gets one looks at the runtime's state again.
-"""
+"""News from the container runtime, the same whether CRI, containerd or a comparison of lists brought it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container runtime says that it can do.
-
-Owns: the value, and what versions that say nothing are known to do. Never: asks.
-"""
+"""What a container runtime says that it can do."""
 
 import re
 from dataclasses import dataclass

@@ -3,7 +3,6 @@
 
 Owns: the syntax of label keys and values, the operators of label selectors (In, NotIn, Exists, DoesNotExist) and the
 two more that node affinity has (Gt, Lt), and the difference between "matches nothing" and "matches everything".
-Never: decides which pods or nodes are asked about; that is topology's.
 Source of behaviour: k8s.io/apimachinery `pkg/labels`, `pkg/apis/meta/v1/validation`. TOP-61, TOP-72, TOP-82k.
 """
 
@@ -112,7 +111,6 @@ def compile_selector(selector: LabelSelector | None) -> Matcher:
 
 
 def equality_matcher(labels: Mapping[str, str]) -> Matcher:
-    """All these labels with exactly these values."""
     return Matcher(requirements=_equalities(labels))
 
 
@@ -189,7 +187,6 @@ def label_key_faults(key: str) -> tuple[str, ...]:
 
 
 def label_value_faults(value: str) -> tuple[str, ...]:
-    """Everything wrong with a label value, one entry per broken rule."""
     faults = []
     if len(value.encode()) > LONGEST_NAME:
         faults.append(f"a label value has at most {LONGEST_NAME} characters")

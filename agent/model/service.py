@@ -30,8 +30,6 @@ Protocol = Literal["TCP", "UDP", "SCTP"]
 
 
 class ServiceKey(NamedTuple):
-    """Identity of a Service."""
-
     namespace: str
     name: str
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services plane tells about itself: Services, endpoints, rules, a packet's way.
-
-Owns: the values that API and CLI show. Everything is text or a number, ready to be read.
-Never: decides; the plane's view makes these from the same plans that were programmed.
-"""
+"""What the services plane tells about itself: Services, endpoints, rules, a packet's way."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ConfigMap or Secret as a directory with one file per key, the way it was found.
-
-Owns: the value between whoever reads directories and whoever decides what counts. Never: judges names or reads files.
-"""
+"""A ConfigMap or Secret as a directory with one file per key, the way it was found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

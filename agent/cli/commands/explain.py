@@ -49,9 +49,7 @@ def pull(session: Session, image: str, output: str) -> None:
     """Explain why an image is on the node or not, why its pull waits or failed, and what would change that."""
     with connected(session) as daemon:
         answer = daemon.call(
-            "kepd.v1.ImageService/ExplainPull",
-            image_pb2.ExplainPullRequest(image=image),
-            image_pb2.ExplainPullResponse,
+            "kepd.v1.ImageService/ExplainPull", image_pb2.ExplainPullRequest(image=image), image_pb2.ExplainPullResponse
         )
     if output != "table":
         print_message(answer, output)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl pull`, `cancel`, `set`, `retry`, `gc`, `prefetch`: what people do with images.
-
-Owns: arguments, progress on a terminal, exit codes. Never: decides what is pulled or removed.
-"""
+"""`kepctl pull`, `cancel`, `set`, `retry`, `gc`, `prefetch`: what people do with images."""
 
 from pathlib import Path
 
@@ -179,7 +176,6 @@ def prefetch(session: Session, source: Path) -> None:
 
 
 def prefetch_items(source: Path) -> list[Tree]:
-    """The items of the list, with their lines."""
     try:
         documents, duplicates = parse_documents(source.read_bytes(), str(source))
     except UnreadableYaml as error:

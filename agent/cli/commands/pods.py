@@ -51,6 +51,12 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
     raise CommandFailed(f'no pod "{namespace}/{short}"', NOT_FOUND)
 
 
+def find_container(daemon: Client, target: str) -> tuple[str, str, str]:
+    """Namespace, pod and container of `POD[/CONTAINER]`."""
+    namespace, short, container = split_container(target)
+    return *find_pod(daemon, f"{namespace}/{short}"), container
+
+
 @click.command()
 @click.argument("pod", metavar="[POD]", default="")
 @click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Output format.")
@@ -170,9 +176,8 @@ def _check(path: str, content: bytes) -> None:
 @click.pass_obj
 def restart(session: Session, target: str) -> None:
     """Stop one container, or all containers of a pod, with hooks and grace, and start them again."""
-    namespace, short, container = split_container(target)
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        namespace, name, container = find_container(daemon, target)
         request = pod_pb2.RestartContainerRequest(namespace=namespace, name=name, container=container)
         answer = daemon.call(f"{SERVICE}/RestartContainer", request, pod_pb2.RestartContainerResponse)
     for one in answer.containers:
@@ -211,9 +216,8 @@ def drain(session: Session, grace_s: int) -> None:
 @click.pass_obj
 def logs(session: Session, target: str, container: str, tail: int, *, follow: bool, previous: bool) -> None:
     """Print the log of a container."""
-    namespace, short, named = split_container(target)
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        namespace, name, named = find_container(daemon, target)
         request = pod_pb2.StreamLogsRequest(
             namespace=namespace, name=name, container=container or named, follow=follow, previous=previous, tail=tail
         )
@@ -227,9 +231,8 @@ def logs(session: Session, target: str, container: str, tail: int, *, follow: bo
 @click.pass_obj
 def checkpoint(session: Session, target: str) -> None:
     """Write a checkpoint of a running container to an archive, if the runtime can."""
-    namespace, short, container = split_container(target)
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, f"{namespace}/{short}")
+        namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
         answer = daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
     click.echo(answer.path)

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from agent.cli.client import Client, connected
-from agent.cli.commands.pods import SERVICE, find_pod, split_container
+from agent.cli.client import connected
+from agent.cli.commands.pods import SERVICE, find_container, find_pod
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
@@ -15,12 +15,6 @@ from agent.wire.kepd.v1 import pod_pb2
 __all__ = ["attach", "exec_", "port_forward"]
 
 MOST_PORT = 65535
-
-
-def _target(daemon: Client, target: str, container: str) -> tuple[str, str, str]:
-    namespace, short, named = split_container(target)
-    found, name = find_pod(daemon, f"{namespace}/{short}")
-    return found, name, container or named
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -37,9 +31,9 @@ def exec_(
     from agent.cli.remote_streams import run_streams
 
     with connected(session) as daemon:
-        namespace, name, chosen = _target(daemon, target, container)
+        namespace, name, named = find_container(daemon, target)
         request = pod_pb2.GetExecUrlRequest(
-            namespace=namespace, name=name, container=chosen, command=command, stdin=has_stdin, tty=is_tty
+            namespace=namespace, name=name, container=container or named, command=command, stdin=has_stdin, tty=is_tty
         )
         url = daemon.call(f"{SERVICE}/GetExecUrl", request, pod_pb2.GetExecUrlResponse).url
     sys.exit(asyncio.run(run_streams(url, has_stdin=has_stdin, is_tty=is_tty)))
@@ -59,7 +53,8 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
     from agent.cli.remote_streams import run_streams
 
     with connected(session) as daemon:
-        namespace, name, chosen = _target(daemon, target, container)
+        namespace, name, named = find_container(daemon, target)
+        chosen = container or named
         request = pod_pb2.GetAttachUrlRequest(namespace=namespace, name=name, container=chosen, stdin=has_stdin)
         answer = daemon.call(f"{SERVICE}/GetAttachUrl", request, pod_pb2.GetAttachUrlResponse)
     greeting = f"attached to {name}{f'/{chosen}' if chosen else ''}; what it wrote before is in its log"

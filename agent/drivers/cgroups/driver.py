@@ -24,8 +24,6 @@ MODE = 0o755
 
 
 class ControlGroups:
-    """One tree."""
-
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
 

@@ -18,8 +18,6 @@ __all__ = ["FakeConntrack"]
 
 
 class FakeConntrack:
-    """The tracking table of a kernel."""
-
     def __init__(self) -> None:
         self.deleted: list[Flow] = []
         self.limits: list[TrackingLimits] = []

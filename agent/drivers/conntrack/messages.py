@@ -3,7 +3,6 @@
 
 Owns: their attributes. Of an answer only the two tuples, the zone and the number are read: 100 000 flows decoded as a
 whole would keep a core busy for half a minute (CT-P1).
-Never: sends anything.
 Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
 """
 

@@ -74,9 +74,7 @@ class Containerd:
 
     async def list_ingests(self) -> list[Ingest]:
         answer = await self._call(
-            "content.v1.Content/ListStatuses",
-            content_v1_pb2.ListStatusesRequest(),
-            content_v1_pb2.ListStatusesResponse,
+            "content.v1.Content/ListStatuses", content_v1_pb2.ListStatusesRequest(), content_v1_pb2.ListStatusesResponse
         )
         return [
             Ingest(status.ref, status.offset, status.total, _seconds(status.updated_at)) for status in answer.statuses

@@ -19,8 +19,6 @@ __all__ = ["FakeContainerd"]
 
 
 class FakeContainerd:
-    """Same methods as the driver."""
-
     endpoint = "fake"
 
     def __init__(self) -> None:

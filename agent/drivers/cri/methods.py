@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of CRI as typed values: path, request, answer, and how long each may take.
 
-Owns: the table. The compiler checks that a request fits its method; tests check the table against the descriptors.
 Source of the deadlines: what a kubelet sets, pod-lifecycle rules CLK-02.
 """
 
@@ -32,7 +31,6 @@ class Method(Generic[Request, Answer]):
 
     @property
     def name(self) -> str:
-        """The bare name, for messages and metrics."""
         return self.path.rpartition("/")[2]
 
 

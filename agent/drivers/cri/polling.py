@@ -6,8 +6,9 @@ began and ended between two looks.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Protocol
 
+from agent.drivers.cri.driver import CriRuntime
+from agent.model.clock import Clock
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -15,18 +16,6 @@ __all__ = ["Seen", "compare", "poll_events"]
 
 RUNNING = pb.CONTAINER_RUNNING
 EXITED = pb.CONTAINER_EXITED
-
-
-class Lister(Protocol):
-    """What the loop asks."""
-
-    async def list_containers(self) -> list[pb.Container]: ...
-
-
-class Sleeper(Protocol):
-    """What the loop waits with."""
-
-    async def sleep(self, duration_s: float) -> None: ...
 
 
 Seen = Mapping[str, tuple[str, int]]
@@ -38,7 +27,6 @@ def snapshot(containers: Iterable[pb.Container]) -> Seen:
 
 
 def compare(before: Seen, after: Seen) -> list[RuntimeEvent]:
-    """What must have happened between two lists."""
     events: list[RuntimeEvent] = []
     for container_id, (sandbox_id, state) in after.items():
         old = before.get(container_id, ("", -1))[1]
@@ -56,7 +44,7 @@ def compare(before: Seen, after: Seen) -> list[RuntimeEvent]:
     return events
 
 
-async def poll_events(runtime: Lister, clock: Sleeper, interval_s: float) -> AsyncIterator[RuntimeEvent]:
+async def poll_events(runtime: CriRuntime, clock: Clock, interval_s: float) -> AsyncIterator[RuntimeEvent]:
     """Compare for ever. What exists at the start is no news."""
     before = snapshot(await runtime.list_containers())
     while True:

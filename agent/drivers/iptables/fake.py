@@ -48,8 +48,6 @@ class FakeTables:
 
 
 class FakeIptables:
-    """The driver's shape."""
-
     def __init__(self, family: Family, kernel: FakeTables | None = None) -> None:
         self.family: Family = family
         self.kernel = kernel or FakeTables()

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which legacy tables the kernel has, without making any by asking.
-
-Owns: reading that. Never: opens a table.
-"""
+"""Which legacy tables the kernel has, without making any by asking."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +12,7 @@ __all__ = ["legacy_names"]
 
 log = structlog.get_logger(plane="services")
 
-NAMES: Mapping[Family, Path] = {
-    "IPv4": Path("/proc/net/ip_tables_names"),
-    "IPv6": Path("/proc/net/ip6_tables_names"),
-}
+NAMES: Mapping[Family, Path] = {"IPv4": Path("/proc/net/ip_tables_names"), "IPv6": Path("/proc/net/ip6_tables_names")}
 
 
 def legacy_names(family: Family, names: Mapping[Family, Path] = NAMES) -> str:

@@ -118,7 +118,6 @@ class LegacyTables:
         ]
 
     async def read(self) -> Jumps:
-        """All that is there."""
         tables = self.in_use()
         if not tables:
             return {}

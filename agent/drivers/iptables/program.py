@@ -2,7 +2,6 @@
 """The iptables programs: argument list and text in, text or a failure out.
 
 Owns: the child process with its deadline, and what its exit codes and messages mean.
-Never: goes through a shell, or makes the text.
 Source of behaviour: IP-10.
 """
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The input of iptables-restore and the output of iptables-save.
 
-Owns: both forms. Never: runs a program, or knows which rules there should be.
 Source of behaviour: IP-3, IP-5.
 """
 

@@ -67,8 +67,6 @@ class Pem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The servers and how to know them."""
-
     servers: tuple[str, ...]
     ca: Pem | None = None
     is_verified: bool = True

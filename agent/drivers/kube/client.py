@@ -85,12 +85,7 @@ class KubeClient:
         source = cast("Resource[ApiObject]", resource)
         made = cast("Callable[[ApiObject], object]", convert or (lambda item: item))
         return Follower(
-            self._connection,
-            source,
-            Decoding(source, made),
-            clock=self._clock,
-            timing=self._timing,
-            luck=self._luck,
+            self._connection, source, Decoding(source, made), clock=self._clock, timing=self._timing, luck=self._luck
         ).news()
 
     async def get(self, resource: Resource[K], name: str) -> K:
@@ -104,20 +99,11 @@ class KubeClient:
     async def create(self, resource: Resource[K], body: Mapping[str, object]) -> None:
         """A new object. Raises Conflict if there is one of that name."""
         content = msgspec.json.encode(body)
-        await self._once(
-            Ask(verb="create", what=str(resource), path=resource.path, method="POST", body=content),
-        )
+        await self._once(Ask(verb="create", what=str(resource), path=resource.path, method="POST", body=content))
 
     async def patch(
-        self,
-        resource: Resource[K],
-        name: str,
-        body: object,
-        *,
-        content_type: str = MERGE_PATCH,
-        subresource: str = "",
+        self, resource: Resource[K], name: str, body: object, *, content_type: str = MERGE_PATCH, subresource: str = ""
     ) -> None:
-        """A change to an object."""
         ask = Ask(
             verb="patch",
             what=_told(resource, name),

@@ -3,7 +3,6 @@
 
 Owns: the memory of what was reported, by object; it ends when the object is readable again, deleted, or gone from a
 new list. Each follower owns one.
-Never: holds objects.
 """
 
 from collections.abc import Iterable

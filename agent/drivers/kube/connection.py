@@ -109,8 +109,6 @@ class Opened:
 
 
 class Connection:
-    """All requests of one client."""
-
     def __init__(
         self,
         access: Access,

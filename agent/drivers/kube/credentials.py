@@ -24,8 +24,6 @@ RENEWAL_MARGIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """Who we say we are."""
-
     token: Secret = NO_SECRET
     identity: Identity | None = None
 

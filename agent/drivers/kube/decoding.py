@@ -40,35 +40,25 @@ T = TypeVar("T")
 
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Of a page."""
-
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class ListAnswer(msgspec.Struct, Generic[T], frozen=True):
-    """A page whose objects are all readable."""
-
     metadata: ListMeta
     items: list[T] | None = None
 
 
 class EventAnswer(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A line of a watch."""
-
     type: str
     object: T
 
 
 class MarkAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """Of a bookmark."""
-
     initial_events_end: str = msgspec.field(default="", name=END_OF_INITIAL_EVENTS)
 
 
 class BareMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What any object says of itself."""
-
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
@@ -76,15 +66,11 @@ class BareMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class BareObject(msgspec.Struct, frozen=True, gc=False):
-    """An object of unknown shape."""
-
     metadata: BareMeta
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list."""
-
     items: list[T]
     resource_version: str
     continue_token: str

@@ -118,16 +118,12 @@ class ServerFailed(Refused):
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
-    """One entry of `details.causes`."""
-
     reason: str = ""
     message: str = ""
     field: str = ""
 
 
 class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What a Status says beyond its message."""
-
     causes: tuple[Cause, ...] | None = None
     retry_after_seconds: int = 0
 

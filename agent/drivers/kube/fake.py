@@ -14,23 +14,8 @@ import msgspec
 from agent.drivers.kube.complaints import Complaints
 from agent.drivers.kube.decoding import ApiObject, Decoding, Mark
 from agent.drivers.kube.errors import AnswerUnreadable, KubeError, Refused, Status, Unreachable, refusal
-from agent.drivers.kube.fake_objects import (
-    KINDS,
-    FakeObjects,
-    StoreRefusal,
-    event_object,
-    list_body,
-    read_selection,
-)
-from agent.drivers.kube.resource import (
-    Bookmark,
-    Disconnected,
-    Malformed,
-    News,
-    Replaced,
-    Resource,
-    Resumed,
-)
+from agent.drivers.kube.fake_objects import KINDS, FakeObjects, StoreRefusal, event_object, list_body, read_selection
+from agent.drivers.kube.resource import Bookmark, Disconnected, Malformed, News, Replaced, Resource, Resumed
 
 __all__ = ["FakeKube"]
 
@@ -113,13 +98,7 @@ class FakeKube:
             raise _refused("create", str(resource), no) from None
 
     async def patch(
-        self,
-        resource: Resource[K],
-        name: str,
-        body: object,
-        *,
-        content_type: str = MERGE_PATCH,
-        subresource: str = "",
+        self, resource: Resource[K], name: str, body: object, *, content_type: str = MERGE_PATCH, subresource: str = ""
     ) -> None:
         """As the client, merge and JSON patches only."""
         self._enter("patch", f"{resource.plural}/{name}" + (f"/{subresource}" if subresource else ""))
@@ -179,7 +158,6 @@ class FakeWatch(Generic[T]):
         return self.resource_version < self._objects.oldest
 
     def listed(self) -> list[News[T]]:
-        """Everything."""
         self.resource_version = self._objects.resource_version
         items = self._objects.select(self._kind.plural, self._selection)
         version = str(self.resource_version)
@@ -190,7 +168,6 @@ class FakeWatch(Generic[T]):
         return [*news, Replaced(page.items, version, unreadable)]
 
     def changes(self) -> list[News[T]]:
-        """What happened since."""
         news: list[News[T]] = []
         for entry in self._objects.since(self._kind.plural, self.resource_version):
             change = entry.seen_by(self._selection)

@@ -67,16 +67,13 @@ class StoredKind:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
-        """As messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def details(self, name: str = "") -> Json:
-        """As refusals carry it."""
         parts = {"name": name, "group": self.group, "kind": self.plural}
         return {key: value for key, value in parts.items() if value}
 
@@ -131,19 +128,15 @@ class FieldTest:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind."""
-
     namespace: str = ""
     labels: Matcher = EVERYTHING
     fields: tuple[FieldTest, ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Whether no selector narrows it."""
         return self.labels.is_empty and not self.fields
 
     def holds(self, stored: Json | None) -> bool:
-        """Whether it is one of them."""
         if stored is None:
             return False
         meta = stored["metadata"]

@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a request ended."""
-
     answer: Answer
     resource_version: str = ""
     continue_token: str = ""

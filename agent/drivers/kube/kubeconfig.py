@@ -44,7 +44,6 @@ class Section:
         return f"{tree.where}: {self._path(key)}"
 
     def fault(self, key: str, text: str) -> AccessInvalid:
-        """The complaint about one key."""
         return AccessInvalid(f"{self.place(key)}: {text}")
 
     def text(self, key: str) -> str:

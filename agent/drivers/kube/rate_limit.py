@@ -2,7 +2,6 @@
 """How many requests may go out.
 
 Owns: a token bucket as arithmetic. Every caller gets a turn, in the order of asking, and is told how long to wait.
-Never: reads a clock or waits.
 """
 
 __all__ = ["TokenBucket"]

@@ -3,7 +3,6 @@
 
 Owns: the name of a set of objects (group, version, plural, namespace, selectors) with the type they are decoded into,
 its URL, and the values that `follow` yields.
-Never: opens a connection or keeps an object.
 """
 
 from collections.abc import Mapping
@@ -101,8 +100,6 @@ SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
 
 
 class Change(StrEnum):
-    """What happened to an object."""
-
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"

@@ -15,10 +15,7 @@ __all__ = ["find_access"]
 
 
 def find_access(
-    kubeconfig: str,
-    servers: Sequence[str],
-    environment: Mapping[str, str],
-    service_account: Path = SERVICE_ACCOUNT,
+    kubeconfig: str, servers: Sequence[str], environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
 ) -> Access | None:
     """The access to use; None on a node without a cluster. Raises AccessInvalid for one that cannot work."""
     if kubeconfig:

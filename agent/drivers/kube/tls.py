@@ -20,8 +20,6 @@ __all__ = ["Identity", "TlsContexts", "file_stamp", "identity_of", "pem_content"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A client certificate with its key."""
-
     certificate: Pem
     key: Pem
 
@@ -105,7 +103,6 @@ def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def pem_content(pem: Pem) -> bytes:
-    """What is in it now."""
     if pem.path is None:
         return pem.content.reveal()
     try:

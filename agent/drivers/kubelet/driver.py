@@ -2,7 +2,6 @@
 """The configuration of the kubelet on this node: its file, or what it answers under /configz.
 
 Owns: finding and reading it, with the file that newer kubeadm versions lay over it.
-Never: interprets or writes it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A logind in memory that refuses what the real one refuses.
 
-Owns: who holds the lock, the longest delay, and announcements a test makes. Never: ends anything.
+Owns: who holds the lock, the longest delay, and announcements a test makes.
 """
 
 import asyncio

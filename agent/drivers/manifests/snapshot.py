@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a look at the manifests brought.
-
-Owns: the value. Never: reads anything.
-"""
+"""What a look at the manifests brought."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

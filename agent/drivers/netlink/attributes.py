@@ -2,7 +2,6 @@
 """Netlink messages and attributes as bytes.
 
 Owns: headers, padding and nesting of netlink and of nfnetlink.
-Never: knows what the messages of a subsystem mean.
 Source: include/uapi/linux/netlink.h and netfilter/nfnetlink.h of the kernel.
 """
 

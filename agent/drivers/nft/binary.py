@@ -2,7 +2,6 @@
 """The nft program: text in, error out.
 
 Owns: the child process with its deadline, what its messages mean, and the versions that the table needs.
-Never: makes the text (agent/services/nftables/structure.py does).
 Source of behaviour: docs/support.md (nft 1.0.1, kernel 5.13).
 """
 

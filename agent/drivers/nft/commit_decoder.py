@@ -2,7 +2,6 @@
 """What the kernel's notifications say about our table.
 
 Owns: their decoding, which of them are by others, and the sentence that tells what one of their transactions did.
-Never: reads a socket; watch.py does.
 Source of behaviour: NF-64. A commit's notifications come first, then the new generation with process id and name.
 """
 

@@ -2,7 +2,6 @@
 """What the kernel tells of our table, as values.
 
 Owns: decoding of chains, rules, elements and counters. 100 000 elements of one size are cut by one frame, in C.
-Never: asks for them; driver.py does.
 Source of behaviour: net/netfilter/nf_tables_api.c of the kernel: nf_tables_fill_setelem.
 """
 

@@ -4,7 +4,6 @@
 Owns: the bytes of one element for each kind of map, and how a range is two elements of a tree or one of a
 concatenation (NF-2). Encoding 100 000 of them is what takes the time of a first sync, so these are loops over
 constant frames instead of calls per element.
-Never: puts them into messages; transaction.py does.
 """
 
 import errno

@@ -53,7 +53,6 @@ class FakeKernel:
         self.notify(family, "nft (pid 4711) changed kepd's table: rule deleted")
 
     def notify(self, family: Family, sentence: str) -> None:
-        """Tell everybody who listens."""
         for queue in self._listeners:
             queue.put_nowait((family, sentence))
 
@@ -64,8 +63,6 @@ class FakeKernel:
 
 
 class FakeNft:
-    """The table of one family in a fake kernel."""
-
     def __init__(self, family: Family, kernel: FakeKernel | None = None) -> None:
         self.kernel = kernel or FakeKernel()
         self.batches: list[Batch] = []

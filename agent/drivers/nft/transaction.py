@@ -3,7 +3,6 @@
 
 Owns: the order of messages (NF-21), how many elements go into one (NF-3), and the way back from a message that the
 kernel refused to the chain or element that is to blame (SY-6).
-Never: sends it.
 """
 
 import re

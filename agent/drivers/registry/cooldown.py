@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registries that are left alone for a while.
-
-Owns: since when each of them rests.
-Never: reads a clock; the time is handed in.
-"""
+"""Registries that are left alone for a while."""
 
 __all__ = ["REST_S", "RegistryCooldown"]
 

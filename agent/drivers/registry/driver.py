@@ -30,8 +30,6 @@ MOST_DOCUMENTS = 3  # an index may point to an index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Both deadlines."""
-
     connect_s: float = 3.0
     probe_s: float = 5.0
 

@@ -48,8 +48,6 @@ class OpenedImage:
 
 
 class RegistryImages:
-    """Images for a machine."""
-
     def __init__(self, visitors: Visitors, *, machine: str) -> None:
         self._visitors = visitors
         self._platform = node_platform(machine)

@@ -46,8 +46,6 @@ class Taking:
 
 
 class Session:
-    """All connections of one driver."""
-
     def __init__(self, *, connect_s: float, user_agent: str) -> None:
         self._connect_s = connect_s
         self._timeout = aiohttp.ClientTimeout(connect=connect_s)

@@ -37,8 +37,6 @@ class TokenAnswer(msgspec.Struct, frozen=True):
 
 
 class Visit:
-    """One probe at one registry."""
-
     def __init__(
         self,
         session: Session,

@@ -2,7 +2,6 @@
 """Visits to registries: where each is asked, whose certificates count there, and the session behind all of them.
 
 Owns: the session, made when it is first needed. The owner calls `close`.
-Never: asks anything itself.
 """
 
 import asyncio

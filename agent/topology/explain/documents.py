@@ -2,7 +2,6 @@
 """From manifests and a name to an explanation: what the commands with `--from-files` call.
 
 Owns: finding the object, collecting what belongs to it, and saying which names there are when it is not found.
-Never: reads files (`manifest/objects.py` gets decoded documents) and never renders.
 Source of behaviour: ours; TOP-90 to TOP-93, TOP-96.
 """
 

@@ -3,7 +3,6 @@
 
 Owns: the explanation value of `kepctl explain hints`, its advice and its exit code. It is built from the same
 FilledHints that the services plane uses, so it cannot tell another story.
-Never: renders tables; the command does. Never: reads files.
 Source of behaviour: ours; TOP-54, TOP-90 to TOP-92; history in kubernetes/kubernetes#103888, #119990, #122437.
 """
 

@@ -119,7 +119,6 @@ class SpreadExplanation(msgspec.Struct, frozen=True, gc=False):
 def explain_question(
     question: SpreadQuestion, what_if: WhatIf = AS_IT_IS, notes: tuple[Finding, ...] = ()
 ) -> SpreadExplanation:
-    """Evaluates the question and lays the result open."""
     result = evaluate_spread(question, what_if)
     standings = [verdict.standing for verdict in result.nodes]
     return SpreadExplanation(

@@ -18,14 +18,7 @@ __all__ = ["OVERLOAD_THRESHOLD", "Allocation", "Refusal", "ZoneAllocation", "all
 
 OVERLOAD_THRESHOLD = 0.2
 
-Refusal = Literal[
-    "node-info",
-    "single-zone",
-    "too-few-endpoints",
-    "overload",
-    "endpoint-without-zone",
-    "no-hints",
-]
+Refusal = Literal["node-info", "single-zone", "too-few-endpoints", "overload", "endpoint-without-zone", "no-hints"]
 
 
 class ZoneAllocation(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,6 @@
 """The result of a sync in the form in which it is printed as JSON and compared with test vectors.
 
 Owns: the field names; they are an interface, scripts read them.
-Never: computes anything beyond what an Assignment holds, except the overload test on its own result.
 Source of behaviour: TOP-92. Numbers absent because a step was never reached are null.
 """
 

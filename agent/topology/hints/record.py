@@ -75,7 +75,6 @@ def needs_sync(record: HintRecord, capacity: ZoneCapacity | None, threshold: flo
 
 
 def event_text(family: str, assignment: Assignment) -> str:
-    """Family, meaning and the numbers that decided."""
     allocation = assignment.allocation
     numbers = f"{assignment.ready_count} ready endpoints"
     if allocation is not None:

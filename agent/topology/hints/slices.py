@@ -2,7 +2,6 @@
 """Endpoints and their slices, as the hint computation reads and returns them.
 
 Owns: the value types, what "ready" means to the producer of hints, and taking hints away.
-Never: chooses a hint; `by_cpu.py` and `distribution.py` do. The consumer's reading of conditions is in `routing.py`.
 Source of behaviour: k8s.io/endpointslice (utils.go, topologycache/sliceinfo.go); TOP-19, TOP-20, TOP-32, TOP-36.
 """
 
@@ -10,16 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = [
-    "Endpoint",
-    "Hints",
-    "Slice",
-    "SliceLists",
-    "ready_endpoints",
-    "strip_hints",
-    "with_hints",
-    "without_hints",
-]
+__all__ = ["Endpoint", "Hints", "Slice", "SliceLists", "ready_endpoints", "strip_hints", "with_hints", "without_hints"]
 
 
 class Hints(msgspec.Struct, frozen=True, gc=False):

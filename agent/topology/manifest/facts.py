@@ -2,7 +2,6 @@
 """The parts of Pods and Services that topology reads, as values.
 
 Owns: the types, field for field what users wrote; defaults of the API server or the scheduler are not in them.
-Never: checks or completes them; `admission.py` and `constraints.py` do.
 Source of behaviour: core/v1 TopologySpreadConstraint, PodSpec, ServiceSpec; TOP-1, TOP-60, TOP-63, TOP-67, TOP-72.
 """
 

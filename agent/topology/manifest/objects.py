@@ -3,7 +3,6 @@
 
 Owns: the conversion to the value types and the complaints about what cannot be converted: one line each, with the
 place, the value and what would be right. An object with an error is left out; the others are not affected.
-Never: opens files or parses YAML, and never rejects a standard field only because it is not read here.
 Source of behaviour: the API types; TOP-37, TOP-50. What is assumed for a sparse Node manifest is reported as a note.
 """
 

@@ -2,7 +2,6 @@
 """Pods, and templates of pods in workloads, from decoded manifests.
 
 Owns: what of a pod bears on where it may go. Structure is checked while reading; `check_pod` judges the content.
-Never: reads containers or anything else that has no say in spreading.
 Source of behaviour: core/v1 PodSpec, apps/v1; `admission.py` for constraints; TOP-61, TOP-67, TOP-72, TOP-73, TOP-82.
 """
 
@@ -117,7 +116,6 @@ def _read_spec(spec: Part, pod: PodFacts) -> PodFacts:
 
 
 def read_constraint(part: Part) -> SpreadConstraint:
-    """One spread constraint as written, right or wrong."""
     return SpreadConstraint(
         max_skew=part.optional_whole("maxSkew") or 0,
         topology_key=part.text("topologyKey"),

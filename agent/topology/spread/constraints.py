@@ -2,7 +2,6 @@
 """Spread constraints made ready: defaults filled in, selectors compiled, hard and soft ones told apart.
 
 Owns: B1, cluster defaults and the selector derived for them included, and which nodes a constraint counts.
-Never: counts pods; `filter.py` and `score.py` do.
 Source of behaviour: scheduler plugin podtopologyspread (common.go, plugin.go), plugins/helper (DefaultSelector);
 KEP-895, KEP-3022, KEP-3094, KEP-3243; TOP-60 to TOP-63.
 """
@@ -13,13 +12,7 @@ from typing import Literal
 import msgspec
 
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
-from agent.model.selector import (
-    LabelSelector,
-    Matcher,
-    compile_selector,
-    equality_matcher,
-    selector_faults,
-)
+from agent.model.selector import LabelSelector, Matcher, compile_selector, equality_matcher, selector_faults
 from agent.topology.manifest.facts import PodFacts, ServiceFacts, SpreadConstraint
 from agent.topology.spread.placement import NodeStanding
 

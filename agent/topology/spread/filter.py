@@ -120,7 +120,6 @@ class SpreadResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def evaluate_spread(question: SpreadQuestion, what_if: WhatIf = AS_IT_IS) -> SpreadResult:
-    """Filter, then score."""
     prepared = _changed(
         prepare_constraints(question.pod, question.services, question.defaulting, question.owner_selector), what_if
     )

@@ -32,7 +32,6 @@ class NodeStanding(msgspec.Struct, frozen=True, gc=False):
 
 
 def stand(pod: PodFacts, node: Node) -> NodeStanding:
-    """The node's standing towards the pod."""
     cordoned = node.is_unschedulable and not _tolerated(UNSCHEDULABLE_TAINT, pod.tolerations)
     return NodeStanding(node, _matches_affinity(pod, node), _untolerated(node.taints, pod.tolerations), cordoned)
 
