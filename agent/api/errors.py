@@ -11,6 +11,8 @@ from typing import TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from agent.model.refused import Refused
+
 __all__ = ["ApiError", "Reason"]
 
 DOMAIN = "kepd.dev"
@@ -39,6 +41,14 @@ class Reason(StrEnum):
     OTHER_SOURCE = "OTHER_SOURCE"
     PLANE_DISABLED = "PLANE_DISABLED"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
+
+
+REFUSALS = {
+    "not_found": (code_pb2.NOT_FOUND, Reason.NO_SUCH_POD),
+    "precondition": (code_pb2.FAILED_PRECONDITION, Reason.POD_NOT_FIT),
+    "invalid": (code_pb2.INVALID_ARGUMENT, Reason.BAD_MANIFEST),
+    "unavailable": (code_pb2.INTERNAL, Reason.INTERNAL),
+}
 
 
 class ApiError(Exception):
@@ -96,6 +106,13 @@ def running(view: View | None, plane: str) -> View:
             metadata={"plane": plane},
         )
     return view
+
+
+def refused(error: Refused) -> ApiError:
+    """What a plane refuses, as the API says it."""
+    code, reason = REFUSALS[error.kind]
+    violations = [(one.path, str(one)) for one in error.findings]
+    return ApiError(code, reason, str(error), violations=violations)
 
 
 def unavailable(text: str) -> ApiError:

@@ -16,10 +16,9 @@ from agent.config.diff import Change, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
-from agent.model.advice import Advice
 from agent.model.component import Component
 from agent.model.event import Event
-from agent.model.finding import suggestion
+from agent.model.finding import Advice, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 __all__ = ["NodeService"]

@@ -3,7 +3,6 @@
 
 Owns: the filter language (`field=value,field=value` over fields that hold text, numbers or enum names) and page
 tokens, which name the last object of a page so that changes in between neither repeat nor skip others.
-Never: sorts by anything but the key it is given.
 """
 
 import base64

@@ -5,7 +5,6 @@ Frames are told apart, never read: what a client sends after the number is not p
 anew on another connection, which waits for the next process. gRPC's own server says first that it will take no more and
 cancels whatever comes until the client has heard it; on a busy machine these are many.
 
-Owns: where frames begin, which calls are open, and the one frame that is put in. Never: touches a socket.
 Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8.
 """
 

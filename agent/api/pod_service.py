@@ -2,8 +2,7 @@
 """PodService: the pods of this node. Converts and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from google.rpc import code_pb2
@@ -14,19 +13,12 @@ from agent.api.paging import page, parse_filter
 from agent.api.ports import PodStreams, PodView, PodWishes
 from agent.api.watching import watched
 from agent.model.pod_state import PodState
-from agent.model.refused import Refused
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 __all__ = ["PodService"]
 
 LOG_POLL_S = 0.2
 LOG_CHUNK_BYTES = 256 << 10
-CODES = {
-    "not_found": (code_pb2.NOT_FOUND, Reason.NO_SUCH_POD),
-    "precondition": (code_pb2.FAILED_PRECONDITION, Reason.POD_NOT_FIT),
-    "invalid": (code_pb2.INVALID_ARGUMENT, Reason.BAD_MANIFEST),
-    "unavailable": (code_pb2.INTERNAL, Reason.INTERNAL),
-}
 
 
 class PodService:
@@ -56,8 +48,7 @@ class PodService:
         return pb.GetPodResponse(pod=_pod(pod))
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
-        with _refusals():
-            moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
+        moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
         return pb.GetTimelineResponse(
             moments=[to_message(pb.Moment, one) for one in moments],
             containers=containers,
@@ -65,18 +56,16 @@ class PodService:
         )
 
     async def explain_pod(self, request: pb.ExplainPodRequest) -> pb.ExplainPodResponse:
-        with _refusals():
-            waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
+        waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
         return pb.ExplainPodResponse(waits_for=waits_for, lines=lines)
 
     async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
         """What a container wrote, without the runtime's own columns."""
 
         def place() -> tuple[Path, bool]:
-            with _refusals():
-                found = running(self._view, "pods").log_place(
-                    request.namespace, request.name, request.container, is_previous=request.previous
-                )
+            found = running(self._view, "pods").log_place(
+                request.namespace, request.name, request.container, is_previous=request.previous
+            )
             return found.path, found.is_running
 
         path, is_running = place()
@@ -96,59 +85,50 @@ class PodService:
                 path, position = (path, position) if now_path == path else (now_path, 0)
 
     async def apply_manifest(self, request: pb.ApplyManifestRequest) -> pb.ApplyManifestResponse:
-        with _refusals():
-            pods, path = await running(self._wishes, "pods").apply(request.content, dry_run=request.dry_run)
+        pods, path = await running(self._wishes, "pods").apply(request.content, dry_run=request.dry_run)
         return pb.ApplyManifestResponse(pods=pods, path=path)
 
     async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
-        with _refusals():
-            await running(self._wishes, "pods").delete(request.namespace, request.name, grace_s)
+        await running(self._wishes, "pods").delete(request.namespace, request.name, grace_s)
         return pb.DeletePodResponse()
 
     async def restart_container(self, request: pb.RestartContainerRequest) -> pb.RestartContainerResponse:
-        with _refusals():
-            names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
+        names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
         return pb.RestartContainerResponse(containers=names)
 
     async def clear_backoff(self, request: pb.ClearBackoffRequest) -> pb.ClearBackoffResponse:
-        with _refusals():
-            running(self._wishes, "pods").clear_backoff(request.namespace, request.name)
+        running(self._wishes, "pods").clear_backoff(request.namespace, request.name)
         return pb.ClearBackoffResponse()
 
     async def drain_node(self, request: pb.DrainNodeRequest) -> pb.DrainNodeResponse:
-        with _refusals():
-            pods = await running(self._wishes, "pods").drain(float(request.grace_seconds))
+        pods = await running(self._wishes, "pods").drain(float(request.grace_seconds))
         return pb.DrainNodeResponse(pods=pods)
 
     async def checkpoint_container(self, request: pb.CheckpointContainerRequest) -> pb.CheckpointContainerResponse:
-        with _refusals():
-            path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
+        path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
         return pb.CheckpointContainerResponse(path=path)
 
     async def get_exec_url(self, request: pb.GetExecUrlRequest) -> pb.GetExecUrlResponse:
         """Where the streams of a command can be had, once."""
-        with _refusals():
-            url = await running(self._streams, "pods").exec_url(
-                (request.namespace, request.name, request.container),
-                list(request.command),
-                has_stdin=request.stdin,
-                is_tty=request.tty,
-            )
+        url = await running(self._streams, "pods").exec_url(
+            (request.namespace, request.name, request.container),
+            list(request.command),
+            has_stdin=request.stdin,
+            is_tty=request.tty,
+        )
         return pb.GetExecUrlResponse(url=url)
 
     async def get_attach_url(self, request: pb.GetAttachUrlRequest) -> pb.GetAttachUrlResponse:
         """Where the streams of what runs already can be had, once."""
-        with _refusals():
-            target = (request.namespace, request.name, request.container)
-            url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
+        target = (request.namespace, request.name, request.container)
+        url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
         return pb.GetAttachUrlResponse(url=url, tty=is_tty)
 
     async def get_port_forward_url(self, request: pb.GetPortForwardUrlRequest) -> pb.GetPortForwardUrlResponse:
         """Where connections to ports of a pod can be had, once."""
-        with _refusals():
-            streams = running(self._streams, "pods")
-            url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
+        streams = running(self._streams, "pods")
+        url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
         return pb.GetPortForwardUrlResponse(url=url)
 
     async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
@@ -160,17 +140,6 @@ class PodService:
         ]
         items, meta = page(found, request.options, _container_key, pb.PodContainer, feed.version)
         return pb.ListContainersResponse(containers=items, meta=meta)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What the plane refuses, as the API says it."""
-    try:
-        yield
-    except Refused as error:
-        code, reason = CODES[error.kind]
-        violations = [(one.path, str(one)) for one in error.findings]
-        raise ApiError(code, reason, str(error), violations=violations) from error
 
 
 def _pod(pod: PodState) -> pb.Pod:

@@ -11,8 +11,7 @@ from agent.model.component import Component
 from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.image_pull import PrefetchWish, PullOutcome, PullRequest
-from agent.model.image_report import CollectionState, MirrorState, PullExplanation
-from agent.model.image_state import ImageState, LimitState, PullState
+from agent.model.image_state import CollectionState, ImageState, LimitState, MirrorState, PullExplanation, PullState
 from agent.model.pod_state import PodState
 from agent.model.proxy_report import HoldReport, ProxyReport
 from agent.model.service import ServiceKey

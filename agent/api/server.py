@@ -11,7 +11,6 @@ with its own bounds; all serve the same methods.
     admin    16 MiB        64              512
 
 Owns: the private sockets, the servers on them, and the relay in front. Lives as one unit of the task tree.
-Never: admits anybody itself; service.py asks access.py for every call.
 """
 
 import asyncio

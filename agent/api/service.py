@@ -18,8 +18,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, Reason, invalid, unavailable
+from agent.api.errors import ApiError, Reason, invalid, refused, unavailable
 from agent.api.peer import Peer
+from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
 
 __all__ = ["MethodTable"]
@@ -93,10 +94,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 answer = await served(_decode(request_class, raw))
                 self._observe(path, "OK")
                 return answer.SerializeToString()
-            except ApiError as error:
-                await self._refuse(path, error, context)
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
-                await self._refuse(path, self._bug(path, error), context)
+                await self._refuse(path, _answer_to(path, error), context)
             return b""
 
         return handle
@@ -115,15 +114,13 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 async for answer in served(_decode(request_class, raw)):
                     yield answer.SerializeToString()
                 self._observe(path, "OK")
-            except ApiError as error:
-                await self._refuse(path, error, context)
             except asyncio.CancelledError:
                 if not self._is_ending:
                     self._observe(path, "CANCELLED")
                     raise
                 await self._refuse(path, unavailable("kepd is ending"), context)
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
-                await self._refuse(path, self._bug(path, error), context)
+                await self._refuse(path, _answer_to(path, error), context)
             finally:
                 if task is not None:
                     self._streams.discard(task)
@@ -166,14 +163,16 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         context.set_trailing_metadata(((DETAILS_KEY, error.status().SerializeToString()),))
         await context.abort(code, error.text)
 
-    @staticmethod
-    def _bug(path: str, error: Exception) -> ApiError:
-        if isinstance(error, ExceptionGroup) and (told := error.subgroup(ApiError)) is not None:
-            refusal = next(iter(told.exceptions))
-            if isinstance(refusal, ApiError):
-                return refusal
-        log.error("api_call_failed", method=path, error=repr(error), exc_info=error)
-        return ApiError(code_pb2.INTERNAL, Reason.INTERNAL, f"{path} failed; the daemon's log has the cause")
+
+def _answer_to(path: str, error: Exception) -> ApiError:
+    while isinstance(error, ExceptionGroup) and (said := error.subgroup((ApiError, Refused))) is not None:
+        error = said.exceptions[0]
+    if isinstance(error, Refused):
+        return refused(error)
+    if isinstance(error, ApiError):
+        return error
+    log.error("api_call_failed", method=path, error=repr(error), exc_info=error)
+    return ApiError(code_pb2.INTERNAL, Reason.INTERNAL, f"{path} failed; the daemon's log has the cause")
 
 
 def level_of(method: MethodDescriptor) -> int:

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "diff": ("services", "Compare the rules in the kernel with those that should be there."),
     "delete": ("pods", "Stop a pod with its hooks and order, and remove its manifest."),
     "describe": ("pods", "Show all details of a pod."),
-    "doctor": ("doctor", "List what should be changed on this node, with the reason."),
+    "doctor": ("node", "List what should be changed on this node, with the reason."),
     "drain": ("pods", "Stop all pods of this node, lowest priority first."),
     "attach": ("streams", "Show a container's output, and send it input."),
     "exec": ("streams", "Run a command in a container."),

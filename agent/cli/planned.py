@@ -2,7 +2,7 @@
 """Pods from files, and what their starts and ends would look like.
 
 Owns: assumptions about containers, where nobody said better: inits take a second, hooks too, containers end a second
-after their signal. Never: decides; the planners of the pods plane do, with the code that runs real pods.
+after their signal.
 """
 
 import shutil

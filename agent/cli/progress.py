@@ -10,7 +10,7 @@ from typing import Self
 
 import click
 
-from agent.cli.image_text import rate, size, span, stage_line
+from agent.cli.image_listings import rate, size, span, stage_line
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2
 

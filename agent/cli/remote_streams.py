@@ -2,7 +2,6 @@
 """The streams of a command in a container, over a WebSocket to the runtime.
 
 Owns: the channels, our terminal while it belongs to the command, and the exit code.
-Never: asks the daemon; it is given an address that is good for one use.
 Source: the remote command protocol v4 and v5 of Kubernetes (KEP-4006): one byte of channel before each message.
 """
 

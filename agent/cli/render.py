@@ -8,7 +8,7 @@ Never: knows what it prints. rich is imported only when a table goes to a termin
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from agent.cli.session import Session
 from agent.cli.table import Columns, Grid, Listing, Paragraph
 
-__all__ = ["FORMATS", "age", "print_blocks", "print_data", "print_listing"]
+__all__ = ["age", "output_option", "print_blocks", "print_data", "print_listing"]
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 Item = TypeVar("Item", bound=Message)
@@ -124,3 +124,14 @@ def age(stamp: Timestamp) -> str:
         if seconds < limit:
             return f"{seconds // length}{unit}"
     return f"{seconds // 86400}d"
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def output_option(*formats: str) -> Callable[[Command], Command]:
+    """`-o`; without formats given, all that a list has."""
+    choices = formats or FORMATS
+    return click.option(
+        "-o", "--output", type=click.Choice(choices), default=choices[0], help=f"Format: {', '.join(choices)}."
+    )

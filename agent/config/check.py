@@ -3,7 +3,6 @@
 
 Owns: which keys exist, what their values may be, which layer wins (the later one), how maps merge, and the origin of
 each value that stands in the end.
-Never: reads files or the environment (sources.py) or looks at the host (effective.py).
 """
 
 from collections.abc import Mapping, Sequence

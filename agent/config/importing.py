@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration files of a kubelet or a kube-proxy into ours.
 
-Owns: which of their keys mean the same as one of ours. Pure.
 Never: guesses; a key without a counterpart is named, so that nobody believes that it was taken over.
 """
 

@@ -2,9 +2,9 @@
 """Where configuration comes from: file, drop-ins, environment, flags, in rising order of precedence.
 
 Owns: reading those places and turning each into a layer whose values remember their origin.
-Never: decides what a value may be (check.py) or lets one bad source hide the complaints about another.
 """
 
+import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,18 @@ from agent.config.keys import KeyEntry, all_keys
 from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["DEFAULT_FILE", "Flag", "FurtherCheck", "Loaded", "Sources", "check", "host_facts", "load", "read"]
+__all__ = [
+    "DEFAULT_FILE",
+    "Flag",
+    "FurtherCheck",
+    "Loaded",
+    "Sources",
+    "check",
+    "host_facts",
+    "load",
+    "read",
+    "telemetry_flags",
+]
 
 DEFAULT_FILE = Path("/etc/kepd/config.yaml")
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -209,3 +220,21 @@ def _put(entry: KeyEntry, text: str, where: str, values: dict[str, Tree], findin
     tree = documents[0] if documents else Tree("scalar", where)
     tree.where = where
     values[entry.path] = tree
+
+
+def telemetry_flags(
+    verbosity: int | None, vmodule: str | None, log_format: str | None, metrics_compat: str | None
+) -> list[Flag]:
+    flags: list[Flag] = []
+    if verbosity is not None:
+        flags.append(Flag("-v", "telemetry.verbosity", str(verbosity)))
+    if log_format is not None:
+        flags.append(Flag("--log-format", "telemetry.logFormat", log_format))
+    if metrics_compat is not None:
+        names = [word.strip() for word in metrics_compat.split(",") if word.strip()]
+        flags.append(Flag("--metrics-compat", "telemetry.metricsCompat", json.dumps(names)))
+    if vmodule is not None:
+        pairs = dict(term.partition("=")[::2] for term in vmodule.split(",") if term.strip())
+        levels = {plane.strip(): int(level) if level.isdecimal() else level for plane, level in pairs.items()}
+        flags.append(Flag("--vmodule", "telemetry.vmodule", json.dumps(levels)))
+    return flags

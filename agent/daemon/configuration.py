@@ -2,11 +2,13 @@
 """The configuration of the running process: what it is, reloading it, setting keys until the end.
 
 Owns: the current document, its origins, the keys set through the API, and the copy of the last good document in the
-state directory.
+state directory. Also the random id of this installation, by which we know our own sandboxes.
 Never: applies half of a change. Listeners are told after everything has been checked.
 """
 
 import os
+import re
+import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +23,7 @@ from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
 from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
 
-__all__ = ["RunningConfiguration", "write_atomically"]
+__all__ = ["RunningConfiguration", "instance_id", "write_atomically"]
 
 log = structlog.get_logger(plane="daemon")
 
@@ -122,3 +124,20 @@ class RunningConfiguration:
             listener(plan.configuration, plan)
         self.keep_last_good()
         return plan
+
+
+WELL_FORMED = re.compile(r"[0-9a-f]{32}\Z")
+
+
+def instance_id(state_directory: Path) -> str:
+    """The id, made at the first start. One that is damaged is made anew: better no claim than a wrong one."""
+    path = state_directory / "instance"
+    try:
+        known = path.read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        known = ""
+    if WELL_FORMED.match(known):
+        return known
+    fresh = secrets.token_hex(16)
+    write_atomically(path, f"{fresh}\n".encode())
+    return fresh

@@ -3,7 +3,6 @@
 
 Owns: when READY is sent (every part has settled: ready, or degraded and said so), the status line, and the sign of
 life, which is given only while the loop turns and no part is past its own deadline.
-Never: restarts anything; that is tree.py's.
 """
 
 from collections.abc import Callable

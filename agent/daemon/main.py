@@ -65,9 +65,8 @@ def run(
     metrics_compat: str | None,
 ) -> None:
     """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
-    from agent.config.sources import Sources
+    from agent.config.sources import Sources, telemetry_flags
     from agent.daemon.first_process import leave_first_place
-    from agent.daemon.flags import telemetry_flags
 
     leave_first_place()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)

@@ -3,7 +3,6 @@
 
 Owns: when the collector rests, and giving back to the system. What is alive after the first sync stays for long, so
 the collector need not look at it again and again (STY-36).
-Never: runs on its own; whoever begins or finished something large calls it once.
 """
 
 import ctypes

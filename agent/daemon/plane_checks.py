@@ -1,43 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the planes say about configuration: values that fail only together, patterns, expressions."""
+"""What the planes say about configuration: values that fail only together, patterns, expressions.
+
+And what is fine on a node and cannot work inside a pod of the cluster that the node belongs to.
+Source: DS-01, DS-04.
+"""
 
 import os
+from collections.abc import Iterator, Mapping
 
 from agent.config.document import Configuration
 from agent.config.sources import FurtherCheck
-from agent.daemon.in_pod_check import in_pod_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
 from agent.pods.settings_check import pods_faults
 from agent.proxy.settings_check import proxy_faults
 from agent.services.settings_check import services_faults
 
-__all__ = ["PLANE_CHECKS"]
+__all__ = ["PLANE_CHECKS", "in_pod_faults", "is_in_pod"]
 
 
-def check_images(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
-    return list(image_faults(configuration.images, given))
-
-
-def check_services(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    found = list(services_faults(configuration.services))
-    if configuration.services.counters.export and not configuration.telemetry.per_service:
+def check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
+    services = configuration.services
+    found = [*image_faults(configuration.images, given), *pods_faults(configuration.pods), *proxy_faults(configuration)]
+    found += services_faults(services)
+    if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
-    return found
+    return [*found, *in_pod_faults(configuration, os.environ)]
 
 
-def check_proxy(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    return list(proxy_faults(configuration))
+GIVEN_TO_PODS = "KUBERNETES_SERVICE_HOST"
 
 
-def check_pods(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    return list(pods_faults(configuration.pods))
+def is_in_pod(environment: Mapping[str, str]) -> bool:
+    """The kubelet sets this in every container, whatever its pod says of service links and tokens."""
+    return bool(environment.get(GIVEN_TO_PODS))
 
 
-def check_place(configuration: Configuration, _given: frozenset[str]) -> list[Finding]:
-    """What cannot work where this process runs."""
-    return list(in_pod_faults(configuration, os.environ))
+def in_pod_faults(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """One finding per plane that cannot run; none outside of pods."""
+    if not is_in_pod(environment):
+        return
+    if configuration.proxy.enabled:
+        text = (
+            f"true in a pod ({GIVEN_TO_PODS} is set): a kubelet needs its runtime's socket before it can start any "
+            "pod, this one too, and after a reboot neither would start; expected false here, and kepd-cri.service on "
+            "the node"
+        )
+        yield Finding("", "proxy.enabled", text)
+    services, kubernetes = configuration.services, configuration.kubernetes
+    is_followed = services.enabled and services.source == "kubernetes"
+    if is_followed and not kubernetes.kubeconfig and not kubernetes.servers:
+        text = (
+            f"empty in a pod ({GIVEN_TO_PODS} is set) with the services plane: the address that pods are given is a "
+            "ClusterIP, which leads nowhere until this plane has programmed it; expected a list of addresses of API "
+            "servers, such as [https://10.0.0.10:6443]"
+        )
+        yield Finding("", "kubernetes.servers", text)
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_images, check_pods, check_proxy, check_services, check_place)
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_planes,)

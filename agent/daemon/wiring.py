@@ -46,9 +46,9 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
-from agent.model.advice import Advice
 from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
+from agent.model.finding import Advice
 from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
@@ -279,7 +279,7 @@ def _kube(parts: Daemon) -> "KubeClient | None":
 
 def _new_kube(parts: Daemon) -> "KubeClient | None":
     from agent.drivers.kube.errors import KubeError
-    from agent.drivers.kube.sources import find_access
+    from agent.drivers.kube.kubeconfig import find_access
 
     kubernetes = parts.running.configuration.kubernetes
     try:

@@ -3,7 +3,6 @@
 
 Owns: the channel options that a container runtime needs (message and metadata sizes, quick reconnects) and the one
 translation from gRPC status codes to exceptions.
-Never: retries. A call fails fast; who called decides what then.
 """
 
 import grpc

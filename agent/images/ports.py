@@ -12,8 +12,7 @@ from agent.images.prefetch.plan import PodImage
 from agent.images.view.texts import ImageEvent
 from agent.model.image_credential import Credential, SecretId, SecretText
 from agent.model.image_pull import PodIdentity
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent
-from agent.model.ingest import Ingest
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = [

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing that is wrong with something a user wrote.
+"""One thing that is wrong with something a user wrote, or that should be changed on this node.
 
 Owns: the shape every complaint about configuration and manifests has, so that all of them read alike:
 `where: path: what is wrong; what would be right`.
-Never: raises or logs. Checks collect findings and whoever asked decides what follows from them.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-__all__ = ["Finding", "printable", "shown", "suggestion"]
+__all__ = ["Advice", "Finding", "printable", "shown", "suggestion"]
 
 LONGEST_VALUE_SHOWN = 80
 
@@ -44,3 +43,13 @@ def shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     text = printable(text)
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """`text` says what goes wrong as it is."""
+
+    subject: str
+    found: str
+    wanted: str
+    text: str

@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulls and images as they are, for those who look: the API, the command line, tests."""
+"""Pulls, images, collections and mirrors as they are, for those who look: the API, the command line, tests."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from agent.model.image_pull import ErrorClass, PullClass
 
-__all__ = ["ImageState", "LayerStage", "LayerState", "LimitState", "PullStage", "PullState", "Requester"]
+__all__ = [
+    "CollectedImage",
+    "CollectionState",
+    "ImageState",
+    "LayerStage",
+    "LayerState",
+    "LimitState",
+    "MirrorState",
+    "PullExplanation",
+    "PullStage",
+    "PullState",
+    "Requester",
+]
 
 
 class PullStage(StrEnum):
@@ -115,3 +127,40 @@ class LimitState:
     scope: str
     limit: int
     running: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedImage:
+    """One image that went, or would go."""
+
+    image: ImageState
+    reason: str
+    is_removed: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    images: tuple[CollectedImage, ...]
+    freed_bytes: int
+    usage_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    registry: str
+    url: str
+    capabilities: tuple[str, ...]
+    source: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullExplanation:
+    """Why an image is there or not, waits or failed: one sentence per rule that bears on it."""
+
+    image: str
+    reference: str
+    is_present: bool
+    pull: PullState | None
+    sentences: tuple[str, ...]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runtime keeps of images: blobs, names, news about both, and the file system under them."""
+"""What a runtime keeps of images: blobs whole and on their way, names, news about both, and the file system below."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "StoreEvent", "StoreEventKind"]
+__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "Ingest", "StoreEvent", "StoreEventKind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +67,14 @@ class Filesystem:
 
 def _used_percent(capacity: int, available: int) -> int:
     return 100 - available * 100 // capacity if capacity > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """`ref` is containerd's name for the write, such as `layer-sha256:…`; `total_bytes` is 0 while unknown."""
+
+    ref: str
+    offset_bytes: int
+    total_bytes: int
+    updated_at_s: float = 0.0
+    """When its last byte came, wall time; 0 = not told."""

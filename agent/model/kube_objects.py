@@ -22,6 +22,16 @@ class Struct(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What all of them are."""
 
 
+class Meta(Struct, frozen=True, gc=False):
+    """Identity; those without a namespace have an empty one."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+
+
 class ServiceLabels(msgspec.Struct, frozen=True, gc=False):
     """IN-1."""
 
@@ -44,13 +54,9 @@ class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
     hints_overload_threshold: str | None = msgspec.field(default=None, name="kepd.dev/hints-overload-threshold")
 
 
-class ServiceMeta(Struct, frozen=True, gc=False):
-    """Identity; age decides who keeps a contested address (TY-19)."""
+class ServiceMeta(Meta, frozen=True, gc=False):
+    """Age decides who keeps a contested address (TY-19)."""
 
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     creation_timestamp: str | None = None
     labels: ServiceLabels | None = None
     annotations: ServiceAnnotations | None = None
@@ -122,11 +128,7 @@ class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
     trigger_time: str | None = msgspec.field(default=None, name="endpoints.kubernetes.io/last-change-trigger-time")
 
 
-class SliceMeta(Struct, frozen=True, gc=False):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+class SliceMeta(Meta, frozen=True, gc=False):
     labels: SliceLabels | None = None
     annotations: SliceAnnotations | None = None
 
@@ -174,14 +176,10 @@ class EndpointSlice(Struct, frozen=True, gc=False):
     ports: tuple[EndpointPort, ...] | None = None
 
 
-class NodeMeta(Struct, frozen=True, gc=False):
+class NodeMeta(Meta, frozen=True, gc=False):
     """All labels: which of them count is configuration (SEL-20)."""
 
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     labels: Mapping[str, str] | None = None
-    deletion_timestamp: str | None = None
 
 
 class NodeTaint(Struct, frozen=True, gc=False):
@@ -237,14 +235,9 @@ class Owner(Struct, frozen=True, gc=False):
     controller: bool | None = None
 
 
-class PodMeta(Struct, frozen=True, gc=False):
+class PodMeta(Meta, frozen=True, gc=False):
     """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
 
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
     labels: PodLabels | None = None
     annotations: PodAnnotations | None = None
     owner_references: tuple[Owner, ...] | None = None
@@ -325,12 +318,6 @@ class Pod(Struct, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
-class WorkloadMeta(Struct, frozen=True, gc=False):
-    name: str
-    namespace: str = ""
-    resource_version: str = ""
-
-
 class PodTemplate(Struct, frozen=True, gc=False):
     spec: PodSpec = PodSpec()
 
@@ -344,14 +331,8 @@ class WorkloadSpec(Struct, frozen=True, gc=False):
 class Workload(Struct, frozen=True, gc=False):
     """apps/v1 Deployment or DaemonSet."""
 
-    metadata: WorkloadMeta
+    metadata: Meta
     spec: WorkloadSpec = WorkloadSpec()
-
-
-class CidrMeta(Struct, frozen=True, gc=False):
-    name: str
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
 
 
 class ServiceCidrSpec(Struct, frozen=True, gc=False):
@@ -363,5 +344,5 @@ class ServiceCidrSpec(Struct, frozen=True, gc=False):
 class ServiceCidr(Struct, frozen=True, gc=False):
     """networking.k8s.io/v1 ServiceCIDR."""
 
-    metadata: CidrMeta
+    metadata: Meta
     spec: ServiceCidrSpec = ServiceCidrSpec()

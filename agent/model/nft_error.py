@@ -2,7 +2,6 @@
 """How work on our nftables table fails, in terms a plane can act on.
 
 Owns: one exception per kind of failure. Each text is one line: what, where, and what would be right.
-Never: knows netlink or the nft binary. The driver translates; the fake raises the same.
 """
 
 import errno as codes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The taint that keeps pods off a node until its Services answer, as a change to a Node.
 
-Owns: which taints are ours and the JSON patch that lifts them. Never: adds a taint, or touches another's.
+Owns: which taints are ours and the JSON patch that lifts them.
 Source of behaviour: DS-10.
 """
 

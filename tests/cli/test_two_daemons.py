@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli.client import connected
-from agent.cli.commands.doctor import diagnosed
+from agent.cli.commands.node import diagnosed
 from agent.cli.image_listings import list_pulls
 from agent.cli.proxy_listings import list_proxy
 from agent.cli.session import CommandFailed, Session

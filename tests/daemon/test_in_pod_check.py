@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.document import Configuration, Kubernetes, Proxy, Services
-from agent.daemon.in_pod_check import in_pod_faults
+from agent.daemon.plane_checks import in_pod_faults
 from tests.daemon.process import HEAD, PROGRAMS
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}

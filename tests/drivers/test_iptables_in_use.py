@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from agent.drivers.iptables.in_use import legacy_names
+from agent.drivers.iptables.variant import legacy_names
 
 
 class Forbidden(type(Path())):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
-from agent.model.image_store import BlobInfo, Filesystem
-from agent.model.ingest import Ingest
+from agent.model.image_store import BlobInfo, Filesystem, Ingest
 from agent.model.runtime_error import RuntimeCallFailed
 from tests.images.run.test_node import LAYERS, label, manifest
 from tests.images.run.test_providers import plugin, provider

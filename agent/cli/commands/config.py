@@ -6,8 +6,7 @@ import json
 import click
 
 from agent.cli.client import connected
-from agent.cli.options import output_option
-from agent.cli.render import print_data
+from agent.cli.render import output_option, print_data
 from agent.cli.session import Session
 from agent.config.commands import check
 from agent.wire.kepd.v1 import node_pb2

@@ -8,9 +8,8 @@ from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.pods import find_pod
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
-from agent.cli.image_text import stage_line
-from agent.cli.options import output_option
-from agent.cli.render import print_message
+from agent.cli.image_listings import stage_line
+from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 

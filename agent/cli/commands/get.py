@@ -18,9 +18,8 @@ from agent.cli.listings import (
     list_planes,
     list_pods,
 )
-from agent.cli.options import output_option
 from agent.cli.proxy_listings import list_proxy
-from agent.cli.render import print_listing
+from agent.cli.render import output_option, print_listing
 from agent.cli.service_listings import SERVICE_COLUMNS, list_endpoints, list_rules, list_services, service_name
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing

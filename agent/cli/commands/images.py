@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.image_text import size
-from agent.cli.options import output_option
-from agent.cli.render import print_listing
+from agent.cli.image_listings import size
+from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain

@@ -9,8 +9,7 @@ import re
 import click
 
 from agent.cli.client import connected
-from agent.cli.options import output_option
-from agent.cli.render import print_listing, print_message
+from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, rules_listing
 from agent.cli.session import Session
 from agent.cli.table import Column, Columns, Listing

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl plan stop -f FILE`: what ending a pod would look like, before anyone does it.
-
-Owns: the command. Never: decides; the planner of the pods plane does, with the code that ends real pods.
-"""
+"""`kepctl plan stop -f FILE`: what ending a pod would look like, before anyone does it."""
 
 from pathlib import Path
 

@@ -2,7 +2,6 @@
 """`kepctl explain hints`, `kepctl explain spread`, `kepctl plan zones`: from files, or as the daemon has it.
 
 Owns: reading the files, exit codes (0 yes, 1 no, 2 wrong input), and what `-o json` looks like.
-Never: decides; agent.topology does, with the same functions that the services plane uses.
 """
 
 import sys
@@ -12,8 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from agent.cli.options import output_option
-from agent.cli.render import print_blocks, print_data
+from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.cli.topology_text import hints_text, plan_text, spread_text
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain

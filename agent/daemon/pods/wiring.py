@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
-from agent.daemon.instance import instance_id
+from agent.daemon.configuration import instance_id
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages

@@ -3,7 +3,6 @@
 
 Owns: all three. The lock is taken before anything is bound, and the kernel frees it with its holder. The link is
 replaced in one step, so that a kubelet finds the old or the new end of it and never none.
-Never: serves. Removes nothing at the path that is not its own.
 Source: PRX-5 to PRX-9.
 """
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.model.advice import Advice
+from agent.model.finding import Advice
 from agent.model.proxy_report import HoldReport, MethodReport, ProxyReport
 from agent.proxy.gates.kubelet_advice import advise
 from agent.proxy.run.plane import ProxyPlane

@@ -2,7 +2,6 @@
 """How it stands with the zone hints that kepd computes for Services from manifests.
 
 Owns: the state of each Service and family, one log line per transition, and the figures.
-Never: computes hints; agent.topology does. Beside an API server there is nothing in here.
 Source of behaviour: TOP-51.
 """
 

@@ -3,7 +3,6 @@
 
 Owns: which documents count, what happens to a broken one (its last good version stays), who wins when an object is
 there twice, and joining topology's hints to the slices of the services plane.
-Never: reads files; it gets their content. Pods and other kinds in the same files are for others.
 Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
 """
 

@@ -30,7 +30,7 @@ from agent.drivers.kube.resource import (
     Resource,
     Resumed,
 )
-from agent.model.kube_objects import Node, Service, ServiceCidr
+from agent.model.kube_objects import Node, Service
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
@@ -140,10 +140,7 @@ class KubeServices:
                     self._intake.put_slice(item)
 
     async def _follow_node(self) -> None:
-        def same(item: Node) -> Node:
-            return item
-
-        async for one in self._news(self._node, same, "Node"):
+        async for one in self._news(self._node, lambda item: item, "Node"):
             match one:
                 case Replaced(items=items):
                     if items:
@@ -162,10 +159,7 @@ class KubeServices:
     async def _follow_cidrs(self) -> None:
         known: dict[str, tuple[str, ...]] = {}
 
-        def same(item: ServiceCidr) -> ServiceCidr:
-            return item
-
-        async for one in self._news(SERVICE_CIDRS, same, "ServiceCIDR"):
+        async for one in self._news(SERVICE_CIDRS, lambda item: item, "ServiceCIDR"):
             match one:
                 case Replaced(items=items):
                     known = {item.metadata.name: item.spec.cidrs or () for item in items}

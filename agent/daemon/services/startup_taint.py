@@ -2,7 +2,6 @@
 """Takes the startup taint off this node once its Services answer, and again whenever it comes back.
 
 Owns: when the API server is asked, and what is said if it does not let us.
-Never: decides what the change is; agent.model.startup_taint does. Rules do not wait for it.
 Source of behaviour: DS-10.
 """
 

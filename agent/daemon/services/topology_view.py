@@ -5,8 +5,6 @@ Hints are explained from the objects that the services plane has, so that the an
 Where that plane does not run, and for the spread of pods, which no plane computes, the manifest directory is read at
 the moment of the question.
 
-Owns: which objects a question is about; nothing is kept.
-Never: decides; agent.topology does, with the functions that the commands use on files.
 Source of behaviour: TOP-90 to TOP-96.
 """
 

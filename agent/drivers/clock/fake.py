@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that a test moves by hand.
-
-Owns: virtual time and who waits for it. Sleepers wake in the order of their deadlines when `advance` passes them.
-"""
+"""A clock that a test moves by hand."""
 
 import asyncio
 import heapq

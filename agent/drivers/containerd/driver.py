@@ -17,8 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.drivers.grpc_channel import open_channel, translated
-from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
-from agent.model.ingest import Ingest
+from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind
 from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import (

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""containerd's own services in memory, refusing what the real one refuses.
-
-Owns: leases, image names with labels, blobs, ingests and an event bus that a test feeds. The contract suite runs
-against this and against containerd.
-"""
+"""containerd's own services in memory, refusing what the real one refuses."""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent
-from agent.model.ingest import Ingest
+from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent
 from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import RuntimeEvent
 

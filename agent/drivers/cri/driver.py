@@ -2,7 +2,6 @@
 """The container runtime by CRI, over gRPC.
 
 Owns: one channel per endpoint, a deadline for every call, and counts of what was called and how it ended.
-Never: retries, caches or decides. Its lifetime is the process's: wiring opens it and closes it last.
 """
 
 import json

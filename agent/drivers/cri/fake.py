@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A container runtime in memory that refuses what a real one refuses.
 
-Owns: sandboxes, containers and images as values, state changes with their events, and faults a test asks for.
 Never: runs anything. A container runs until the test calls `exit` or somebody stops it. The same contract suite runs
 against this and against containerd.
 """

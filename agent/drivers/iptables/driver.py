@@ -15,10 +15,9 @@ from pathlib import Path
 
 import structlog
 
-from agent.drivers.iptables.in_use import legacy_names
 from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
-from agent.drivers.iptables.variant import choose, look
+from agent.drivers.iptables.variant import choose, legacy_names, look
 from agent.model.iptables_rules import CANARY, RIVALS, TABLES, Chains, Change, Content, Table, Variant, rival_chains
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from agent.drivers.iptables.in_use import legacy_names
+from agent.drivers.iptables.variant import legacy_names
 from agent.model.iptables_error import LockHeld
 from agent.model.iptables_rules import RIVALS, TABLES, Table, is_ours, rival_chains
 from agent.model.nft_error import NftFailed, NftMissing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the two kinds of iptables this node uses.
+"""Which of the two kinds of iptables this node uses, and which legacy tables its kernel has.
 
 Owns: the decision and the readings it needs. Never: asks for a legacy table that is not in use: asking creates it.
 Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/iptables/detect.go.
@@ -8,12 +8,16 @@ Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/i
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
 
 from agent.drivers.iptables.program import Program
 from agent.model.iptables_rules import HINT, Variant
 from agent.model.nft_error import NftFailed, NftMissing
+from agent.model.nft_table import Family
 
-__all__ = ["Seen", "choose", "look"]
+__all__ = ["Seen", "choose", "legacy_names", "look"]
 
 _SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
 
@@ -60,3 +64,19 @@ async def look(program: Program, legacy_tables: Callable[[], str]) -> Seen:
             return Seen(texts)
         raise failed
     return Seen(texts)
+
+
+log = structlog.get_logger(plane="services")
+
+NAMES: Mapping[Family, Path] = {"IPv4": Path("/proc/net/ip_tables_names"), "IPv6": Path("/proc/net/ip6_tables_names")}
+
+
+def legacy_names(family: Family, names: Mapping[Family, Path] = NAMES) -> str:
+    """As the kernel writes them. It tells root only; who is not root could not look into one either."""
+    try:
+        return names[family].read_text()
+    except FileNotFoundError:
+        return ""
+    except PermissionError as error:
+        log.warning("legacy_tables_unread", family=family, error=str(error))
+        return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubeconfig files.
+"""kubeconfig files, and whether one of them or the service account of a pod gives access to a cluster.
 
 Owns: reading the current context of one file into an `Access`. Whatever cannot work is refused with file, line, field
 and what would be right; unknown keys are left alone, since newer tools write newer keys.
@@ -10,14 +10,25 @@ path, a token file over a token.
 
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
-from agent.drivers.kube.access import Access, Cluster, ExecCommand, Pem, Secret, User, checked_server
+from agent.drivers.kube.access import (
+    SERVICE_ACCOUNT,
+    Access,
+    Cluster,
+    ExecCommand,
+    Pem,
+    Secret,
+    User,
+    checked_server,
+    in_cluster,
+)
 from agent.drivers.kube.errors import AccessInvalid, shown_value
 from agent.model.finding import suggestion
 
-__all__ = ["EXEC_VERSIONS", "load_kubeconfig"]
+__all__ = ["EXEC_VERSIONS", "find_access", "load_kubeconfig"]
 
 MAX_BYTES = 1 << 20
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -242,4 +253,15 @@ def _cluster_config(cluster: Section) -> object:
     for extension in cluster.sections("extensions"):
         if extension.text("name") == CLUSTER_INFO_EXTENSION and "extension" in extension.tree.entries:
             return plain(extension.tree.entries["extension"])
+    return None
+
+
+def find_access(
+    kubeconfig: str, servers: Sequence[str], environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
+) -> Access | None:
+    """The access to use; None on a node without a cluster. Raises AccessInvalid for one that cannot work."""
+    if kubeconfig:
+        return load_kubeconfig(Path(kubeconfig)).through(servers)
+    if (service_account / "token").exists():
+        return in_cluster(environment, service_account).through(servers)
     return None

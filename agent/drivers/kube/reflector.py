@@ -89,43 +89,32 @@ class Move:
 S, P, W = Phase.STREAMING, Phase.PAGING, Phase.WATCHING
 AGAIN, SLOWLY = Wait.BACKOFF, Wait.SLOW
 
+FAILURES = (
+    Answer.AHEAD, Answer.THROTTLED, Answer.FAILED, Answer.UNANSWERED, Answer.SILENT, Answer.TOO_BIG, Answer.UNREADABLE,
+)  # fmt: skip
+
 # STREAMING as a target means "list again": it becomes PAGING on a server that does not offer streaming.
 TRANSITIONS: Mapping[tuple[Phase, Answer], Move] = {
+    # The same once more, unless a line below says otherwise.
+    **{(phase, answer): Move(phase, AGAIN, is_outage=True) for phase in Phase for answer in FAILURES},
+    **{(phase, Answer.DENIED): Move(phase, SLOWLY, is_outage=True) for phase in Phase},
     (S, Answer.INITIAL_END): Move(W),
     (S, Answer.ENDED): Move(P),
     (S, Answer.ENDED_AT_ONCE): Move(P),
     (S, Answer.EXPIRED): Move(P, AGAIN),
-    (S, Answer.AHEAD): Move(S, AGAIN, is_outage=True),
     (S, Answer.NOT_UNDERSTOOD): Move(P),
-    (S, Answer.DENIED): Move(S, SLOWLY, is_outage=True),
-    (S, Answer.THROTTLED): Move(S, AGAIN, is_outage=True),
-    (S, Answer.FAILED): Move(S, AGAIN, is_outage=True),
-    (S, Answer.UNANSWERED): Move(S, AGAIN, is_outage=True),
     (S, Answer.SILENT): Move(P, AGAIN, is_outage=True),
     (S, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
     (S, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
     (P, Answer.PAGE): Move(P),
     (P, Answer.LAST_PAGE): Move(W),
     (P, Answer.EXPIRED): Move(P, Wait.ONCE),
-    (P, Answer.AHEAD): Move(P, AGAIN, is_outage=True),
     (P, Answer.NOT_UNDERSTOOD): Move(P, SLOWLY, is_outage=True),
-    (P, Answer.DENIED): Move(P, SLOWLY, is_outage=True),
-    (P, Answer.THROTTLED): Move(P, AGAIN, is_outage=True),
-    (P, Answer.FAILED): Move(P, AGAIN, is_outage=True),
-    (P, Answer.UNANSWERED): Move(P, AGAIN, is_outage=True),
-    (P, Answer.SILENT): Move(P, AGAIN, is_outage=True),
-    (P, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
-    (P, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
     (W, Answer.ENDED): Move(W),
     (W, Answer.ENDED_AT_ONCE): Move(W, AGAIN),
     (W, Answer.EXPIRED): Move(S, Wait.ONCE),
     (W, Answer.AHEAD): Move(S, AGAIN, is_outage=True),
     (W, Answer.NOT_UNDERSTOOD): Move(S, AGAIN, is_outage=True),
-    (W, Answer.DENIED): Move(W, SLOWLY, is_outage=True),
-    (W, Answer.THROTTLED): Move(W, AGAIN, is_outage=True),
-    (W, Answer.FAILED): Move(W, AGAIN, is_outage=True),
-    (W, Answer.UNANSWERED): Move(W, AGAIN, is_outage=True),
-    (W, Answer.SILENT): Move(W, AGAIN, is_outage=True),
     (W, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
     (W, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
 }

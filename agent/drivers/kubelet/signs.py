@@ -3,7 +3,6 @@
 
 Owns: the places and names to look for. One sign is enough: to take a node for a bare one by mistake would let kepd
 remove images that the kubelet still counts on, while the opposite mistake only leaves more images on the disk.
-Never: reads what it finds.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A logind in memory that refuses what the real one refuses.
-
-Owns: who holds the lock, the longest delay, and announcements a test makes.
-"""
+"""A logind in memory that refuses what the real one refuses."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of nf_tables messages that we send or hear.
 
-Owns: their numbers, and nothing else. Source: include/uapi/linux/netfilter/nf_tables.h of the kernel.
+Source: include/uapi/linux/netfilter/nf_tables.h of the kernel.
 """
 
 from enum import IntEnum

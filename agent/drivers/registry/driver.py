@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import structlog
 
 from agent.drivers.registry.address import Trust, default_base_url
-from agent.drivers.registry.cooldown import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
 from agent.drivers.registry.visiting import Visitors, default_trust
@@ -21,7 +20,7 @@ from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
-__all__ = ["RegistrySizes", "Timing"]
+__all__ = ["REST_S", "RegistryCooldown", "RegistrySizes", "Timing"]
 
 log = structlog.get_logger(plane="images")
 
@@ -92,3 +91,25 @@ class RegistrySizes:
     @staticmethod
     def _failed(registry: str, reason: str) -> None:
         log.debug("image_size_probe_failed", registry=registry, reason=reason, v=3)
+
+
+REST_S = 60.0
+
+
+class RegistryCooldown:
+    """Changed only by its owner, a driver; forgets by itself."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    def begin(self, registry: str, now_s: float) -> None:
+        """It failed now."""
+        self._until_s = {name: until_s for name, until_s in self._until_s.items() if until_s > now_s}
+        self._until_s[registry] = now_s + REST_S
+
+    def holds(self, registry: str, now_s: float) -> bool:
+        """Whether it is not to be asked yet."""
+        return self._until_s.get(registry, now_s) > now_s
+
+    def __repr__(self) -> str:
+        return f"RegistryCooldown({', '.join(sorted(self._until_s))})"

@@ -5,7 +5,7 @@ Owns: images with their sizes and logins, registries that are broken, and what w
 Never: answers where a real registry would not: an unknown image, a wrong login, or one that rests after a failure.
 """
 
-from agent.drivers.registry.cooldown import RegistryCooldown
+from agent.drivers.registry.driver import RegistryCooldown
 from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ReferenceInvalid, parse_reference

@@ -2,7 +2,6 @@
 """Whole images from their registry: manifests first, then any blob from any offset.
 
 Owns: the way from a name to the blobs of this machine's platform.
-Never: stores anything, retries, or checks a blob's content: whoever stores it knows its digest.
 Source of behaviour: OCI distribution spec; IMG-F04.
 """
 

@@ -3,7 +3,6 @@
 
 Owns: atomic writes with fsync, in a thread of its own so that the event loop never waits for a disk; modes 0600 and
 0700; keeping aside what a reader could not use; measuring a file system.
-Never: knows what is in a file. Wiring makes one per plane and closes it last.
 """
 
 import asyncio

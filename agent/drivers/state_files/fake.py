@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State files in memory, with the failures a disk has.
-
-Owns: contents by name, what was kept aside, and a disk whose figures a test sets. The same suite runs against this and
-against the real directory.
-"""
+"""State files in memory, with the failures a disk has."""
 
 from pathlib import Path
 

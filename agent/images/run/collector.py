@@ -26,8 +26,7 @@ from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import NO_POD
 from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_report import CollectedImage, CollectionState
-from agent.model.image_state import ImageState
+from agent.model.image_state import CollectedImage, CollectionState, ImageState
 from agent.model.image_store import Filesystem
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -16,8 +16,7 @@ from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
 from agent.model.image_pull import PrefetchWish
 from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_report import CollectionState, MirrorState, PullExplanation
-from agent.model.image_state import ImageState, PullState
+from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
 
 __all__ = ["NodeImages"]
 

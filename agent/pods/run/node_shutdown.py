@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from agent.model.advice import Advice
 from agent.model.clock import Clock
 from agent.model.component import Report
+from agent.model.finding import Advice
 from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.drain import Group
 from agent.pods.ports import Logind

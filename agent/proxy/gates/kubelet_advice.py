@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from agent.model.advice import Advice
+from agent.model.finding import Advice
 
 __all__ = ["KubeletSettings", "advise", "read_kubelet_settings"]
 

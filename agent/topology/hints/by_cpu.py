@@ -2,7 +2,6 @@
 """Zone hints in proportion to CPU: the whole of one sync, for one Service and address family.
 
 Owns: which unchanged slices keep their hints (A4), own-zone hints, refusal (A5), and putting donation on top (A6).
-Never: remembers anything; what has to survive a sync is in `record.py`. Never: looks at annotations, see `mode.py`.
 Source of behaviour: k8s.io/endpointslice/topologycache (AddHints, RemoveHintsFromSlices); TOP-15 to TOP-27, TOP-30.
 """
 

@@ -2,7 +2,6 @@
 """Which mechanism gives a Service its hints: CPU shares, traffic distribution or none.
 
 Owns: A1 with the precedence of the two annotations over the field, and the warnings the API server would have given.
-Never: looks at type, traffic policies or headlessness; whoever consumes hints decides on those (TOP-4).
 Source of behaviour: `pkg/apis/core/helper`, k8s.io/endpointslice/reconciler.go; KEP-2433, KEP-4444, KEP-3015;
 TOP-1 to TOP-3.
 """

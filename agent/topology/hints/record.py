@@ -2,7 +2,6 @@
 """What has to be remembered of a Service between two syncs, and the events that follow from it.
 
 Owns: the record per address family and the flag that decides whether "enabled" is announced (TOP-20, TOP-28, TOP-33).
-Never: keeps the records of all Services; the caller has a map of these values and replaces them one by one.
 Source of behaviour: k8s.io/endpointslice/topologycache (SetHints, RemoveHints, GetOverloadedServices); TOP-5, TOP-21.
 """
 

@@ -3,7 +3,6 @@
 
 Owns: A9: completing hand-written endpoints, who wins when manifests carry hints, and the same answer on every node. So
 the result depends on the manifests alone and is recomputed from scratch, so that history cannot leak in.
-Never: runs where an API server is in charge, and never writes back.
 Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
 """
 

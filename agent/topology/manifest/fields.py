@@ -2,7 +2,6 @@
 """The fields Kubernetes has at the places that topology reads, so that a misspelt one is told instead of skipped.
 
 Owns: one set of names per place, as of Kubernetes 1.36; fields of those places that are not read here are listed too.
-Never: goes deeper than what is read: containers, volumes, ports and the like are left to whoever runs them.
 Source of behaviour: the API types of core/v1, discovery.k8s.io/v1, apps/v1, batch/v1 and meta/v1.
 """
 

@@ -2,7 +2,6 @@
 """What the API server would have said to a pod's spread constraints, for pods that never pass one.
 
 Owns: B5: the errors (all of them, not just the first), the warnings, and the selectors with matchLabelKeys merged in.
-Never: refuses anything; the reader of the manifest decides what follows.
 Source of behaviour: `pkg/apis/core/validation`, `pkg/registry/core/pod/strategy.go`, `pkg/api/pod` (warnings);
 KEP-3243; TOP-82 to TOP-84.
 """

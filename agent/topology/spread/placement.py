@@ -2,7 +2,6 @@
 """Whether a node would take a pod, as far as cordon, taints and required node affinity go.
 
 Owns: TOP-72 to TOP-74, and the standing of a node towards one pod that counting and filtering share.
-Never: looks at resources, ports, volumes or inter-pod affinity; those are out of scope and reported as not checked.
 Source of behaviour: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, helpers); plugins nodeunschedulable and
 tainttoleration of the scheduler.
 """

@@ -2,7 +2,6 @@
 """How the scheduler ranks the nodes that are left, by the soft constraints.
 
 Owns: B4: tracked domains, their weight, raw and normalised scores. Low raw is good, high normalised is good.
-Never: adds other score plugins; the default profile counts this one twice and breaks ties at random.
 Source of behaviour: scheduler plugin podtopologyspread (scoring.go); NUM-1, TOP-76 to TOP-80.
 """
 

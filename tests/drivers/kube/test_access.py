@@ -9,8 +9,7 @@ import pytest
 
 from agent.drivers.kube.access import Access, checked_server, in_cluster
 from agent.drivers.kube.errors import AccessInvalid
-from agent.drivers.kube.kubeconfig import load_kubeconfig
-from agent.drivers.kube.sources import find_access
+from agent.drivers.kube.kubeconfig import find_access, load_kubeconfig
 
 BETA = "client.authentication.k8s.io/v1beta1"
 V1 = "client.authentication.k8s.io/v1"

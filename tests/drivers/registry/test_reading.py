@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.drivers.registry.address import default_base_url, find_place, followed, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
-from agent.drivers.registry.cooldown import RegistryCooldown
+from agent.drivers.registry.driver import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed
 from agent.drivers.registry.manifest_size import node_platform, read_document, total_bytes
 

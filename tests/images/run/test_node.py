@@ -21,8 +21,7 @@ from agent.images.settings import image_settings
 from agent.model.image_pull import PodIdentity, PrefetchWish, PullPolicy, PullRequest
 from agent.model.image_reference import parse_reference
 from agent.model.image_state import LayerStage
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, StoreEvent, StoreEventKind
-from agent.model.ingest import Ingest
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.images.harness import build_plane

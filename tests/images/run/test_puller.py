@@ -18,7 +18,7 @@ from agent.images.settings import image_settings
 from agent.model.image_credential import PullSecret, SecretId, SecretText
 from agent.model.image_pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LimitState, PullStage
-from agent.model.ingest import Ingest
+from agent.model.image_store import Ingest
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from tests.images.harness import build_plane
 
