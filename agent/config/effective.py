@@ -60,11 +60,5 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
 
 
 def enabled_planes(configuration: Configuration) -> tuple[str, ...]:
-    """The planes that shall run, in the order of the document."""
-    switches = {
-        "images": configuration.images.enabled,
-        "pods": configuration.pods.enabled,
-        "proxy": configuration.proxy.enabled,
-        "services": configuration.services.enabled,
-    }
-    return tuple(plane for plane in PLANES if switches[plane])
+    """The planes that run, in the order of the document."""
+    return tuple(plane for plane in PLANES if getattr(configuration, plane).enabled)

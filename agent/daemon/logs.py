@@ -17,7 +17,6 @@ import structlog
 __all__ = ["Levels", "configure_logs"]
 
 EventFields = MutableMapping[str, object]
-Processor = Callable[[object, str, EventFields], EventFields]
 
 DEFAULT_LEVEL = {"debug": 4, "info": 2, "warning": 0, "error": 0, "critical": 0}
 REMEMBERED_FAILURES = 1000

@@ -52,7 +52,6 @@ def open_channel(endpoint: str) -> grpc.aio.Channel:
 
 
 def translated(method: str, error: grpc.aio.AioRpcError) -> RuntimeCallFailed:
-    """The exception of agent.model that says the same."""
     kind = FAILURES.get(error.code(), RuntimeCallFailed)
     details = error.details() or error.code().name.lower()
     if kind is Unavailable and "connect failed" in details:

@@ -44,7 +44,6 @@ class Component:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is missing."""
         return self.state in FINE
 
     @property
@@ -70,7 +69,6 @@ class Board:
         return tuple(self._lines.values())
 
     def unready(self) -> tuple[Component, ...]:
-        """What keeps the node from being ready."""
         return tuple(line for line in self._lines.values() if not line.is_ready)
 
     def summary(self) -> str:
@@ -93,8 +91,6 @@ class Board:
 
 
 class Report:
-    """The handle of one part on its own line."""
-
     def __init__(self, board: Board, name: str) -> None:
         self._board = board
         self._name = name
@@ -111,7 +107,6 @@ class Report:
         self._set(State.DEGRADED, message)
 
     def failed(self, message: str, restart_at_s: float) -> None:
-        """It ended with an error and will be started again."""
         line = self._board.line(self._name)
         self._board.update(
             self._name,

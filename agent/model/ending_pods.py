@@ -29,7 +29,6 @@ class EndingPods:
             self._listeners.remove(listener)
 
     def note(self, uid: str) -> None:
-        """This pod ends."""
         if uid in self._uids:
             return
         if len(self._uids) >= MOST:

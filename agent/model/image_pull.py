@@ -139,7 +139,6 @@ class PullOutcome:
 
     @property
     def is_ok(self) -> bool:
-        """Whether a container can be made from it."""
         return bool(self.image_id)
 
 

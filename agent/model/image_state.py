@@ -36,7 +36,6 @@ class PullStage(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
         return self in (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
 
 
@@ -131,8 +130,6 @@ class LimitState:
 
 @dataclass(frozen=True, slots=True)
 class CollectedImage:
-    """One image that went, or would go."""
-
     image: ImageState
     reason: str
     is_removed: bool

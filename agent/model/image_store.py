@@ -10,8 +10,6 @@ __all__ = ["BlobInfo", "Filesystem", "ImageRecord", "Ingest", "StoreEvent", "Sto
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """A blob that is whole."""
-
     digest: str
     size_bytes: int
     created_at_s: float

@@ -95,7 +95,6 @@ class Change:
 
     @property
     def size(self) -> int:
-        """Chains and rules that are written or removed."""
         return (
             sum(1 + len(rules) for chains in self.chains.values() for rules in chains.values())
             + sum(len(one) for part in (self.first, self.last, self.deletes, self.gone) for one in part.values())

@@ -54,8 +54,6 @@ CLIENTS = "clients"
 
 
 class MapKind(StrEnum):
-    """What the elements of a map are."""
-
     VERDICT = "verdict"
     ENDPOINT = "endpoint"
     NUMBER = "number"
@@ -182,7 +180,6 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Elements that are written."""
         return sum(map(len, self.deletes.values())) + sum(map(len, self.adds.values()))
 
     @property

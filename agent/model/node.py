@@ -30,8 +30,6 @@ ReadyStatus = Literal["True", "False", "Unknown"]
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
-    """Keeps pods away that do not tolerate it."""
-
     key: str
     effect: str
     value: str = ""
@@ -53,8 +51,6 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeTerm(msgspec.Struct, frozen=True, gc=False):
-    """One alternative of a required node affinity."""
-
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 

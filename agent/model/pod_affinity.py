@@ -15,8 +15,6 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class NodeRequirement(_Part, frozen=True):
-    """What a label of the node has to be."""
-
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()

@@ -24,6 +24,15 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Common to all."""
 
 
+class Named(Fields, frozen=True):
+    name: str = ""
+
+
+class NamedValue(Fields, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
 class KeyToPath(Fields, frozen=True):
     key: str = ""
     path: str = ""
@@ -37,8 +46,6 @@ class KeyReference(Fields, frozen=True):
 
 
 class FieldReference(Fields, frozen=True):
-    """A field of the pod itself."""
-
     api_version: str = "v1"
     field_path: str = ""
 
@@ -72,10 +79,6 @@ class Env(Fields, frozen=True):
     value_from: EnvSource | None = None
 
 
-class ObjectReference(Fields, frozen=True):
-    name: str = ""
-
-
 class SourceReference(Fields, frozen=True):
     name: str = ""
     optional: bool = False
@@ -99,17 +102,12 @@ class Exec(Fields, frozen=True):
     command: tuple[str, ...] = ()
 
 
-class HttpHeader(Fields, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
 class HttpGet(Fields, frozen=True):
     path: str = ""
     port: Port = 0
     host: str = ""
     scheme: str = "HTTP"
-    http_headers: tuple[HttpHeader, ...] = ()
+    http_headers: tuple[NamedValue, ...] = ()
 
     @property
     def whole_path(self) -> str:
@@ -254,11 +252,6 @@ class SecurityContext(Fields, frozen=True):
     se_linux_options: SELinux | None = None
 
 
-class Sysctl(Fields, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
 class PodSecurityContext(Fields, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -267,7 +260,7 @@ class PodSecurityContext(Fields, frozen=True):
     fs_group_change_policy: str = ""
     supplemental_groups: tuple[int, ...] = ()
     supplemental_groups_policy: str = ""
-    sysctls: tuple[Sysctl, ...] = ()
+    sysctls: tuple[NamedValue, ...] = ()
     seccomp_profile: Profile | None = None
     app_armor_profile: Profile | None = None
     se_linux_options: SELinux | None = None
@@ -392,15 +385,10 @@ class Volume(Fields, frozen=True):
     image: ImageVolume | None = None
 
 
-class DnsOption(Fields, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
 class DnsConfig(Fields, frozen=True):
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
-    options: tuple[DnsOption, ...] = ()
+    options: tuple[NamedValue, ...] = ()
 
 
 class HostAlias(Fields, frozen=True):
@@ -408,13 +396,7 @@ class HostAlias(Fields, frozen=True):
     hostnames: tuple[str, ...] = ()
 
 
-class Os(Fields, frozen=True):
-    name: str = ""
-
-
 class ReadinessGate(Fields, frozen=True):
-    """A condition that somebody else sets."""
-
     condition_type: str = ""
 
 
@@ -439,7 +421,7 @@ class PodFields(Fields, frozen=True):
     host_aliases: tuple[HostAlias, ...] = ()
     security_context: PodSecurityContext | None = None
     resources: Resources = Resources()
-    os: Os | None = None
+    os: Named | None = None
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = ""
@@ -450,7 +432,7 @@ class PodFields(Fields, frozen=True):
     service_account: str = ""
     automount_service_account_token: bool = False
     enable_service_links: bool = True
-    image_pull_secrets: tuple[ObjectReference, ...] = ()
+    image_pull_secrets: tuple[Named, ...] = ()
     node_selector: Texts = {}
     affinity: Affinity | None = None
     tolerations: object = None

@@ -25,7 +25,6 @@ class RuntimeFeatures:
 
     @property
     def label(self) -> str:
-        """How people call it."""
         return f"{self.name} {self.version}".strip() or "the container runtime"
 
     @property

@@ -154,7 +154,6 @@ def node_requirement_holds(requirement: Requirement, labels: Mapping[str, str]) 
 
 
 def parse_int64(text: str) -> int | None:
-    """A whole number in base ten that fits 64 bits, else None."""
     if not INTEGER.fullmatch(text):
         return None
     value = int(text)

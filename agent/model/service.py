@@ -116,7 +116,6 @@ class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
     options: ServiceOptions = DEFAULT_OPTIONS
 
     def part(self, family: Family) -> FamilyPart | None:
-        """The half that lives in this family."""
         return self.v4 if family == "IPv4" else self.v6
 
 

@@ -62,31 +62,28 @@ def make_backend(
     """As `services.backend` says."""
     own_sockets = OwnSockets()
     tables: dict[Family, NftTable] = {family: WatchfulTable(family, own_sockets=own_sockets) for family in families}
-    if configuration.services.backend == "iptables":
-        has_neighbour = bool(configuration.services.proxy_name)
-        chains = {family: WatchfulChains(family, tables[family], has_neighbour=has_neighbour) for family in families}
-        chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
-        views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
+    chains: dict[Family, IptablesTables] = {}
 
-        async def remove(family: Family) -> str:
-            others = (
-                await remove_chains(IptablesTables(family, variant="nft"))
-                if chains[family].variant == "legacy"
-                else await remove_legacy(family)
-            )
-            removed = (await remove_table(tables[family], family), others)
-            return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
-
-        cleanup = OldBackendCleanup(remove, clock)
-        return Backend(chosen, views, tables, cleanup)
-    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
-    nft_views = {family: NftRulesView(family, one) for family, one in rulesets.items()}
-
-    async def remove_both(family: Family) -> str:
-        removed = (await remove_chains(IptablesTables(family, variant="nft")), await remove_legacy(family))
+    async def remove(family: Family) -> str:
+        removed = []
+        if family in chains:
+            removed.append(await remove_table(tables[family], family))
+        if family not in chains or chains[family].variant == "legacy":
+            removed.append(await remove_chains(IptablesTables(family, variant="nft")))
+        if family not in chains or chains[family].variant != "legacy":
+            removed.append(await remove_legacy(family))
         return " and ".join(filter(None, (*removed, await takeover.take_away(family, tables))))
 
-    return Backend(rulesets, nft_views, tables, OldBackendCleanup(remove_both, clock))
+    cleanup = OldBackendCleanup(remove, clock)
+    if configuration.services.backend == "iptables":
+        has_neighbour = bool(configuration.services.proxy_name)
+        for family in families:
+            chains[family] = WatchfulChains(family, tables[family], has_neighbour=has_neighbour)
+        chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
+        views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
+        return Backend(chosen, views, tables, cleanup)
+    rulesets = {family: NftRuleset(table) for family, table in tables.items()}
+    return Backend(rulesets, {family: NftRulesView(family, one) for family, one in rulesets.items()}, tables, cleanup)
 
 
 def may_share(configuration: Configuration, takeover: Takeover) -> bool:

@@ -46,8 +46,6 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Containerd:
-    """One containerd, in one of its namespaces."""
-
     def __init__(
         self,
         endpoint: str,
@@ -284,7 +282,6 @@ def task_event(type_url: str, value: bytes) -> RuntimeEvent | None:
 
 
 def store_event(type_url: str, value: bytes) -> StoreEvent | None:
-    """The news of snapshots and names in an event of the bus, or None."""
     match type_url:
         case "containerd.events.SnapshotPrepare":
             return StoreEvent(StoreEventKind.UNPACKING, eventtypes_pb2.SnapshotPrepare.FromString(value).key)

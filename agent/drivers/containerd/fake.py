@@ -30,17 +30,14 @@ class FakeContainerd:
         """Nothing to close."""
 
     def emit(self, event: RuntimeEvent) -> None:
-        """Something happens to a container."""
         for queue in self._listeners:
             queue.put_nowait(event)
 
     def emit_store(self, event: StoreEvent) -> None:
-        """Something happens to a snapshot or a name."""
         for queue in self._store_listeners:
             queue.put_nowait(event)
 
     def put_blob(self, blob: BlobInfo, content: bytes = b"") -> None:
-        """A blob became whole."""
         self.blobs[blob.digest] = (blob, content)
 
     async def version(self) -> str:

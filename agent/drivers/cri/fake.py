@@ -49,7 +49,6 @@ class FakeCri:
         """Nothing to close."""
 
     def exit(self, container_id: str, exit_code: int) -> None:
-        """The container's process ends by itself."""
         status = self._containers[container_id]
         status.state = pb.CONTAINER_EXITED
         status.exit_code = exit_code

@@ -43,7 +43,6 @@ class FakeTables:
         return self.content.setdefault(family, {table: dict.fromkeys(_BUILT_IN[table], ()) for table in TABLES})
 
     def flush_by_others(self, family: Family, table: Table) -> None:
-        """All rules and chains of one table."""
         self.of(family)[table] = dict.fromkeys(_BUILT_IN[table], ())
 
 

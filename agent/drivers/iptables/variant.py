@@ -33,7 +33,6 @@ class Seen:
         return any(sign in self.texts.get(variant, "") for sign in _SIGNS)
 
     def has_rules(self, variant: Variant) -> bool:
-        """Whether anybody uses it."""
         return any(line.startswith("-A") for line in self.texts.get(variant, "").splitlines())
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent.drivers.kube.errors import AccessInvalid, shown_value
+from agent.drivers.kube.errors import AccessInvalid
+from agent.model.finding import shown
 
 __all__ = [
     "NO_SECRET",
@@ -125,7 +126,7 @@ def checked_server(url: str, where: str) -> str:
         parts, port = urlsplit(""), -1
     if parts.scheme not in ("https", "http") or not parts.hostname or port == -1 or port == 0:
         # Not shown in full: somebody may have put a password in front of the host.
-        told = shown_value(url.rpartition("@")[2])
+        told = shown(url.rpartition("@")[2])
         raise AccessInvalid(
             f"{where}: {told} is not a server address; expected https://HOST:PORT, IPv6 hosts in brackets"
         )

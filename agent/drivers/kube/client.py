@@ -23,10 +23,9 @@ from agent.drivers.kube.rate_limit import TokenBucket
 from agent.drivers.kube.resource import News, Resource
 from agent.model.clock import Clock
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "KubeClient"]
+__all__ = ["JSON_PATCH", "MERGE_PATCH", "KubeClient"]
 
 MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 K = TypeVar("K", bound=ApiObject)

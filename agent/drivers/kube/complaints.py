@@ -13,8 +13,6 @@ __all__ = ["Complaints"]
 
 
 class Complaints:
-    """The reports of one follower."""
-
     def __init__(self) -> None:
         self._reported: dict[ObjectKey, str] = {}
 
@@ -28,7 +26,6 @@ class Complaints:
         return not is_known
 
     def settle(self, key: ObjectKey) -> None:
-        """That one is readable."""
         if self._reported:
             self._reported.pop(key, None)
 

@@ -79,8 +79,6 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[T]):
-    """A watch event about one object."""
-
     resource_version: str
     news: Changed[T] | Malformed
     key: ObjectKey
@@ -88,8 +86,6 @@ class Step(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A bookmark."""
-
     resource_version: str
     ends_initial_events: bool
 

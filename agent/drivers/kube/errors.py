@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agent.model.finding import shown
-
 __all__ = [
     "AccessInvalid",
     "AnswerTooBig",
@@ -172,11 +170,6 @@ def shown_message(text: str) -> str:
     """A server's message on one printable line of bounded length."""
     line = "".join(sign if sign.isprintable() else " " for sign in text)
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
-
-
-def shown_value(value: object) -> str:
-    """For this package's own messages; the same bounds as everywhere."""
-    return shown(value)
 
 
 def _retry_after_s(status: Status | None, header: str) -> float | None:

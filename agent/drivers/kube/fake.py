@@ -47,7 +47,6 @@ class FakeKube:
         self.objects.put(plural, dict(stored))
 
     def delete(self, plural: str, name: str, namespace: str = "") -> None:
-        """Remove an object."""
         self.objects.delete(plural, namespace, name)
 
     def break_off(self, error: KubeError | None = None) -> None:

@@ -41,8 +41,6 @@ EVERYTHING = Matcher()
 
 
 class StoreRefusal(Exception):
-    """What the server says no with."""
-
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
         self.code = code
@@ -112,8 +110,6 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class FieldTest:
-    """One term of a field selector."""
-
     path: str
     is_negated: bool
     value: str
@@ -308,7 +304,6 @@ class FakeObjects:
         await asyncio.shield(self._bell)
 
     def ring(self) -> None:
-        """Wake everybody who waits in `changed`."""
         self.rings += 1
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
@@ -324,7 +319,6 @@ def event_object(kind: StoredKind, stored: Json) -> Json:
 
 
 def list_body(kind: StoredKind, items: Sequence[Json], metadata: Json) -> bytes:
-    """A list as one answer."""
     shown = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in items]
     body = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": shown}
     return msgspec.json.encode(body)

@@ -43,7 +43,6 @@ class Ending:
 
     @property
     def retry_after_s(self) -> float | None:
-        """What the server asked for."""
         return self.error.retry_after_s if isinstance(self.error, Refused) else None
 
 

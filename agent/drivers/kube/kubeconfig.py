@@ -25,8 +25,8 @@ from agent.drivers.kube.access import (
     checked_server,
     in_cluster,
 )
-from agent.drivers.kube.errors import AccessInvalid, shown_value
-from agent.model.finding import suggestion
+from agent.drivers.kube.errors import AccessInvalid
+from agent.model.finding import shown, suggestion
 
 __all__ = ["EXEC_VERSIONS", "find_access", "load_kubeconfig"]
 
@@ -143,7 +143,7 @@ def _document(path: Path) -> Section:
     document = Section(trees[0], "")
     for key, right in (("kind", "Config"), ("apiVersion", "v1")):
         if document.text(key) not in ("", right):
-            raise document.fault(key, f"{shown_value(document.text(key))} is not supported; expected {right}")
+            raise document.fault(key, f"{shown(document.text(key))} is not supported; expected {right}")
     return document
 
 
@@ -162,7 +162,7 @@ def _named(document: Section, collection: str, part: str, name: str, asking: Sec
     entries = {entry.text("name"): entry for entry in document.sections(collection)}
     if name not in entries:
         hint = suggestion(name, entries)
-        raise asking.fault(key or part, f"{shown_value(name)} is not in {collection}{hint}")
+        raise asking.fault(key or part, f"{shown(name)} is not in {collection}{hint}")
     return entries[name].section(part)
 
 
@@ -225,9 +225,7 @@ def _plugin(user: Section, cluster: Section, folder: Path) -> ExecCommand | None
         return None
     version = plugin.text("apiVersion")
     if version not in EXEC_VERSIONS:
-        raise plugin.fault(
-            "apiVersion", f"{shown_value(version)} is not supported; expected {' or '.join(EXEC_VERSIONS)}"
-        )
+        raise plugin.fault("apiVersion", f"{shown(version)} is not supported; expected {' or '.join(EXEC_VERSIONS)}")
     command = plugin.text("command")
     if not command:
         raise plugin.fault("command", "missing; expected a program that prints an ExecCredential")
@@ -235,7 +233,7 @@ def _plugin(user: Section, cluster: Section, folder: Path) -> ExecCommand | None
     if mode == "Always":
         raise plugin.fault("interactiveMode", "a daemon has no terminal; expected Never or IfAvailable")
     if mode not in INTERACTIVE_MODES and (mode or version == EXEC_VERSIONS[0]):
-        raise plugin.fault("interactiveMode", f"{shown_value(mode)} is not valid; expected Never or IfAvailable")
+        raise plugin.fault("interactiveMode", f"{shown(mode)} is not valid; expected Never or IfAvailable")
     return ExecCommand(
         where=plugin.place(),
         # A command with a slash is relative to the file, one without is looked up in PATH.

@@ -41,16 +41,12 @@ EXPIRED_PAGES = 2
 
 
 class Phase(StrEnum):
-    """What the request under way is for."""
-
     STREAMING = auto()
     PAGING = auto()
     WATCHING = auto()
 
 
 class Answer(StrEnum):
-    """How a request went on or ended."""
-
     PAGE = auto()
     LAST_PAGE = auto()
     INITIAL_END = auto()
@@ -154,7 +150,6 @@ class Position:
     denied: int = 0
 
     def options(self, timeout_s: int) -> dict[str, str]:
-        """The query of the next request, selectors aside."""
         if self.phase is Phase.PAGING:
             options = {"limit": str(self.page_limit)} if self.page_limit else {}
             return {**options, "continue": self.continue_token}
@@ -187,7 +182,6 @@ class Decision:
 
 
 def classify(error: errors.KubeError) -> Answer:
-    """What kind of answer an error is."""
     return next((answer for kind, answer in KINDS if isinstance(error, kind)), Answer.FAILED)
 
 

@@ -81,7 +81,6 @@ class Resource(Generic[T]):
         return f"{self.path}/{quote(name, safe='')}" + (f"/{subresource}" if subresource else "")
 
     def query(self, options: Mapping[str, str]) -> str:
-        """The selectors and `options`, encoded."""
         selectors = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
         return urlencode({key: value for key, value in {**selectors, **options}.items() if value})
 

@@ -41,17 +41,6 @@ class FakeKernel:
         for family in families:
             self.notify(family, "nft (pid 4711) changed kepd's table: table deleted")
 
-    def delete_by_others(self, family: Family, name: str, key: bytes) -> None:
-        """`nft delete element`."""
-        del self.tables[family].content[name][key]
-        self.notify(family, "nft (pid 4711) changed kepd's table: element deleted")
-
-    def flush_rules_by_others(self, family: Family) -> None:
-        """`nft flush table`: the chains stay."""
-        table = self.tables[family]
-        table.rules = dict.fromkeys(table.rules, ())
-        self.notify(family, "nft (pid 4711) changed kepd's table: rule deleted")
-
     def notify(self, family: Family, sentence: str) -> None:
         for queue in self._listeners:
             queue.put_nowait((family, sentence))

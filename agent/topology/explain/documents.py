@@ -69,7 +69,6 @@ def explain_spread(
 
 
 def plan_for_pod(manifests: Manifests, replicas: range) -> ZonePlan:
-    """The zone plan for the one pod or workload in the manifests, on their nodes."""
     pods = [workload.template for workload in manifests.workloads] + list(manifests.pods)
     if len(pods) != 1:
         raise NotThereError(f"{len(pods)} pods and workloads given; expected exactly one to plan for")

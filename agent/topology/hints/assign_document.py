@@ -58,7 +58,6 @@ class AssignDocument(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 def assign_document(
     family: str, assignment: Assignment, capacity: ZoneCapacity | None, threshold: float = OVERLOAD_THRESHOLD
 ) -> AssignDocument:
-    """The document of one sync with nothing remembered from before."""
     allocation = assignment.allocation
     _, event = after_sync(HintRecord(), family, assignment)
     zones = None

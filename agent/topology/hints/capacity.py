@@ -75,7 +75,6 @@ EVERY_NODE = CapacityFilter()
 
 
 def read_capacity(nodes: Iterable[Node], only: CapacityFilter = EVERY_NODE) -> CapacityReading:
-    """Adds the CPU of the nodes that count, zone by zone."""
     left_out: list[LeftOutNode] = []
     broken: list[BrokenNode] = []
     by_zone: dict[str, Quantity] = {}

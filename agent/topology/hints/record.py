@@ -41,9 +41,6 @@ class HintRecord(msgspec.Struct, frozen=True, gc=False):
     is_active: bool = False
 
 
-NOTHING_RECORDED = HintRecord()
-
-
 def after_sync(record: HintRecord, family: str, assignment: Assignment) -> tuple[HintRecord, HintEvent | None]:
     """Every refusal is told, a success only when the flag was clear. One refused family clears it for all (TOP-28)."""
     if assignment.per_zone is None:
@@ -57,7 +54,6 @@ def after_sync(record: HintRecord, family: str, assignment: Assignment) -> tuple
 
 
 def after_drop(record: HintRecord, family: str) -> tuple[HintRecord, HintEvent | None]:
-    """The Service asks for hints no more."""
     event = None
     if record.is_active:
         event = HintEvent("Warning", "TopologyAwareHintsDisabled", f"{family}: the Service no longer asks for hints")

@@ -27,7 +27,6 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_usable_now(endpoint: Endpoint) -> bool:
-    """Ready as a proxy reads it."""
     return endpoint.ready is not False
 
 

@@ -91,7 +91,6 @@ def fill_hints(
     nodes: Sequence[Node],
     options: HintOptions = DEFAULT_OPTIONS,
 ) -> FilledHints:
-    """Computes the hints of one Service and family."""
     given, notes = complete_endpoints(service.key, slices, nodes)
     threshold, complaint = _threshold(service, options)
     reading = read_zones(nodes, options)
