@@ -25,7 +25,7 @@ import yaml
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kube.client import KubeClient
-from agent.drivers.kube.connection import Ask
+from agent.drivers.kube.connection import KubeRequest
 from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import ENDPOINT_SLICES, NODES, SERVICES
@@ -83,7 +83,7 @@ class Cluster:
         for path in (self.services.object_path(f"s{number}"), self.slices.object_path(f"s{number}-x")):
             with suppress(KubeError):
                 await self.client._once(  # noqa: SLF001  # no other part of kepd deletes objects
-                    Ask(verb="delete", what=path, path=path, method="DELETE")
+                    KubeRequest(verb="delete", what=path, path=path, method="DELETE")
                 )
 
     async def _each(self, numbers: Sequence[int], work: Callable, size: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.config.document import Configuration, Images, Node
+from agent.config.document import Configuration, Images, NodeSection
 from agent.daemon.images.wiring import ImagePlane, wire_images
 from agent.daemon.outside import Outside
 from agent.daemon.runtime_events import RuntimeEvents
@@ -74,7 +74,7 @@ class Plane:
 
     def __init__(self, lab: Lab, folder: Path, profile: str, probe: str = "off", limit: int = LIMIT) -> None:
         images = Images(max_parallel_pulls=limit, profile=profile, size_probe=probe)
-        configuration = Configuration(node=Node(name="bench", state_directory=str(folder)), images=images)
+        configuration = Configuration(node=NodeSection(name="bench", state_directory=str(folder)), images=images)
         self.cri, self.containerd = CriRuntime(lab.endpoint), Containerd(lab.endpoint)
         clock = SystemClock()
         watch = RuntimeWatch(self.cri, lab.endpoint, clock.now_s)

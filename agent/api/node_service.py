@@ -9,15 +9,16 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, Reason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
-from agent.api.ports import ConfigurationView, EventView, NodeView
+from agent.api.ports import ConfigurationView, NodeView
 from agent.api.watching import watched
 from agent.config.check import Checked
-from agent.config.diff import Change, ReloadPlan, value_at
+from agent.config.diff import KeyChange, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
-from agent.model.component import Component
+from agent.model.component import Board, Component
 from agent.model.event import Event
+from agent.model.feed import Feed
 from agent.model.finding import Advice, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
 
@@ -30,11 +31,13 @@ class NodeService:
     def __init__(
         self,
         node: NodeView,
+        board: Board,
         configuration: ConfigurationView,
-        events: EventView,
+        events: Feed[Event],
         advisers: Sequence[Callable[[], Awaitable[Sequence[Advice]]]] = (),
     ) -> None:
         self._node = node
+        self._board = board
         self._events = events
         self._advisers = advisers
         self._configuration = configuration
@@ -43,8 +46,8 @@ class NodeService:
         return pb.GetNodeResponse(node=self._node.node())
 
     async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
-        planes = [_plane(line) for line in self._node.components() if line.is_plane]
-        items, meta = page(planes, request.options, lambda plane: plane.name, pb.Plane, self._node.version())
+        planes = [_plane(line) for line in self._board.lines() if line.is_plane]
+        items, meta = page(planes, request.options, lambda plane: plane.name, pb.Plane, self._board.feed.version)
         return pb.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
@@ -97,21 +100,20 @@ class NodeService:
 
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
         """What happened, oldest first."""
-        feed = self._events.events
-        events = [_event(event) for event in feed.items.values()]
-        items, meta = page(events, request.options, _event_order, pb.Event, feed.version)
+        events = [_event(event) for event in self._events.items.values()]
+        items, meta = page(events, request.options, _event_order, pb.Event, self._events.version)
         return pb.ListEventsResponse(events=items, meta=meta)
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncIterator[pb.WatchEventsResponse]:
         holds = parse_filter(request.filter, pb.Event)
-        async for kind, event, version in watched(self._events.events, _event, holds, lambda event: event.id):
+        async for kind, event, version in watched(self._events, _event, holds, lambda event: event.id):
             yield pb.WatchEventsResponse(type=kind, event=event, resource_version=version)
 
     async def diagnose(self, _request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
         """What should be changed: parts of ours that lack something, and what planes say about their surroundings."""
         findings = [
             pb.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready")
-            for line in self._node.components()
+            for line in self._board.lines()
             if not line.is_ready
         ]
         for ask in self._advisers:
@@ -138,7 +140,7 @@ def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:
     )
 
 
-def _change(change: Change) -> pb.ConfigChange:
+def _change(change: KeyChange) -> pb.ConfigChange:
     return pb.ConfigChange(
         path=change.path, old_value=json.dumps(json_like(change.old)), new_value=json.dumps(json_like(change.new))
     )

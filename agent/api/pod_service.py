@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, Reason, running
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import page, parse_filter
-from agent.api.ports import PodStreams, PodView, PodWishes
+from agent.api.ports import PodActions, PodStreams, PodView
 from agent.api.watching import watched
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import pod_pb2 as pb
@@ -23,7 +23,7 @@ LOG_CHUNK_BYTES = 256 << 10
 
 class PodService:
     def __init__(
-        self, pods: PodView | None, wishes: PodWishes | None = None, streams: PodStreams | None = None
+        self, pods: PodView | None, wishes: PodActions | None = None, streams: PodStreams | None = None
     ) -> None:
         self._view = pods
         self._wishes = wishes

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
-from agent.model.component import Component
-from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.image_pull import PrefetchWish, PullOutcome, PullRequest
 from agent.model.image_state import CollectionState, ImageState, LimitState, MirrorState, PullExplanation, PullState
@@ -29,11 +27,10 @@ from agent.wire.kepd.v1 import node_pb2
 __all__ = [
     "ConfigurationView",
     "CriProxyView",
-    "EventView",
     "ImageView",
     "NodeView",
+    "PodActions",
     "PodView",
-    "PodWishes",
     "PullView",
     "ServiceProxyView",
     "TopologyView",
@@ -43,16 +40,7 @@ __all__ = [
 class NodeView(Protocol):
     def node(self) -> node_pb2.Node: ...
 
-    def components(self) -> Sequence[Component]: ...
-
-    def version(self) -> int: ...
-
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None: ...
-
-
-class EventView(Protocol):
-    @property
-    def events(self) -> Feed[Event]: ...
 
 
 class ConfigurationView(Protocol):
@@ -63,7 +51,7 @@ class ConfigurationView(Protocol):
     def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan: ...
 
 
-class Moment(Protocol):
+class PodMoment(Protocol):
     @property
     def at_s(self) -> float: ...
 
@@ -80,7 +68,7 @@ class Moment(Protocol):
     def seconds(self) -> float: ...
 
 
-class LogPlace(Protocol):
+class PodLog(Protocol):
     """Where a log is, and whether more will come."""
 
     @property
@@ -96,16 +84,16 @@ class PodView(Protocol):
     @property
     def pods(self) -> Feed[PodState]: ...
 
-    def timeline(self, namespace: str, name: str) -> tuple[Sequence[Moment], Sequence[str]]: ...
+    def timeline(self, namespace: str, name: str) -> tuple[Sequence[PodMoment], Sequence[str]]: ...
 
     def now_s(self) -> float: ...
 
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]: ...
 
-    def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace: ...
+    def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> PodLog: ...
 
 
-class PodWishes(Protocol):
+class PodActions(Protocol):
     """What people may ask of pods; Refused says why not."""
 
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]: ...

@@ -14,10 +14,10 @@ from agent.cli.image_listings import rate, size, span, stage_line
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2
 
-__all__ = ["Progress"]
+__all__ = ["PullProgress"]
 
 
-class Progress:
+class PullProgress:
     def __init__(self, session: Session) -> None:
         self._bars = _Bars(session) if sys.stdout.isatty() else None
         self._told: dict[str, str] = {}

@@ -13,11 +13,11 @@ from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
 from agent.model.finding import shown
 
-__all__ = ["Change", "ReloadPlan", "plan_reload", "value_at"]
+__all__ = ["KeyChange", "ReloadPlan", "plan_reload", "value_at"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     path: str
     old: object
     new: object
@@ -31,8 +31,8 @@ class ReloadPlan:
     """`configuration` is what runs after the reload: the new one, but with old values where a restart is needed."""
 
     configuration: Configuration
-    applied: tuple[Change, ...]
-    waiting_for_restart: tuple[Change, ...]
+    applied: tuple[KeyChange, ...]
+    waiting_for_restart: tuple[KeyChange, ...]
 
     def __str__(self) -> str:
         return f"applied={len(self.applied)} waiting_for_restart={len(self.waiting_for_restart)}"
@@ -46,8 +46,8 @@ def value_at(configuration: Configuration, entry: KeyEntry) -> object:
 
 
 def plan_reload(running: Configuration, wanted: Configuration) -> ReloadPlan:
-    applied: list[Change] = []
-    waiting: list[Change] = []
+    applied: list[KeyChange] = []
+    waiting: list[KeyChange] = []
     values: dict[tuple[str, ...], object] = {}
     for path, entry in all_keys(Configuration).items():
         old, new = value_at(running, entry), value_at(wanted, entry)
@@ -55,7 +55,7 @@ def plan_reload(running: Configuration, wanted: Configuration) -> ReloadPlan:
         if old == new:
             continue
         show = entry.key.kind.show
-        change = Change(path, show(old), show(new))
+        change = KeyChange(path, show(old), show(new))
         if entry.key.needs_restart:
             waiting.append(change)
         else:

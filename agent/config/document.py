@@ -48,7 +48,7 @@ LEVEL = integer(0, 9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeSection:
     name: str = restart(DNS_NAME, "", "Name of this node.", "the host name, in lower case")
     state_directory: str = restart(
         PATH, "", "Directory for data that must survive a reboot.", "$STATE_DIRECTORY, else /var/lib/kepd"
@@ -61,7 +61,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class RuntimeSection:
     endpoint: str = restart(ENDPOINT, "unix:///run/containerd/containerd.sock", "Socket of the CRI runtime service.")
     image_endpoint: str = restart(ENDPOINT, "", "Socket of the CRI image service.", "runtime.endpoint")
     containerd_namespace: str = restart(RELATIVE_NAME, "k8s.io", "containerd namespace that the CRI plugin uses.")
@@ -91,7 +91,7 @@ class Kubernetes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifests:
+class ManifestsSection:
     directory: str = restart(PATH, "/etc/kepd/manifests", "Directory of manifests.")
     rescan: float = key(duration(0.1), 20.0, "Interval between scans of the whole directory.")
     debounce: float = key(DURATION, 0.2, "How long a file must stay unchanged before it is read.")
@@ -361,7 +361,7 @@ class DetectLocal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class HintsSection:
     """Topology hints for Services from manifests."""
 
     mode: str = key(
@@ -373,7 +373,7 @@ class Hints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conntrack:
+class ConntrackSection:
     max_per_core: int = restart(integer(0), 32768, "Maximum of tracked flows per core; 0 = unchanged.")
     min: int = restart(integer(0), 131072, "Minimum of tracked flows.")
     tcp_established_timeout: float = restart(DURATION, 86400.0, "Timeout of idle TCP connections; 0s = unchanged.")
@@ -415,8 +415,8 @@ class Services:
         ADDRESS, "0.0.0.0:10256", "Health address, as in kube-proxy; 0.0.0.0 includes IPv6; empty = off."
     )
     metrics_address: str = restart(ADDRESS, "", "Metrics address, as in kube-proxy; empty = off.")
-    hints: Hints = Hints()
-    conntrack: Conntrack = Conntrack()
+    hints: HintsSection = HintsSection()
+    conntrack: ConntrackSection = ConntrackSection()
     counters: Counters = Counters()
     reject_with: str = restart(choice("auto", "icmp"), "auto", "How to reject traffic to Services without endpoints.")
     proxy_name: str = restart(TEXT, "", "Handle only Services with this service-proxy-name label.")
@@ -437,7 +437,7 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventRing:
+class EventsSection:
     ring: int = restart(integer(1, 1_000_000), 10000, "Number of events kept.")
 
 
@@ -454,16 +454,16 @@ class Telemetry:
         "Also export metrics under these programs' names; their port, 10249, opens at the next restart.",
     )
     per_service: bool = key(BOOL, False, "Export metrics with one series per Service.")
-    events: EventRing = EventRing()
+    events: EventsSection = EventsSection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    node: Node = Node()
-    runtime: Runtime = Runtime()
+    node: NodeSection = NodeSection()
+    runtime: RuntimeSection = RuntimeSection()
     api: Api = Api()
     kubernetes: Kubernetes = Kubernetes()
-    manifests: Manifests = Manifests()
+    manifests: ManifestsSection = ManifestsSection()
     images: Images = Images()
     pods: Pods = Pods()
     proxy: Proxy = Proxy()

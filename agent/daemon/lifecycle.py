@@ -13,7 +13,7 @@ from agent.drivers.systemd.driver import ServiceManager
 from agent.model.clock import Clock
 from agent.model.component import Board, Report, State
 
-__all__ = ["Lifecycle"]
+__all__ = ["DaemonLifecycle"]
 
 log = structlog.get_logger(plane="daemon")
 
@@ -23,7 +23,7 @@ LATE_S = 0.05
 LONGEST_START_S = 60.0
 
 
-class Lifecycle:
+class DaemonLifecycle:
     """Looks at the board once a second; that second is also the ruler for the loop."""
 
     def __init__(self, board: Board, manager: ServiceManager, clock: Clock, note_lag: Callable[[float], None]) -> None:

@@ -3,7 +3,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent import __version__
@@ -11,18 +11,16 @@ from agent.api.messages import timestamp, to_message
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.logs import Levels
 from agent.daemon.runtime_watch import RuntimeWatch
-from agent.model.component import Board, Component
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["NodeFacts"]
+__all__ = ["NodeAnswers"]
 
 
-class NodeFacts:
+class NodeAnswers:
     def __init__(
-        self, configuration: RunningConfiguration, board: Board, watch: RuntimeWatch, levels: Levels, started_s: float
+        self, configuration: RunningConfiguration, watch: RuntimeWatch, levels: Levels, started_s: float
     ) -> None:
         self._configuration = configuration
-        self._board = board
         self._watch = watch
         self._levels = levels
         self._started_s = started_s
@@ -40,12 +38,6 @@ class NodeFacts:
             kernel_version=platform.release(),
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
         )
-
-    def components(self) -> Sequence[Component]:
-        return self._board.lines()
-
-    def version(self) -> int:
-        return self._board.feed.version
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:
         """Until the next reload."""

@@ -34,9 +34,9 @@ from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
-from agent.daemon.lifecycle import Lifecycle
+from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
-from agent.daemon.node_view import NodeFacts
+from agent.daemon.node_view import NodeAnswers
 from agent.daemon.outside import Outside
 from agent.daemon.runtime_events import RuntimeEvents
 from agent.daemon.runtime_watch import RuntimeWatch
@@ -103,7 +103,7 @@ class Daemon:
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = [self.cri.close, self.containerd.close]
         self.units: list[Unit] = []
-        self.lifecycle = Lifecycle(self.board, self.manager, self.clock, self._note_lag)
+        self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
 
     @property
     def longest_stop_s(self) -> float:
@@ -339,10 +339,10 @@ def _api(parts: Daemon, planes: _PlaneServices, read_gid: int | None) -> None:
         listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, shared_gid(read_gid))
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
-    facts = NodeFacts(parts.running, parts.board, parts.watch, parts.levels, time.time())
+    facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time())
     services = {
         node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(
-            facts, parts.running, parts.ring, parts.advisers
+            facts, parts.board, parts.running, parts.ring.events, parts.advisers
         ),
         pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
         image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,

@@ -22,7 +22,7 @@ class Struct(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What all of them are."""
 
 
-class Meta(Struct, frozen=True, gc=False):
+class ObjectMeta(Struct, frozen=True, gc=False):
     """Identity; those without a namespace have an empty one."""
 
     name: str
@@ -54,7 +54,7 @@ class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
     hints_overload_threshold: str | None = msgspec.field(default=None, name="kepd.dev/hints-overload-threshold")
 
 
-class ServiceMeta(Meta, frozen=True, gc=False):
+class ServiceMeta(ObjectMeta, frozen=True, gc=False):
     """Age decides who keeps a contested address (TY-19)."""
 
     creation_timestamp: str | None = None
@@ -128,7 +128,7 @@ class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
     trigger_time: str | None = msgspec.field(default=None, name="endpoints.kubernetes.io/last-change-trigger-time")
 
 
-class SliceMeta(Meta, frozen=True, gc=False):
+class SliceMeta(ObjectMeta, frozen=True, gc=False):
     labels: SliceLabels | None = None
     annotations: SliceAnnotations | None = None
 
@@ -176,7 +176,7 @@ class EndpointSlice(Struct, frozen=True, gc=False):
     ports: tuple[EndpointPort, ...] | None = None
 
 
-class NodeMeta(Meta, frozen=True, gc=False):
+class NodeMeta(ObjectMeta, frozen=True, gc=False):
     """All labels: which of them count is configuration (SEL-20)."""
 
     labels: Mapping[str, str] | None = None
@@ -235,7 +235,7 @@ class Owner(Struct, frozen=True, gc=False):
     controller: bool | None = None
 
 
-class PodMeta(Meta, frozen=True, gc=False):
+class PodMeta(ObjectMeta, frozen=True, gc=False):
     """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
 
     labels: PodLabels | None = None
@@ -291,7 +291,7 @@ class StateDetail(Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class ContainerState(Struct, frozen=True, gc=False):
+class KubeContainerState(Struct, frozen=True, gc=False):
     """Which of the three is present says whether the container was started."""
 
     waiting: StateDetail | None = None
@@ -302,7 +302,7 @@ class ContainerState(Struct, frozen=True, gc=False):
 class ContainerStatus(Struct, frozen=True, gc=False):
     name: str = ""
     image_id: str = msgspec.field(default="", name="imageID")
-    state: ContainerState | None = None
+    state: KubeContainerState | None = None
     restart_count: int = 0
 
 
@@ -331,7 +331,7 @@ class WorkloadSpec(Struct, frozen=True, gc=False):
 class Workload(Struct, frozen=True, gc=False):
     """apps/v1 Deployment or DaemonSet."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
 
 
@@ -344,5 +344,5 @@ class ServiceCidrSpec(Struct, frozen=True, gc=False):
 class ServiceCidr(Struct, frozen=True, gc=False):
     """networking.k8s.io/v1 ServiceCIDR."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: ServiceCidrSpec = ServiceCidrSpec()

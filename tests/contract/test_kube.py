@@ -20,7 +20,7 @@ import pytest
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import KubeClient
-from agent.drivers.kube.connection import Ask
+from agent.drivers.kube.connection import KubeRequest
 from agent.drivers.kube.fake import FakeKube
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import (
@@ -175,7 +175,7 @@ class InACluster:
 
     async def _send(self, method: str, name: str, body: bytes | None) -> None:
         path = CHOSEN.object_path(name) if name else CHOSEN.path
-        await self._direct._once(Ask(verb=method, what="endpointslices", path=path, method=method, body=body))
+        await self._direct._once(KubeRequest(verb=method, what="endpointslices", path=path, method=method, body=body))
 
     async def clean(self) -> None:
         for name in ("a", "b", "c"):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 
-from agent.daemon.lifecycle import Lifecycle
+from agent.daemon.lifecycle import DaemonLifecycle
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.systemd.fake import FakeServiceManager
 from agent.model.component import Board, State
 
 
-async def run_for(lifecycle: Lifecycle, board: Board, clock: FakeClock, seconds: float) -> None:
+async def run_for(lifecycle: DaemonLifecycle, board: Board, clock: FakeClock, seconds: float) -> None:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(lifecycle.run(board.add("lifecycle", State.STARTING)))
         await clock.advance(seconds)
@@ -19,7 +19,7 @@ async def test_ready_is_said_once_when_every_part_has_settled() -> None:
     clock, manager = FakeClock(), FakeServiceManager()
     board = Board(clock.wall_s)
     pods = board.add("pods", State.STARTING, is_plane=True)
-    lifecycle = Lifecycle(board, manager, clock, lambda lag: None)
+    lifecycle = DaemonLifecycle(board, manager, clock, lambda lag: None)
     await run_for(lifecycle, board, clock, 3)
     assert manager.messages == []
 
@@ -36,7 +36,7 @@ async def test_signs_of_life_stop_when_a_part_is_past_its_own_deadline() -> None
     clock, manager = FakeClock(), FakeServiceManager(watchdog_s=10.0)
     board = Board(clock.wall_s)
     pods = board.add("pods", State.READY, is_plane=True)
-    lifecycle = Lifecycle(board, manager, clock, lambda lag: None)
+    lifecycle = DaemonLifecycle(board, manager, clock, lambda lag: None)
     await run_for(lifecycle, board, clock, 21)
     alive = manager.messages.count("WATCHDOG=1")
     assert 3 <= alive <= 5

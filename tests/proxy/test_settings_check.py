@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.config.document import Configuration, Proxy, Runtime
+from agent.config.document import Configuration, Proxy, RuntimeSection
 from agent.proxy.settings_check import proxy_faults
 
 RUNTIME = "unix:///run/containerd/containerd.sock"
@@ -20,7 +20,7 @@ RUNTIME = "unix:///run/containerd/containerd.sock"
 def test_a_contradiction_is_named_while_the_plane_is_on(proxy, runtime, path) -> None:
     for is_enabled, expected in ((True, [path]), (False, [])):
         configuration = Configuration(
-            proxy=Proxy(enabled=is_enabled, **proxy), runtime=Runtime(**{"endpoint": RUNTIME, **runtime})
+            proxy=Proxy(enabled=is_enabled, **proxy), runtime=RuntimeSection(**{"endpoint": RUNTIME, **runtime})
         )
 
         assert [one.path for one in proxy_faults(configuration)] == expected

@@ -42,10 +42,10 @@ def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str |
 
 
 def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
-    from agent.cli.progress import Progress
+    from agent.cli.progress import PullProgress
 
     outcomes: list[image_pb2.PullOutcome] = []
-    with Progress(session) as progress:
+    with PullProgress(session) as progress:
         for answer in daemon.follow(f"{SERVICE}/PullImage", request, image_pb2.PullImageResponse):
             if answer.HasField("pull"):
                 progress.show(answer.pull)

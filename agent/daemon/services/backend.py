@@ -31,7 +31,7 @@ from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 
-__all__ = ["Backend", "OldBackendCleanup", "make_backend", "may_share"]
+__all__ = ["OldBackendCleanup", "RulesBackend", "make_backend", "may_share"]
 
 log = structlog.get_logger(plane="services")
 
@@ -39,7 +39,7 @@ RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class RulesBackend:
     rulesets: Mapping[Family, Ruleset]
     views: Mapping[Family, RulesView]
     tables: Mapping[Family, NftTable]
@@ -58,7 +58,7 @@ def make_backend(
     clock: SystemClock,
     period_s: Callable[[], float],
     takeover: Takeover,
-) -> Backend:
+) -> RulesBackend:
     """As `services.backend` says."""
     own_sockets = OwnSockets()
     tables: dict[Family, NftTable] = {family: WatchfulTable(family, own_sockets=own_sockets) for family in families}
@@ -81,9 +81,11 @@ def make_backend(
             chains[family] = WatchfulChains(family, tables[family], has_neighbour=has_neighbour)
         chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
         views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
-        return Backend(chosen, views, tables, cleanup)
+        return RulesBackend(chosen, views, tables, cleanup)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}
-    return Backend(rulesets, {family: NftRulesView(family, one) for family, one in rulesets.items()}, tables, cleanup)
+    return RulesBackend(
+        rulesets, {family: NftRulesView(family, one) for family, one in rulesets.items()}, tables, cleanup
+    )
 
 
 def may_share(configuration: Configuration, takeover: Takeover) -> bool:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from agent.drivers.conntrack.limits import apply_limits
 from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question
-from agent.drivers.netlink.connection import Connection, OpenSocket, Unanswered, open_socket
+from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
 from agent.model.flow import UDP_ALONE, Flow, FlowsUnavailable, TrackingLimits
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
@@ -79,7 +79,7 @@ class Conntrack:
             if self._connection is None:
                 self._connection = Connection(self._opens())
             return work(self._connection)
-        except Unanswered as error:
+        except NetlinkSilent as error:
             raise FlowsUnavailable(f"connection tracking: {error}; kepd tries again") from error
         except OSError as error:
             raise _failure(error.errno or 0) from error

@@ -15,7 +15,7 @@ import structlog
 
 from agent.model.flow import TrackingLimits
 
-__all__ = ["Wanted", "apply_limits", "wanted_buckets", "wanted_limits"]
+__all__ = ["WantedLimit", "apply_limits", "wanted_buckets", "wanted_limits"]
 
 log = structlog.get_logger(plane="services")
 
@@ -26,7 +26,7 @@ _BUCKETS = Path("sys/module/nf_conntrack/parameters/hashsize")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLimit:
     """A value for a sysctl. Sizes are only ever raised."""
 
     name: str
@@ -34,13 +34,13 @@ class Wanted:
     only_raises: bool = False
 
 
-def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[Wanted]:
+def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[WantedLimit]:
     """The table's size, then the times."""
     if limits.max_per_core:
         flows = max(limits.min, min(limits.max_per_core * cores, _MOST_FLOWS))
-        yield Wanted("nf_conntrack_max", flows, only_raises=True)
+        yield WantedLimit("nf_conntrack_max", flows, only_raises=True)
     if limits.is_tcp_liberal:
-        yield Wanted("nf_conntrack_tcp_be_liberal", 1)
+        yield WantedLimit("nf_conntrack_tcp_be_liberal", 1)
     for name, seconds in (
         ("tcp_timeout_established", limits.tcp_established_s),
         ("tcp_timeout_close_wait", limits.tcp_close_wait_s),
@@ -48,7 +48,7 @@ def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[Wanted]:
         ("udp_timeout_stream", limits.udp_stream_s),
     ):
         if seconds > 0:
-            yield Wanted(f"nf_conntrack_{name}", seconds)
+            yield WantedLimit(f"nf_conntrack_{name}", seconds)
 
 
 def wanted_buckets(flows: int) -> int:

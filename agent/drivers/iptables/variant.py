@@ -17,13 +17,13 @@ from agent.model.iptables_rules import HINT, Variant
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 
-__all__ = ["Seen", "choose", "legacy_names", "look"]
+__all__ = ["SavedRules", "choose", "legacy_names", "look"]
 
 _SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SavedRules:
     """Outputs of iptables-save and ip6tables-save of each variant; "" where there is none."""
 
     texts: Mapping[Variant, str]
@@ -36,7 +36,7 @@ class Seen:
         return any(line.startswith("-A") for line in self.texts.get(variant, "").splitlines())
 
 
-def choose(seen: Seen) -> Variant:
+def choose(seen: SavedRules) -> Variant:
     """IP-11."""
     if seen.has_sign("nft"):
         return "nft"
@@ -45,7 +45,7 @@ def choose(seen: Seen) -> Variant:
     return "legacy" if seen.has_rules("legacy") and not seen.has_rules("nft") else "nft"
 
 
-async def look(program: Program, legacy_tables: Callable[[], str]) -> Seen:
+async def look(program: Program, legacy_tables: Callable[[], str]) -> SavedRules:
     """`legacy_tables` is what /proc/net says is in use; where it says nothing, legacy is not asked."""
     texts: dict[Variant, str] = {}
     variants: tuple[Variant, ...] = ("nft", "legacy") if legacy_tables().strip() else ("nft",)
@@ -60,9 +60,9 @@ async def look(program: Program, legacy_tables: Callable[[], str]) -> Seen:
     if failed is not None and not any(texts.values()):
         with suppress(NftFailed):
             await program.run("iptables-nft", "--version")
-            return Seen(texts)
+            return SavedRules(texts)
         raise failed
-    return Seen(texts)
+    return SavedRules(texts)
 
 
 log = structlog.get_logger(plane="services")

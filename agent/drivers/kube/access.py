@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How to reach an API server and as whom, as values; read from a kubeconfig or from the files of a service account.
 
-Owns: `Access` and its parts, the check of server addresses, and the choice between the two sources.
+Owns: `KubeAccess` and its parts, the check of server addresses, and the choice between the two sources.
 Never: connects. Secrets are wrapped so that no repr, message or log line can show them; files that rotate stay paths.
 """
 
@@ -16,9 +16,9 @@ from agent.model.finding import shown
 __all__ = [
     "NO_SECRET",
     "SERVICE_ACCOUNT",
-    "Access",
     "Cluster",
     "ExecCommand",
+    "KubeAccess",
     "Pem",
     "Secret",
     "User",
@@ -101,7 +101,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class KubeAccess:
     """All of it. `source` is what a user would look at: a file, or the service account's directory."""
 
     source: str
@@ -109,7 +109,7 @@ class Access:
     user: User = User()
     namespace: str = "default"
 
-    def through(self, servers: Sequence[str]) -> "Access":
+    def through(self, servers: Sequence[str]) -> "KubeAccess":
         """The same by other servers (`kubernetes.servers`); an empty list changes nothing."""
         if not servers:
             return self
@@ -135,7 +135,7 @@ def checked_server(url: str, where: str) -> str:
     return url.rstrip("/")
 
 
-def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access:
+def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> KubeAccess:
     """The access every pod is given. The address in it is a ClusterIP: a services plane names servers of its own."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "")
@@ -150,7 +150,7 @@ def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT
             raise AccessInvalid(f"{path}: missing; the pod needs a service account with its token mounted")
     bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
     server = checked_server(f"https://{bracketed}:{port}", "KUBERNETES_SERVICE_HOST")
-    return Access(
+    return KubeAccess(
         source=str(directory),
         cluster=Cluster(servers=(server,), ca=Pem(str(ca), ca)),
         user=User(where=str(directory), token_file=token),

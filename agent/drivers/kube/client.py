@@ -14,12 +14,12 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 
 from agent import __version__
-from agent.drivers.kube.access import Access
-from agent.drivers.kube.connection import Ask, Connection, Observer, Timing
+from agent.drivers.kube.access import KubeAccess
+from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming, Observer
 from agent.drivers.kube.decoding import ApiObject, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
-from agent.drivers.kube.rate_limit import TokenBucket
+from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.resource import News, Resource
 from agent.model.clock import Clock
 
@@ -37,20 +37,20 @@ class KubeClient:
 
     def __init__(
         self,
-        access: Access,
+        access: KubeAccess,
         *,
         clock: Clock,
         qps: float = 5.0,
         burst: int = 10,
-        timing: Timing | None = None,
+        timing: KubeTiming | None = None,
         luck: Callable[[], float] = random.random,
         observe: Observer = lambda _verb, _code, _seconds: None,
     ) -> None:
         self._clock = clock
-        self._timing = timing or Timing()
+        self._timing = timing or KubeTiming()
         self._luck = luck
-        self._bucket = TokenBucket(qps, burst)
-        self._connection = Connection(
+        self._bucket = RequestBucket(qps, burst)
+        self._connection = KubeConnection(
             access,
             clock=clock,
             timing=self._timing,
@@ -89,7 +89,7 @@ class KubeClient:
 
     async def get(self, resource: Resource[K], name: str) -> K:
         """One object. Raises Missing, Denied, Unreachable and others of errors.py."""
-        body = await self._once(Ask(verb="get", what=_told(resource, name), path=resource.object_path(name)))
+        body = await self._once(KubeRequest(verb="get", what=_told(resource, name), path=resource.object_path(name)))
         try:
             return msgspec.json.decode(body, type=resource.kind)
         except msgspec.DecodeError as error:
@@ -98,12 +98,14 @@ class KubeClient:
     async def create(self, resource: Resource[K], body: Mapping[str, object]) -> None:
         """A new object. Raises Conflict if there is one of that name."""
         content = msgspec.json.encode(body)
-        await self._once(Ask(verb="create", what=str(resource), path=resource.path, method="POST", body=content))
+        await self._once(
+            KubeRequest(verb="create", what=str(resource), path=resource.path, method="POST", body=content)
+        )
 
     async def patch(
         self, resource: Resource[K], name: str, body: object, *, content_type: str = MERGE_PATCH, subresource: str = ""
     ) -> None:
-        ask = Ask(
+        ask = KubeRequest(
             verb="patch",
             what=_told(resource, name),
             path=resource.object_path(name, subresource),
@@ -113,14 +115,14 @@ class KubeClient:
         )
         await self._once(ask)
 
-    async def _once(self, ask: Ask) -> bytearray:
+    async def _once(self, ask: KubeRequest) -> bytearray:
         """One answer. What only reads is asked of each server before it fails; what writes may have been done."""
         for _ in range(len(self._connection.ring) - 1 if ask.method == "GET" else 0):
             with suppress(Unreachable, Unanswered):
                 return await self._body(ask)
         return await self._body(ask)
 
-    async def _body(self, ask: Ask) -> bytearray:
+    async def _body(self, ask: KubeRequest) -> bytearray:
         async with self._connection.opened(ask) as opened:
             return await opened.body(self._timing.body_silence_s)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from agent.drivers.kube.resource import Malformed, ObjectKey
 
-__all__ = ["Complaints"]
+__all__ = ["UnreadableObjects"]
 
 
-class Complaints:
+class UnreadableObjects:
     def __init__(self) -> None:
         self._reported: dict[ObjectKey, str] = {}
 

@@ -21,15 +21,15 @@ import aiohttp
 from yarl import URL
 
 from agent.drivers.kube import errors
-from agent.drivers.kube.access import Access
+from agent.drivers.kube.access import KubeAccess
 from agent.drivers.kube.credentials import Credentials, Presented
 from agent.drivers.kube.decoding import decode_status
-from agent.drivers.kube.rate_limit import TokenBucket
+from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.servers import ServerRing
 from agent.drivers.kube.tls import TlsContexts
 from agent.model.clock import Clock
 
-__all__ = ["Ask", "Connection", "Opened", "Timing"]
+__all__ = ["KubeConnection", "KubeRequest", "KubeTiming", "Opened"]
 
 MAX_BODY_BYTES = 256 << 20
 MAX_ERROR_BYTES = 64 << 10
@@ -47,7 +47,7 @@ Observer = Callable[[str, str, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class KubeTiming:
     """All deadlines. A watch asks the server to end it after `watch_s` to twice that, at random."""
 
     connect_s: float = 10.0
@@ -60,7 +60,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class KubeRequest:
     """One request. `what` is for messages; `is_rated` = it takes a token of the rate limit."""
 
     verb: str
@@ -80,7 +80,7 @@ class Ask:
 class Opened:
     """An answer that began well. Whoever opened it reads it to its end or leaves it."""
 
-    def __init__(self, response: aiohttp.ClientResponse, ask: Ask, server: str, ring: ServerRing) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, ask: KubeRequest, server: str, ring: ServerRing) -> None:
         self._response = response
         self._told = f"{ask.verb} {ask.what} at {server}"
         self._server = server
@@ -108,14 +108,14 @@ class Opened:
         return body
 
 
-class Connection:
+class KubeConnection:
     def __init__(
         self,
-        access: Access,
+        access: KubeAccess,
         *,
         clock: Clock,
-        timing: Timing,
-        bucket: TokenBucket,
+        timing: KubeTiming,
+        bucket: RequestBucket,
         luck: Callable[[], float],
         user_agent: str,
         observe: Observer,
@@ -136,7 +136,7 @@ class Connection:
             await self._session.close()
 
     @asynccontextmanager
-    async def opened(self, ask: Ask) -> AsyncIterator[Opened]:
+    async def opened(self, ask: KubeRequest) -> AsyncIterator[Opened]:
         """The answer to a request, once its head has arrived and says success."""
         if ask.is_rated and (wait_s := self._bucket.take(self._clock.now_s())) > 0:
             await self._clock.sleep(wait_s)
@@ -146,7 +146,7 @@ class Connection:
         finally:
             response.close()
 
-    async def _authenticated(self, ask: Ask) -> tuple[aiohttp.ClientResponse, str]:
+    async def _authenticated(self, ask: KubeRequest) -> tuple[aiohttp.ClientResponse, str]:
         """Send it; after a 401 renew the credentials, if they can be, and send it once more."""
         presented = await self._credentials.current()
         try:
@@ -156,7 +156,7 @@ class Connection:
                 raise
         return await self._send(ask, await self._credentials.current())
 
-    async def _send(self, ask: Ask, presented: Presented) -> tuple[aiohttp.ClientResponse, str]:
+    async def _send(self, ask: KubeRequest, presented: Presented) -> tuple[aiohttp.ClientResponse, str]:
         server = self.ring.current
         began_s = time.monotonic()
         code = "ERROR"
@@ -177,7 +177,7 @@ class Connection:
         finally:
             response.close()
 
-    async def _head(self, ask: Ask, server: str, presented: Presented) -> aiohttp.ClientResponse:
+    async def _head(self, ask: KubeRequest, server: str, presented: Presented) -> aiohttp.ClientResponse:
         told = f"{ask.verb} {ask.what} at {server}"
         options = self._tls_options(server, presented)
         try:
@@ -206,7 +206,7 @@ class Connection:
         options: dict[str, Any] = {"ssl": self._tls.current(presented.identity)}
         return {**options, "server_hostname": name} if name else options
 
-    def _headers(self, ask: Ask, server: str, presented: Presented) -> dict[str, str]:
+    def _headers(self, ask: KubeRequest, server: str, presented: Presented) -> dict[str, str]:
         headers = {"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type
@@ -215,7 +215,7 @@ class Connection:
         return headers
 
     async def _refusal(
-        self, ask: Ask, server: str, presented: Presented, response: aiohttp.ClientResponse
+        self, ask: KubeRequest, server: str, presented: Presented, response: aiohttp.ClientResponse
     ) -> errors.KubeError:
         """The error in an answer. A body that is no Status is not repeated: it may echo the request."""
         body = b""

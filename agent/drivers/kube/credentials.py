@@ -10,10 +10,10 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.drivers.kube.access import NO_SECRET, Access, ExecCommand, Pem, Secret
+from agent.drivers.kube.access import NO_SECRET, ExecCommand, KubeAccess, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
 from agent.drivers.kube.exec_plugin import Issued, run_plugin
-from agent.drivers.kube.tls import Identity, file_stamp
+from agent.drivers.kube.tls import ClientIdentity, file_stamp
 from agent.model.clock import Clock
 
 __all__ = ["Clock", "Credentials", "Presented"]
@@ -25,13 +25,13 @@ RENEWAL_MARGIN_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Presented:
     token: Secret = NO_SECRET
-    identity: Identity | None = None
+    identity: ClientIdentity | None = None
 
 
 class Credentials:
     """Those of one user. The client owns the only one."""
 
-    def __init__(self, access: Access, clock: Clock, exec_deadline_s: float = 30.0) -> None:
+    def __init__(self, access: KubeAccess, clock: Clock, exec_deadline_s: float = 30.0) -> None:
         self._access = access
         self._clock = clock
         self._exec_deadline_s = exec_deadline_s
@@ -42,7 +42,7 @@ class Credentials:
     async def current(self) -> Presented:
         """What to show. Raises CredentialsFailed."""
         user = self._access.user
-        identity = Identity(user.certificate, user.key) if user.certificate and user.key else None
+        identity = ClientIdentity(user.certificate, user.key) if user.certificate and user.key else None
         if self._file:
             return Presented(self._file.read(), identity)
         if user.token or user.plugin is None:

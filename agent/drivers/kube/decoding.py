@@ -14,7 +14,7 @@ import msgspec
 from agent.drivers.kube.errors import AnswerUnreadable, Refused, Status, refusal, shown_message
 from agent.drivers.kube.resource import Change, Changed, Malformed, ObjectKey, Resource
 
-__all__ = ["Decoding", "Mark", "Page", "Step", "decode_status"]
+__all__ = ["BookmarkLine", "ChangeLine", "Decoding", "ListPage", "decode_status"]
 
 END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 CHANGES = {change.value: change for change in Change}
@@ -70,7 +70,7 @@ class BareObject(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     items: list[T]
     resource_version: str
     continue_token: str
@@ -78,14 +78,14 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[T]):
+class ChangeLine(Generic[T]):
     resource_version: str
     news: Changed[T] | Malformed
     key: ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BookmarkLine:
     resource_version: str
     ends_initial_events: bool
 
@@ -115,7 +115,7 @@ class Decoding(Generic[T]):
         self._list = msgspec.json.Decoder(ListAnswer[resource.kind])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(EventAnswer[resource.kind])  # type: ignore[name-defined]
 
-    def page(self, body: bytes | bytearray) -> Page[T]:
+    def page(self, body: bytes | bytearray) -> ListPage[T]:
         try:
             answer = self._list.decode(body)
         except UNREADABLE:
@@ -124,9 +124,9 @@ class Decoding(Generic[T]):
             items = [self._convert(item) for item in answer.items or ()]
         except ValueError:
             return self._page_one_by_one(body)
-        return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
+        return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_)
 
-    def event(self, line: bytes) -> Step[T] | Mark:
+    def event(self, line: bytes) -> ChangeLine[T] | BookmarkLine:
         """One line of a watch. Raises the Refused that an ERROR event stands for."""
         try:
             answer = self._event.decode(line)
@@ -138,12 +138,12 @@ class Decoding(Generic[T]):
         meta = answer.object.metadata
         key = ObjectKey(getattr(meta, "namespace", ""), meta.name)
         try:
-            return Step(meta.resource_version, Changed(change, self._convert(answer.object)), key)
+            return ChangeLine(meta.resource_version, Changed(change, self._convert(answer.object)), key)
         except ValueError as error:
             news = Malformed(key, shown_message(str(error)), change is Change.DELETED)
-            return Step(meta.resource_version, news, key)
+            return ChangeLine(meta.resource_version, news, key)
 
-    def _page_one_by_one(self, body: bytes | bytearray) -> Page[T]:
+    def _page_one_by_one(self, body: bytes | bytearray) -> ListPage[T]:
         try:
             answer = LISTS_OF_RAW.decode(body)
         except UNREADABLE as error:
@@ -155,9 +155,9 @@ class Decoding(Generic[T]):
                 items.append(self._convert(self._object.decode(raw)))
             except (ValueError, RecursionError) as error:
                 malformed.append(Malformed(self._bare_key(raw)[0], _reason(error)))
-        return Page(items, answer.metadata.resource_version, answer.metadata.continue_, tuple(malformed))
+        return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_, tuple(malformed))
 
-    def _unusual(self, line: bytes) -> Step[T] | Mark:
+    def _unusual(self, line: bytes) -> ChangeLine[T] | BookmarkLine:
         """A bookmark, an error, or an object that does not fit."""
         try:
             answer = EVENTS_OF_RAW.decode(line)
@@ -168,7 +168,7 @@ class Decoding(Generic[T]):
         key, meta = self._bare_key(answer.object)
         if answer.type == "BOOKMARK":
             ends = meta.annotations is not None and meta.annotations.initial_events_end == "true"
-            return Mark(meta.resource_version, ends)
+            return BookmarkLine(meta.resource_version, ends)
         change = CHANGES.get(answer.type)
         if change is None:
             raise AnswerUnreadable(f"watch {self._what}: event type {shown_message(answer.type)} is unknown")
@@ -177,7 +177,7 @@ class Decoding(Generic[T]):
             self._object.decode(answer.object)
         except UNREADABLE as error:
             text = _reason(error)
-        return Step(meta.resource_version, Malformed(key, text, change is Change.DELETED), key)
+        return ChangeLine(meta.resource_version, Malformed(key, text, change is Change.DELETED), key)
 
     def _refusal(self, raw: msgspec.Raw) -> Refused:
         status = decode_status(bytes(raw)) or Status()

@@ -20,7 +20,7 @@ import msgspec
 
 from agent.drivers.kube.access import Cluster, ExecCommand, Secret
 from agent.drivers.kube.errors import CredentialsFailed, shown_message
-from agent.drivers.kube.tls import Identity, identity_of, pem_content
+from agent.drivers.kube.tls import ClientIdentity, identity_of, pem_content
 
 __all__ = ["Issued", "run_plugin"]
 
@@ -45,7 +45,7 @@ class Issued:
     """Credentials of one run. `expires_s` is wall time; None = until the server refuses them."""
 
     token: Secret
-    identity: Identity | None
+    identity: ClientIdentity | None
     expires_s: float | None
 
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
-from agent.drivers.kube.complaints import Complaints
-from agent.drivers.kube.decoding import ApiObject, Decoding, Mark
+from agent.drivers.kube.complaints import UnreadableObjects
+from agent.drivers.kube.decoding import ApiObject, BookmarkLine, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, KubeError, Refused, Status, Unreachable, refusal
 from agent.drivers.kube.fake_objects import KINDS, FakeObjects, StoreRefusal, event_object, list_body, read_selection
 from agent.drivers.kube.resource import Bookmark, Disconnected, Malformed, News, Replaced, Resource, Resumed
@@ -149,7 +149,7 @@ class FakeWatch(Generic[T]):
             self._kind, resource.namespace or "", resource.label_selector, resource.field_selector
         )
         self._decoding = decoding
-        self._complaints = Complaints()
+        self._complaints = UnreadableObjects()
 
     @property
     def is_too_old(self) -> bool:
@@ -174,7 +174,7 @@ class FakeWatch(Generic[T]):
                 continue
             line = msgspec.json.encode({"type": change, "object": event_object(self._kind, entry.shown(change))})
             step = self._decoding.event(line)
-            if isinstance(step, Mark):
+            if isinstance(step, BookmarkLine):
                 continue
             if isinstance(step.news, Malformed):
                 news += [step.news] if self._complaints.is_new(step.news) else []

@@ -20,10 +20,10 @@ from agent.model.selector import Matcher, Requirement
 
 __all__ = [
     "KINDS",
-    "Entry",
     "FakeObjects",
+    "HistoryEntry",
     "Json",
-    "Selection",
+    "ObjectSelection",
     "StoreRefusal",
     "StoredKind",
     "event_object",
@@ -123,7 +123,7 @@ class FieldTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ObjectSelection:
     namespace: str = ""
     labels: Matcher = EVERYTHING
     fields: tuple[FieldTest, ...] = ()
@@ -141,11 +141,11 @@ class Selection:
         return self.labels.matches(meta.get("labels") or {}) and all(term.holds(stored) for term in self.fields)
 
 
-def read_selection(kind: StoredKind, namespace: str, label_selector: str, field_selector: str) -> Selection:
+def read_selection(kind: StoredKind, namespace: str, label_selector: str, field_selector: str) -> ObjectSelection:
     """Selectors as a query carries them. Raises StoreRefusal."""
     terms = [term.strip() for term in OUTSIDE_BRACKETS.split(label_selector) if term.strip()]
     fields = tuple(_field_test(kind, term) for term in field_selector.split(",") if term)
-    return Selection(namespace, Matcher(tuple(_requirement(term) for term in terms)), fields)
+    return ObjectSelection(namespace, Matcher(tuple(_requirement(term) for term in terms)), fields)
 
 
 def _requirement(term: str) -> Requirement:
@@ -175,7 +175,7 @@ def _field_test(kind: StoredKind, term: str) -> FieldTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One change. `before` is None for a new object, `after` for one that is gone."""
 
     resource_version: int
@@ -183,7 +183,7 @@ class Entry:
     before: Json | None
     after: Json | None
 
-    def seen_by(self, selection: Selection) -> str | None:
+    def seen_by(self, selection: ObjectSelection) -> str | None:
         """The type of event it is for those who watch this selection; None: nothing happened for them."""
         was, is_now = selection.holds(self.before), selection.holds(self.after)
         if is_now:
@@ -204,7 +204,7 @@ class FakeObjects:
     def __init__(self, resource_version: int = 1000) -> None:
         self.resource_version = resource_version
         self.oldest = 0
-        self.history: list[Entry] = []
+        self.history: list[HistoryEntry] = []
         self.rings = 0
         self._objects: dict[str, dict[tuple[str, str], Json]] = {plural: {} for plural in KINDS}
         self._uids = count(1)
@@ -227,7 +227,7 @@ class FakeObjects:
             meta["resourceVersion"] = str(self.resource_version)
             meta.setdefault("creationTimestamp", "2026-11-20T09:17:14Z")
         self._objects[plural][_key(stored)] = stored
-        self._record(Entry(self.resource_version, plural, before, stored))
+        self._record(HistoryEntry(self.resource_version, plural, before, stored))
         return stored
 
     def create(self, plural: str, given: Json, namespace: str = "") -> Json:
@@ -278,7 +278,7 @@ class FakeObjects:
         before = self.get(plural, namespace, name)
         del self._objects[plural][namespace, name]
         self.resource_version += 1
-        self._record(Entry(self.resource_version, plural, before, None))
+        self._record(HistoryEntry(self.resource_version, plural, before, None))
 
     def compact(self) -> None:
         """Forget history: every version up to now is too old, only a new list helps."""
@@ -287,11 +287,11 @@ class FakeObjects:
         self.history.clear()
         self.ring()
 
-    def select(self, plural: str, selection: Selection) -> list[Json]:
+    def select(self, plural: str, selection: ObjectSelection) -> list[Json]:
         stored = self._objects[plural]
         return [stored[key] for key in sorted(stored) if selection.holds(stored[key])]
 
-    def since(self, plural: str, resource_version: int) -> Iterator[Entry]:
+    def since(self, plural: str, resource_version: int) -> Iterator[HistoryEntry]:
         """Changes of a kind after that version."""
         return (entry for entry in self.history if entry.plural == plural and entry.resource_version > resource_version)
 
@@ -308,7 +308,7 @@ class FakeObjects:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
-    def _record(self, entry: Entry) -> None:
+    def _record(self, entry: HistoryEntry) -> None:
         self.history.append(entry)
         self.ring()
 

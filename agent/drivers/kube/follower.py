@@ -10,12 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agent.drivers.kube.complaints import Complaints
-from agent.drivers.kube.connection import Ask, Connection, Opened, Timing
-from agent.drivers.kube.decoding import ApiObject, Decoding, Mark, Step
+from agent.drivers.kube.complaints import UnreadableObjects
+from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming, Opened
+from agent.drivers.kube.decoding import ApiObject, BookmarkLine, ChangeLine, Decoding
 from agent.drivers.kube.errors import KubeError, Refused, Unreachable
 from agent.drivers.kube.lines import LineSplitter
-from agent.drivers.kube.reflector import Answer, Phase, Position, advance, classify
+from agent.drivers.kube.reflector import Phase, Position, Reply, advance, classify
 from agent.drivers.kube.resource import (
     Bookmark,
     Change,
@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    answer: Answer
+class RequestEnding:
+    answer: Reply
     resource_version: str = ""
     continue_token: str = ""
     error: KubeError | None = None
@@ -51,12 +51,12 @@ class Follower(Generic[T]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeConnection,
         resource: Resource[ApiObject],
         decoding: Decoding[T],
         *,
         clock: Clock,
-        timing: Timing,
+        timing: KubeTiming,
         luck: Callable[[], float],
     ) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ class Follower(Generic[T]):
         self._listed: list[T] = []
         self._streamed: dict[ObjectKey, T] = {}
         self._unreadable: set[ObjectKey] = set()
-        self._complaints = Complaints()
+        self._complaints = UnreadableObjects()
         self._is_out = False
 
     def __repr__(self) -> str:
@@ -78,10 +78,10 @@ class Follower(Generic[T]):
     async def news(self) -> AsyncGenerator[News[T], None]:
         """All there is, then every change, for ever."""
         while True:
-            ending = Ending(Answer.FAILED)
+            ending = RequestEnding(Reply.FAILED)
             async with aclosing(self._answers()) as answers:
                 async for answer in answers:
-                    if isinstance(answer, Ending):
+                    if isinstance(answer, RequestEnding):
                         ending = answer
                     else:
                         yield answer
@@ -91,7 +91,7 @@ class Follower(Generic[T]):
             if wait_s > 0:
                 await self._clock.sleep(wait_s)
 
-    async def _answers(self) -> AsyncGenerator[News[T] | Ending, None]:
+    async def _answers(self) -> AsyncGenerator[News[T] | RequestEnding, None]:
         """One request to its end; a failure is an end like the others."""
         request = self._page() if self._at.phase is Phase.PAGING else self._stream()
         try:
@@ -99,9 +99,9 @@ class Follower(Generic[T]):
                 async for answer in answers:
                     yield answer
         except KubeError as error:
-            yield Ending(classify(error), error=error)
+            yield RequestEnding(classify(error), error=error)
 
-    def _advance(self, ending: Ending) -> tuple[float, News[T] | None]:
+    def _advance(self, ending: RequestEnding) -> tuple[float, News[T] | None]:
         decision = advance(
             self._at,
             ending.answer,
@@ -112,14 +112,14 @@ class Follower(Generic[T]):
             server_count=len(self._connection.ring),
         )
         self._at = decision.position
-        if ending.answer is Answer.LAST_PAGE:
+        if ending.answer is Reply.LAST_PAGE:
             return decision.wait_s, self._replaced(self._listed)
         if decision.is_outage and ending.error is not None:
             self._is_out = True
             return decision.wait_s, Disconnected(ending.error, decision.wait_s)
         return decision.wait_s, None
 
-    async def _page(self) -> AsyncGenerator[News[T] | Ending, None]:
+    async def _page(self) -> AsyncGenerator[News[T] | RequestEnding, None]:
         token = self._at.continue_token
         if not token:
             self._start_list()
@@ -132,10 +132,10 @@ class Follower(Generic[T]):
             self._unreadable.add(malformed.key)
             if self._complaints.is_new(malformed):
                 yield malformed
-        answer = Answer.PAGE if page.continue_token else Answer.LAST_PAGE
-        yield Ending(answer, page.resource_version, page.continue_token)
+        answer = Reply.PAGE if page.continue_token else Reply.LAST_PAGE
+        yield RequestEnding(answer, page.resource_version, page.continue_token)
 
-    async def _stream(self) -> AsyncGenerator[News[T] | Ending, None]:
+    async def _stream(self) -> AsyncGenerator[News[T] | RequestEnding, None]:
         if self._at.phase is Phase.STREAMING:
             self._start_list()
         timeout_s = max(1, int(self._timing.watch_s * (1 + self._luck())))
@@ -151,7 +151,7 @@ class Follower(Generic[T]):
                     for news in self._taken(self._decoding.event(line)):
                         yield news
         is_short = not has_delivered and self._clock.now_s() - began_s < self._timing.short_watch_s
-        yield Ending(Answer.ENDED_AT_ONCE if is_short else Answer.ENDED)
+        yield RequestEnding(Reply.ENDED_AT_ONCE if is_short else Reply.ENDED)
 
     async def _lines(self, opened: Opened, timeout_s: int) -> AsyncGenerator[bytes, None]:
         splitter = LineSplitter()
@@ -166,23 +166,23 @@ class Follower(Generic[T]):
         if splitter.has_partial_line:
             raise Unreachable(f"watch {self._resource}: the answer ended in the middle of a line")
 
-    def _taken(self, event: Step[T] | Mark) -> list[News[T]]:
+    def _taken(self, event: ChangeLine[T] | BookmarkLine) -> list[News[T]]:
         """What a line of the stream means for whoever follows."""
         if self._at.phase is Phase.STREAMING:
             return self._taken_initial(event)
         self._at = self._at.delivered(event.resource_version)
-        if isinstance(event, Mark):
+        if isinstance(event, BookmarkLine):
             return [Bookmark(event.resource_version)]
         if isinstance(event.news, Malformed):
             return [event.news] if self._complaints.is_new(event.news) else []
         self._complaints.settle(event.key)
         return [event.news]
 
-    def _taken_initial(self, event: Step[T] | Mark) -> list[News[T]]:
-        if isinstance(event, Mark):
+    def _taken_initial(self, event: ChangeLine[T] | BookmarkLine) -> list[News[T]]:
+        if isinstance(event, BookmarkLine):
             if not event.ends_initial_events:
                 return []
-            self._at = advance(self._at, Answer.INITIAL_END, resource_version=event.resource_version).position
+            self._at = advance(self._at, Reply.INITIAL_END, resource_version=event.resource_version).position
             return [self._replaced(list(self._streamed.values()))]
         self._streamed.pop(event.key, None)
         self._unreadable.discard(event.key)
@@ -206,8 +206,8 @@ class Follower(Generic[T]):
         self._start_list()
         return replaced
 
-    def _ask(self, verb: str, timeout_s: int, *, is_rated: bool = True) -> Ask:
-        return Ask(
+    def _ask(self, verb: str, timeout_s: int, *, is_rated: bool = True) -> KubeRequest:
+        return KubeRequest(
             verb=verb,
             what=str(self._resource),
             path=self._resource.path,

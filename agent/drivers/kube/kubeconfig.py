@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kubeconfig files, and whether one of them or the service account of a pod gives access to a cluster.
 
-Owns: reading the current context of one file into an `Access`. Whatever cannot work is refused with file, line, field
-and what would be right; unknown keys are left alone, since newer tools write newer keys.
+Owns: reading the current context of one file into a `KubeAccess`. Whatever cannot work is refused with file, line,
+field and what would be right; unknown keys are left alone, since newer tools write newer keys.
 Never: opens the files it names (they rotate) or shows the value of a field that holds a secret.
 Source of behaviour: kubernetes/client-go `tools/clientcmd`: relative paths start at the file, inline data wins over a
 path, a token file over a token.
@@ -16,9 +16,9 @@ from pathlib import Path
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
 from agent.drivers.kube.access import (
     SERVICE_ACCOUNT,
-    Access,
     Cluster,
     ExecCommand,
+    KubeAccess,
     Pem,
     Secret,
     User,
@@ -106,7 +106,7 @@ class Section:
         return f"{self.path}.{key}" if self.path and key else self.path or key
 
 
-def load_kubeconfig(path: Path) -> Access:
+def load_kubeconfig(path: Path) -> KubeAccess:
     """The current context of a file. Raises AccessInvalid."""
     document = _document(path)
     context = _context(document)
@@ -115,7 +115,7 @@ def load_kubeconfig(path: Path) -> Access:
         raise context.fault("cluster", "missing; name an entry of clusters")
     user_name = context.text("user")
     user = _named(document, "users", "user", user_name, context) if user_name else None
-    return Access(
+    return KubeAccess(
         source=str(path),
         cluster=_cluster(cluster, path.parent),
         user=_user(user, cluster, path.parent) if user else User(where=str(path)),
@@ -256,7 +256,7 @@ def _cluster_config(cluster: Section) -> object:
 
 def find_access(
     kubeconfig: str, servers: Sequence[str], environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
-) -> Access | None:
+) -> KubeAccess | None:
     """The access to use; None on a node without a cluster. Raises AccessInvalid for one that cannot work."""
     if kubeconfig:
         return load_kubeconfig(Path(kubeconfig)).through(servers)

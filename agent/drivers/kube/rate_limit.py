@@ -4,10 +4,10 @@
 Owns: a token bucket as arithmetic. Every caller gets a turn, in the order of asking, and is told how long to wait.
 """
 
-__all__ = ["TokenBucket"]
+__all__ = ["RequestBucket"]
 
 
-class TokenBucket:
+class RequestBucket:
     """`qps` tokens a second, at most `burst` of them kept. The client owns the only one."""
 
     def __init__(self, qps: float, burst: int) -> None:

@@ -21,12 +21,12 @@ from agent.drivers.kube import errors
 __all__ = [
     "PAGE_LIMIT",
     "TRANSITIONS",
-    "Answer",
     "Decision",
+    "Delay",
     "Move",
     "Phase",
     "Position",
-    "Wait",
+    "Reply",
     "advance",
     "classify",
 ]
@@ -46,7 +46,7 @@ class Phase(StrEnum):
     WATCHING = auto()
 
 
-class Answer(StrEnum):
+class Reply(StrEnum):
     PAGE = auto()
     LAST_PAGE = auto()
     INITIAL_END = auto()
@@ -64,7 +64,7 @@ class Answer(StrEnum):
     UNREADABLE = auto()
 
 
-class Wait(StrEnum):
+class Delay(StrEnum):
     """How long before the next request. ONCE = hardly at all the first time; SLOW = soon a minute."""
 
     NONE = auto()
@@ -78,59 +78,59 @@ class Move:
     """An edge. `is_outage` = whoever follows is told that news have stopped."""
 
     to: Phase
-    wait: Wait = Wait.NONE
+    wait: Delay = Delay.NONE
     is_outage: bool = False
 
 
 S, P, W = Phase.STREAMING, Phase.PAGING, Phase.WATCHING
-AGAIN, SLOWLY = Wait.BACKOFF, Wait.SLOW
+AGAIN, SLOWLY = Delay.BACKOFF, Delay.SLOW
 
 FAILURES = (
-    Answer.AHEAD, Answer.THROTTLED, Answer.FAILED, Answer.UNANSWERED, Answer.SILENT, Answer.TOO_BIG, Answer.UNREADABLE,
+    Reply.AHEAD, Reply.THROTTLED, Reply.FAILED, Reply.UNANSWERED, Reply.SILENT, Reply.TOO_BIG, Reply.UNREADABLE,
 )  # fmt: skip
 
 # STREAMING as a target means "list again": it becomes PAGING on a server that does not offer streaming.
-TRANSITIONS: Mapping[tuple[Phase, Answer], Move] = {
+TRANSITIONS: Mapping[tuple[Phase, Reply], Move] = {
     # The same once more, unless a line below says otherwise.
     **{(phase, answer): Move(phase, AGAIN, is_outage=True) for phase in Phase for answer in FAILURES},
-    **{(phase, Answer.DENIED): Move(phase, SLOWLY, is_outage=True) for phase in Phase},
-    (S, Answer.INITIAL_END): Move(W),
-    (S, Answer.ENDED): Move(P),
-    (S, Answer.ENDED_AT_ONCE): Move(P),
-    (S, Answer.EXPIRED): Move(P, AGAIN),
-    (S, Answer.NOT_UNDERSTOOD): Move(P),
-    (S, Answer.SILENT): Move(P, AGAIN, is_outage=True),
-    (S, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
-    (S, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
-    (P, Answer.PAGE): Move(P),
-    (P, Answer.LAST_PAGE): Move(W),
-    (P, Answer.EXPIRED): Move(P, Wait.ONCE),
-    (P, Answer.NOT_UNDERSTOOD): Move(P, SLOWLY, is_outage=True),
-    (W, Answer.ENDED): Move(W),
-    (W, Answer.ENDED_AT_ONCE): Move(W, AGAIN),
-    (W, Answer.EXPIRED): Move(S, Wait.ONCE),
-    (W, Answer.AHEAD): Move(S, AGAIN, is_outage=True),
-    (W, Answer.NOT_UNDERSTOOD): Move(S, AGAIN, is_outage=True),
-    (W, Answer.TOO_BIG): Move(P, AGAIN, is_outage=True),
-    (W, Answer.UNREADABLE): Move(P, AGAIN, is_outage=True),
+    **{(phase, Reply.DENIED): Move(phase, SLOWLY, is_outage=True) for phase in Phase},
+    (S, Reply.INITIAL_END): Move(W),
+    (S, Reply.ENDED): Move(P),
+    (S, Reply.ENDED_AT_ONCE): Move(P),
+    (S, Reply.EXPIRED): Move(P, AGAIN),
+    (S, Reply.NOT_UNDERSTOOD): Move(P),
+    (S, Reply.SILENT): Move(P, AGAIN, is_outage=True),
+    (S, Reply.TOO_BIG): Move(P, AGAIN, is_outage=True),
+    (S, Reply.UNREADABLE): Move(P, AGAIN, is_outage=True),
+    (P, Reply.PAGE): Move(P),
+    (P, Reply.LAST_PAGE): Move(W),
+    (P, Reply.EXPIRED): Move(P, Delay.ONCE),
+    (P, Reply.NOT_UNDERSTOOD): Move(P, SLOWLY, is_outage=True),
+    (W, Reply.ENDED): Move(W),
+    (W, Reply.ENDED_AT_ONCE): Move(W, AGAIN),
+    (W, Reply.EXPIRED): Move(S, Delay.ONCE),
+    (W, Reply.AHEAD): Move(S, AGAIN, is_outage=True),
+    (W, Reply.NOT_UNDERSTOOD): Move(S, AGAIN, is_outage=True),
+    (W, Reply.TOO_BIG): Move(P, AGAIN, is_outage=True),
+    (W, Reply.UNREADABLE): Move(P, AGAIN, is_outage=True),
 }
 
 # The fault may be that server's alone, so another one is asked without waiting.
-MAY_BE_ONE_SERVER = frozenset({Answer.FAILED, Answer.UNANSWERED, Answer.SILENT, Answer.AHEAD})
-FINE = (W, Answer.ENDED)
-STREAMING_UNKNOWN = frozenset({Answer.ENDED, Answer.ENDED_AT_ONCE, Answer.NOT_UNDERSTOOD, Answer.SILENT})
+MAY_BE_ONE_SERVER = frozenset({Reply.FAILED, Reply.UNANSWERED, Reply.SILENT, Reply.AHEAD})
+FINE = (W, Reply.ENDED)
+STREAMING_UNKNOWN = frozenset({Reply.ENDED, Reply.ENDED_AT_ONCE, Reply.NOT_UNDERSTOOD, Reply.SILENT})
 
-KINDS: tuple[tuple[type[errors.KubeError], Answer], ...] = (
-    (errors.Expired, Answer.EXPIRED),
-    (errors.VersionAhead, Answer.AHEAD),
-    (errors.Unprocessable, Answer.NOT_UNDERSTOOD),
-    (errors.Denied, Answer.DENIED),
-    (errors.Missing, Answer.DENIED),
-    (errors.Throttled, Answer.THROTTLED),
-    (errors.Unanswered, Answer.UNANSWERED),
-    (errors.StreamSilent, Answer.SILENT),
-    (errors.AnswerTooBig, Answer.TOO_BIG),
-    (errors.AnswerUnreadable, Answer.UNREADABLE),
+KINDS: tuple[tuple[type[errors.KubeError], Reply], ...] = (
+    (errors.Expired, Reply.EXPIRED),
+    (errors.VersionAhead, Reply.AHEAD),
+    (errors.Unprocessable, Reply.NOT_UNDERSTOOD),
+    (errors.Denied, Reply.DENIED),
+    (errors.Missing, Reply.DENIED),
+    (errors.Throttled, Reply.THROTTLED),
+    (errors.Unanswered, Reply.UNANSWERED),
+    (errors.StreamSilent, Reply.SILENT),
+    (errors.AnswerTooBig, Reply.TOO_BIG),
+    (errors.AnswerUnreadable, Reply.UNREADABLE),
 )
 
 
@@ -181,13 +181,13 @@ class Decision:
         return f"{self.position}, in {self.wait_s:.1f} s"
 
 
-def classify(error: errors.KubeError) -> Answer:
-    return next((answer for kind, answer in KINDS if isinstance(error, kind)), Answer.FAILED)
+def classify(error: errors.KubeError) -> Reply:
+    return next((answer for kind, answer in KINDS if isinstance(error, kind)), Reply.FAILED)
 
 
 def advance(
     position: Position,
-    answer: Answer,
+    answer: Reply,
     *,
     luck: float = 0.0,
     resource_version: str = "",
@@ -207,26 +207,26 @@ def advance(
         after = replace(after, resource_version=resource_version)
     if continue_token:
         after = replace(after, continue_token=continue_token)
-    return Decision(after, wait_s, move.is_outage or (move.wait is Wait.ONCE and position.failures > 0))
+    return Decision(after, wait_s, move.is_outage or (move.wait is Delay.ONCE and position.failures > 0))
 
 
-def _counted(position: Position, answer: Answer, wait: Wait, *, is_fine: bool) -> Position:
+def _counted(position: Position, answer: Reply, wait: Delay, *, is_fine: bool) -> Position:
     """With one failure more, or with none."""
     if is_fine:
         return replace(position, failures=0, expired=0, denied=0)
     return replace(
         position,
-        failures=position.failures + (wait is not Wait.NONE),
-        expired=position.expired + (answer is Answer.EXPIRED),
-        denied=position.denied + (answer is Answer.DENIED),
+        failures=position.failures + (wait is not Delay.NONE),
+        expired=position.expired + (answer is Reply.EXPIRED),
+        denied=position.denied + (answer is Reply.DENIED),
     )
 
 
-def _moved(position: Position, to: Phase, answer: Answer) -> Position:
+def _moved(position: Position, to: Phase, answer: Reply) -> Position:
     """The new phase with what the edge does to the rest."""
     if position.phase is Phase.STREAMING and answer in STREAMING_UNKNOWN:
         position = replace(position, may_stream=False)
-    unanswered = position.unanswered + 1 if answer is Answer.UNANSWERED else 0
+    unanswered = position.unanswered + 1 if answer is Reply.UNANSWERED else 0
     if position.phase is Phase.WATCHING and unanswered >= UNANSWERED_WATCHES:
         # A watch from a version the server has never seen is not refused, it waits for ever: after a restore from
         # an older backup nothing but a new list helps.
@@ -239,27 +239,27 @@ def _moved(position: Position, to: Phase, answer: Answer) -> Position:
     return replace(position, phase=to, continue_token="", page_limit=PAGE_LIMIT, expired_pages=0)
 
 
-def _paging(position: Position, answer: Answer) -> Position:
+def _paging(position: Position, answer: Reply) -> Position:
     """A list by pages: from its beginning, unless the page at hand is merely asked for again."""
     if position.phase is not Phase.PAGING:
         return replace(position, phase=Phase.PAGING, continue_token="", page_limit=PAGE_LIMIT, expired_pages=0)
-    if answer is Answer.EXPIRED:
+    if answer is Reply.EXPIRED:
         # The list took longer than the server remembers: once more, then all at once, which cannot expire.
         expired = position.expired_pages + 1
         limit = 0 if expired >= EXPIRED_PAGES else position.page_limit
         return replace(position, continue_token="", expired_pages=expired, page_limit=limit)
-    if answer is Answer.TOO_BIG:
+    if answer is Reply.TOO_BIG:
         return replace(position, page_limit=max(1, (position.page_limit or PAGE_LIMIT) // 10))
     return position
 
 
-def _wait_s(wait: Wait, position: Position, luck: float) -> float:
-    if wait is Wait.NONE:
+def _wait_s(wait: Delay, position: Position, luck: float) -> float:
+    if wait is Delay.NONE:
         return 0.0
-    if wait is Wait.ONCE and position.expired == 0:
+    if wait is Delay.ONCE and position.expired == 0:
         # After a restart of the server every node is told "too old" in the same moment, most of them after failures.
         return SPREAD_S * luck
-    if wait is Wait.SLOW:
+    if wait is Delay.SLOW:
         # A server that has just started denies everybody until it has read its own rules.
         return _growing_s(2 * FIRST_WAIT_S, position.denied, SLOW_WAIT_S) * (0.5 + luck / 2)
     return _growing_s(FIRST_WAIT_S, position.failures, LONGEST_WAIT_S) * (0.5 + luck / 2)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from agent.drivers.kube.access import Cluster, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
 
-__all__ = ["Identity", "TlsContexts", "file_stamp", "identity_of", "pem_content"]
+__all__ = ["ClientIdentity", "TlsContexts", "file_stamp", "identity_of", "pem_content"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     certificate: Pem
     key: Pem
 
@@ -46,7 +46,7 @@ class TlsContexts:
         self._made_of: object = None
         self._context: ssl.SSLContext | None = None
 
-    def current(self, identity: Identity | None) -> ssl.SSLContext:
+    def current(self, identity: ClientIdentity | None) -> ssl.SSLContext:
         """The context to connect with now. Raises CredentialsFailed if there has never been a usable one."""
         pems = [pem for pem in (self._cluster.ca, *_parts(identity)) if pem]
         made_of = (identity, [file_stamp(pem) for pem in pems])
@@ -61,11 +61,11 @@ class TlsContexts:
         return self._context
 
 
-def _parts(identity: Identity | None) -> tuple[Pem, ...]:
+def _parts(identity: ClientIdentity | None) -> tuple[Pem, ...]:
     return (identity.certificate, identity.key) if identity else ()
 
 
-def _context(cluster: Cluster, identity: Identity | None) -> ssl.SSLContext:
+def _context(cluster: Cluster, identity: ClientIdentity | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not cluster.is_verified:
@@ -89,7 +89,7 @@ def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
         raise CredentialsFailed(f"{ca.where}: holds no certificate; expected PEM, BEGIN CERTIFICATE") from error
 
 
-def _load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+def _load_identity(context: ssl.SSLContext, identity: ClientIdentity) -> None:
     both = pem_content(identity.certificate) + b"\n" + pem_content(identity.key)
     try:
         with _memory_file(both) as path:
@@ -121,6 +121,6 @@ def _memory_file(content: bytes) -> Iterator[str]:
         os.close(descriptor)
 
 
-def identity_of(certificate: bytes, key: bytes, where: str) -> Identity:
+def identity_of(certificate: bytes, key: bytes, where: str) -> ClientIdentity:
     """An identity that came as content."""
-    return Identity(Pem(where, None, Secret(certificate)), Pem(where, None, Secret(key)))
+    return ClientIdentity(Pem(where, None, Secret(certificate)), Pem(where, None, Secret(key)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from agent.drivers.netlink.attributes import ACK, DUMP, HEADER, REQUEST, Answer, attributes, message
 
-__all__ = ["Connection", "Dump", "Failure", "OpenSocket", "Unanswered", "open_socket"]
+__all__ = ["Connection", "Dump", "NetlinkFailure", "NetlinkSilent", "OpenSocket", "open_socket"]
 
 OpenSocket = Callable[[], socket.socket]
 
@@ -37,12 +37,12 @@ def open_socket() -> socket.socket:
     return opened
 
 
-class Unanswered(Exception):
+class NetlinkSilent(Exception):
     """No answer in time, or a lost one: what was asked for may have happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class NetlinkFailure:
     """The kernel refused: which message, and where in it if it says so."""
 
     errno: int
@@ -94,7 +94,7 @@ class Connection:
         self._sequence = (first + count) & 0x7FFFFFFF
         return first
 
-    def transact(self, data: bytes, first: int, last: int, deadline_s: float) -> Failure | None:
+    def transact(self, data: bytes, first: int, last: int, deadline_s: float) -> NetlinkFailure | None:
         """Send a batch whose message `last` asks for an acknowledgement."""
         deadline = time.monotonic() + deadline_s
         self._send(data, deadline)
@@ -106,7 +106,7 @@ class Connection:
                 if failure is not None or sequence == last:
                     return failure
 
-    def call(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Failure | None:
+    def call(self, kind: int, family: str, payload: bytes, deadline_s: float) -> NetlinkFailure | None:
         """One message with an acknowledgement."""
         asked = self.take_sequence()
         return self.transact(message(kind, REQUEST | ACK, asked, family, payload), asked, asked, deadline_s)
@@ -142,7 +142,7 @@ class Connection:
                     return Dump(tuple(answers), is_whole)
                 answers.append((self._block, begin + 4, end))
 
-    def _failure(self, sequence: int, begin: int, end: int) -> Failure | None:
+    def _failure(self, sequence: int, begin: int, end: int) -> NetlinkFailure | None:
         code = self._code(begin, end)
         if code == 0:
             return None
@@ -151,7 +151,7 @@ class Connection:
         for kind, at, stop in attributes(self._block, begin + 20, end):
             if kind == _OFFSET_ATTRIBUTE and stop - at == 4:
                 (offset,) = struct.unpack_from("=I", self._block, at)
-        return Failure(code, sequence, offset)
+        return NetlinkFailure(code, sequence, offset)
 
     def _code(self, begin: int, end: int) -> int:
         """The errno at the begin of an error or of the end of a dump."""
@@ -162,7 +162,7 @@ class Connection:
         try:
             self._socket.sendto(data, (0, 0))
         except TimeoutError as error:
-            raise Unanswered("the kernel accepted no message in time") from error
+            raise NetlinkSilent("the kernel accepted no message in time") from error
 
     def _receive(self, deadline: float) -> Iterator[tuple[int, int, int, int, int]]:
         """Type, flags, sequence, begin and end of each message of the next datagram, which becomes `_block`."""
@@ -170,11 +170,11 @@ class Connection:
         try:
             size = self._socket.recv_into(self._buffer)
         except TimeoutError as error:
-            raise Unanswered("the kernel gave no answer in time") from error
+            raise NetlinkSilent("the kernel gave no answer in time") from error
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
-            raise Unanswered("an answer of the kernel was lost (ENOBUFS)") from error
+            raise NetlinkSilent("an answer of the kernel was lost (ENOBUFS)") from error
         block = self._block = bytes(memoryview(self._buffer)[:size])
         at = 0
         while at + HEADER.size <= size:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TypeVar
 
-from agent.drivers.netlink.connection import Connection, OpenSocket, Unanswered, open_socket
+from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
@@ -146,7 +146,7 @@ class NftTable:
                 self._connection = Connection(self._opens())
                 self._own_sockets.add_port(self._connection.port_id)
             return work(KernelTable(self.family, self._connection, self._deadline_s))
-        except Unanswered as error:
+        except NetlinkSilent as error:
             raise OutcomeUnknown(f"table of {self.family}: {error}; kepd reads it again") from error
         except OSError as error:
             raise failure(self.family, error.errno or 0) from error

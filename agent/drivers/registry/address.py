@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from agent.drivers.registry.errors import ProbeFailed
 
-__all__ = ["Origin", "Place", "Trust", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
+__all__ = ["Origin", "RegistryPlace", "Trust", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
 
 HUB = "docker.io"
 HUB_HOST = "registry-1.docker.io"
@@ -46,7 +46,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RegistryPlace:
     """Where the API of a registry begins. A mirror, or a wire that others can read, gets no credentials."""
 
     root: str
@@ -70,13 +70,13 @@ def default_base_url(registry: str) -> str:
     return f"{scheme}://{registry}"
 
 
-def find_place(registry: str, base_url: str) -> Place:
+def find_place(registry: str, base_url: str) -> RegistryPlace:
     """A base address without a path gets `/v2`; a path is taken as it is (containerd's `override_path`)."""
     origin = origin_of(base_url)
     own = origin_of(f"{origin.scheme}://{HUB_HOST if registry == HUB else registry}")
     path = urlsplit(base_url).path.rstrip("/")
     netloc = urlsplit(base_url).netloc
-    return Place(f"{origin.scheme}://{netloc}{path or '/v2'}", origin, origin == own and origin.is_private)
+    return RegistryPlace(f"{origin.scheme}://{netloc}{path or '/v2'}", origin, origin == own and origin.is_private)
 
 
 def origin_of(url: str) -> Origin:

@@ -20,7 +20,7 @@ from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
-__all__ = ["REST_S", "RegistryCooldown", "RegistrySizes", "Timing"]
+__all__ = ["REST_S", "ProbeTiming", "RegistryCooldown", "RegistrySizes"]
 
 log = structlog.get_logger(plane="images")
 
@@ -28,7 +28,7 @@ MOST_DOCUMENTS = 3  # an index may point to an index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class ProbeTiming:
     connect_s: float = 3.0
     probe_s: float = 5.0
 
@@ -44,11 +44,11 @@ class RegistrySizes:
         base_url: Callable[[str], str] = default_base_url,
         trust: Callable[[str], Trust] = default_trust,
         user_agent: str = "kepd",
-        timing: Timing | None = None,
+        timing: ProbeTiming | None = None,
     ) -> None:
         self._platform = node_platform(machine)
         self._clock = clock
-        self._timing = timing or Timing()
+        self._timing = timing or ProbeTiming()
         self._cooldown = RegistryCooldown()
         self.visitors = Visitors(
             base_url=base_url, trust=trust, user_agent=user_agent, connect_s=self._timing.connect_s

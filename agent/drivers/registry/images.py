@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.drivers.registry.errors import ProbeFailed
 from agent.drivers.registry.manifest_size import (
-    Document,
+    ImageDocument,
     blobs_of,
     choose_entry,
     is_digest,
@@ -63,7 +63,7 @@ class RegistryImages:
             if wanted.startswith("sha256:") and wanted != digest:
                 raise ProbeFailed("failed size validation: the manifest is not the one that was asked for")
             documents.append((digest, content))
-            document: Document = read_document(content)
+            document: ImageDocument = read_document(content)
             blobs = blobs_of(document)
             if blobs is not None:
                 if not all(map(is_digest, blobs)):

@@ -56,7 +56,7 @@ class Platform:
     os: str = "linux"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedPlatform(msgspec.Struct, frozen=True):
     """The platform that an entry of an index is for."""
 
     architecture: str = ""
@@ -69,10 +69,10 @@ class Descriptor(msgspec.Struct, frozen=True):
 
     digest: str
     size: Size
-    platform: Wanted | None = None
+    platform: WantedPlatform | None = None
 
 
-class Document(msgspec.Struct, frozen=True):
+class ImageDocument(msgspec.Struct, frozen=True):
     """A manifest (config and layers) or an index (manifests)."""
 
     config: Descriptor | None = None
@@ -85,10 +85,10 @@ def node_platform(machine: str) -> Platform:
     return Platform(*MACHINES.get(machine, (machine, ("",))))
 
 
-def read_document(content: bytes) -> Document:
+def read_document(content: bytes) -> ImageDocument:
     """A manifest or an index. Raises ProbeFailed for anything else, the first Docker format too: it has no sizes."""
     try:
-        document = msgspec.json.decode(content, type=Document)
+        document = msgspec.json.decode(content, type=ImageDocument)
     except (msgspec.DecodeError, RecursionError):
         raise ProbeFailed("the answer is not a readable manifest") from None
     if document.manifests is None and (document.config is None or document.layers is None):
@@ -96,24 +96,24 @@ def read_document(content: bytes) -> Document:
     return document
 
 
-def blobs_of(document: Document) -> dict[str, int] | None:
+def blobs_of(document: ImageDocument) -> dict[str, int] | None:
     """Config and layers with their sizes, a blob that is in it twice once; None for an index."""
     if document.config is None or document.layers is None:
         return None
     return {blob.digest: blob.size for blob in (document.config, *document.layers)}
 
 
-def total_bytes(document: Document) -> int | None:
+def total_bytes(document: ImageDocument) -> int | None:
     """Config and layers together; None for an index."""
     blobs = blobs_of(document)
     return sum(blobs.values()) if blobs is not None else None
 
 
-def choose_entry(document: Document, platform: Platform) -> str:
+def choose_entry(document: ImageDocument, platform: Platform) -> str:
     """The digest of the manifest for a platform. Raises ProbeFailed if there is none."""
     entries = document.manifests or ()
     for variant in platform.variants:
-        wanted = Wanted(platform.architecture, platform.os, variant)
+        wanted = WantedPlatform(platform.architecture, platform.os, variant)
         for entry in entries:
             if entry.platform == wanted:
                 return _checked(entry.digest)

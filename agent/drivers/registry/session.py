@@ -15,7 +15,7 @@ from yarl import URL
 
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 
-__all__ = ["Answer", "Session", "Take", "Taking"]
+__all__ = ["RegistryAnswer", "RegistrySession", "Take", "Taking"]
 
 Take = Callable[[bytes], Awaitable[None]]
 
@@ -27,7 +27,7 @@ READ_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RegistryAnswer:
     """What came back. The body is read only where it can be of use."""
 
     url: str
@@ -45,7 +45,7 @@ class Taking:
     offset: int = 0
 
 
-class Session:
+class RegistrySession:
     def __init__(self, *, connect_s: float, user_agent: str) -> None:
         self._connect_s = connect_s
         self._timeout = aiohttp.ClientTimeout(connect=connect_s)
@@ -69,7 +69,7 @@ class Session:
         *,
         trust: ssl.SSLContext | bool = True,
         taking: Taking | None = None,
-    ) -> Answer:
+    ) -> RegistryAnswer:
         """GET, or POST of a form. With `taking` a success has no body: it was given away in pieces.
 
         Raises ProbeFailed and RegistryFailed.
@@ -104,7 +104,7 @@ class Session:
             raise ProbeFailed("the request cannot be made: an address or a header is malformed") from None
 
     @staticmethod
-    async def _give(url: str, response: aiohttp.ClientResponse, taking: Taking) -> Answer:
+    async def _give(url: str, response: aiohttp.ClientResponse, taking: Taking) -> RegistryAnswer:
         # Who does not know ranges sends everything.
         surplus = taking.offset if response.status == SUCCESS else 0
         async for piece in response.content.iter_chunked(PIECE_BYTES):
@@ -113,13 +113,13 @@ class Session:
                 continue
             await taking.take(piece[surplus:])
             surplus = 0
-        return Answer(url=url, status=SUCCESS)
+        return RegistryAnswer(url=url, status=SUCCESS)
 
     @staticmethod
-    async def _answer(url: str, response: aiohttp.ClientResponse) -> Answer:
+    async def _answer(url: str, response: aiohttp.ClientResponse) -> RegistryAnswer:
         if response.status != SUCCESS:
             response.close()
-            return Answer(
+            return RegistryAnswer(
                 url=url,
                 status=response.status,
                 location=response.headers.get("Location", ""),
@@ -131,4 +131,4 @@ class Session:
             if len(body) > LARGEST_BODY_BYTES:
                 response.close()
                 raise ProbeFailed(f"the answer is larger than {LARGEST_BODY_BYTES >> 20} MiB")
-        return Answer(url=url, status=response.status, body=bytes(body))
+        return RegistryAnswer(url=url, status=response.status, body=bytes(body))

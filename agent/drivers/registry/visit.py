@@ -14,11 +14,11 @@ from http import HTTPStatus
 
 import msgspec
 
-from agent.drivers.registry.address import Place, followed, origin_of, with_query
+from agent.drivers.registry.address import RegistryPlace, followed, origin_of, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_status
 from agent.drivers.registry.manifest_size import ACCEPT
-from agent.drivers.registry.session import Answer, Session, Take, Taking
+from agent.drivers.registry.session import RegistryAnswer, RegistrySession, Take, Taking
 from agent.model.image_credential import Credential, SecretText
 
 __all__ = ["Visit"]
@@ -39,8 +39,8 @@ class TokenAnswer(msgspec.Struct, frozen=True):
 class Visit:
     def __init__(
         self,
-        session: Session,
-        place: Place,
+        session: RegistrySession,
+        place: RegistryPlace,
         path: str,
         credential: Credential | None,
         trust: ssl.SSLContext | bool = True,
@@ -60,7 +60,7 @@ class Visit:
         """A blob's bytes from an offset on, in pieces. Raises ProbeFailed and RegistryFailed."""
         await self._get(f"{self._place.root}/{self._path}/blobs/{digest}", Taking(take, offset))
 
-    async def _get(self, url: str, taking: Taking | None = None) -> Answer:
+    async def _get(self, url: str, taking: Taking | None = None) -> RegistryAnswer:
         answer = await self._follow(url, taking)
         is_own = origin_of(answer.url) == self._place.origin
         if answer.status == HTTPStatus.UNAUTHORIZED and is_own and self._authorization is None:
@@ -69,7 +69,7 @@ class Visit:
         check_status(answer.status, "the registry")
         return answer
 
-    async def _follow(self, url: str, taking: Taking | None) -> Answer:
+    async def _follow(self, url: str, taking: Taking | None) -> RegistryAnswer:
         for _ in range(MOST_REDIRECTS + 1):
             headers = {"Accept": ACCEPT if taking is None else "*/*"}
             is_own = origin_of(url) == self._place.origin
@@ -82,7 +82,7 @@ class Visit:
             url = followed(url, answer.location)
         raise ProbeFailed(f"the registry redirects more than {MOST_REDIRECTS} times")
 
-    async def _authorize(self, answer: Answer) -> SecretText:
+    async def _authorize(self, answer: RegistryAnswer) -> SecretText:
         """What to present from now on."""
         challenge = choose_challenge(read_challenges(answer.challenges))
         if challenge is None:
@@ -117,7 +117,7 @@ class Visit:
             raise ProbeFailed("the token service's answer holds no token")
         return SecretText(f"Bearer {token}")
 
-    async def _ask_token(self, service: str, pairs: list[tuple[str, str]]) -> Answer:
+    async def _ask_token(self, service: str, pairs: list[tuple[str, str]]) -> RegistryAnswer:
         """An identity token is exchanged by POST, a password is sent with a GET, and nothing is a guest's GET."""
         identity = self._credential.identity_token if self._credential is not None else None
         headers: Mapping[str, str] = {"Accept": "application/json"}

@@ -16,7 +16,7 @@ from agent.model.image_credential import Credential
 from agent.model.image_reference import ImageReference
 
 if TYPE_CHECKING:
-    from agent.drivers.registry.session import Session
+    from agent.drivers.registry.session import RegistrySession
     from agent.drivers.registry.visit import Visit
 
 __all__ = ["Visitors", "default_trust"]
@@ -42,7 +42,7 @@ class Visitors:
         self._trust = trust
         self._user_agent = user_agent
         self._connect_s = connect_s
-        self._session: Session | None = None
+        self._session: RegistrySession | None = None
         self.is_closed = False
 
     async def close(self) -> None:
@@ -63,16 +63,16 @@ class Visitors:
 
         return Visit(session, place, reference.path, credential, context)
 
-    async def _ready_session(self) -> "Session":
+    async def _ready_session(self) -> "RegistrySession":
         if self._session is None:
             # The first import takes longer than the event loop may stand still.
             await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
-            from agent.drivers.registry.session import Session
+            from agent.drivers.registry.session import RegistrySession
 
             if self.is_closed:
                 raise ProbeFailed("the probe is being stopped")
             if self._session is None:
-                self._session = Session(connect_s=self._connect_s, user_agent=self._user_agent)
+                self._session = RegistrySession(connect_s=self._connect_s, user_agent=self._user_agent)
         return self._session
 
 

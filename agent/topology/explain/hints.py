@@ -6,6 +6,7 @@ FilledHints that the services plane uses, so it cannot tell another story.
 Source of behaviour: ours; TOP-54, TOP-90 to TOP-92; history in kubernetes/kubernetes#103888, #119990, #122437.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -22,14 +23,21 @@ from agent.topology.hints.slices import Endpoint, SliceLists
 from agent.topology.hints.standalone import FilledHints, HintStatus
 from agent.topology.hints.zones import ActivatingCounts, activating_counts
 
-__all__ = ["Advice", "FamilyExplanation", "HintsExplanation", "ZoneExplanation", "explain_family", "explain_service"]
+__all__ = [
+    "FamilyExplanation",
+    "HintAdvice",
+    "HintsExplanation",
+    "ZoneExplanation",
+    "explain_family",
+    "explain_service",
+]
 
 # Loads are quotients of doubles; a load of exactly 1.2 must not be marked because of its last bit.
 NOISE = 1e-9
 PREFER_SAME_ZONE = "spec.trafficDistribution: PreferSameZone"
 
 
-class Advice(msgspec.Struct, frozen=True, gc=False):
+class HintAdvice(msgspec.Struct, frozen=True, gc=False):
     """One thing that would change the outcome, and the rule it follows from."""
 
     rule: str
@@ -80,7 +88,7 @@ class FamilyExplanation(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[BrokenNode, ...]
     without_zone: tuple[str, ...]
     unready: tuple[str, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[HintAdvice, ...]
     document: AssignDocument | None
     notes: tuple[Finding, ...]
 
@@ -146,8 +154,8 @@ def _zones(
     filled: FilledHints, assignment: Assignment | None, endpoints: Sequence[Endpoint]
 ) -> tuple[ZoneExplanation, ...]:
     ready = [endpoint for endpoint in endpoints if endpoint.is_ready]
-    at_home = _counted(endpoint.zone for endpoint in ready if endpoint.zone)
-    final = _counted(zone for endpoint in ready if endpoint.hints is not None for zone in endpoint.hints.zones)
+    at_home = Counter(endpoint.zone for endpoint in ready if endpoint.zone)
+    final = Counter(zone for endpoint in ready if endpoint.hints is not None for zone in endpoint.hints.zones)
     have = assignment.have if assignment is not None and assignment.have is not None else at_home
     names = {*filled.reading.zones, *at_home, *final}
     return tuple(_zone(name, filled, assignment, have, final, endpoints) for name in sorted(names))
@@ -185,13 +193,6 @@ def _zone(
         is_overloaded=load is not None and load - 1 > filled.threshold + NOISE,
         uses_hints=zone_uses_hints(endpoints, name),
     )
-
-
-def _counted(names: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 def _cause(
@@ -251,18 +252,18 @@ def _advice(
     activating: ActivatingCounts | None,
     nearest: tuple[int | None, int | None],
     without_zone: Sequence[str],
-) -> Iterable[Advice]:
+) -> Iterable[HintAdvice]:
     if filled.status.state == "off":
-        yield Advice("TOP-49", "set services.hints.mode to compute")
+        yield HintAdvice("TOP-49", "set services.hints.mode to compute")
     elif filled.choice.mode == "none":
-        yield Advice("TOP-1", f"annotate the Service with {MODE_ANNOTATION}: Auto for hints in proportion to CPU")
-        yield Advice("TOP-2", f"or set {PREFER_SAME_ZONE} for hints that always name the endpoint's own zone")
+        yield HintAdvice("TOP-1", f"annotate the Service with {MODE_ANNOTATION}: Auto for hints in proportion to CPU")
+        yield HintAdvice("TOP-2", f"or set {PREFER_SAME_ZONE} for hints that always name the endpoint's own zone")
     elif filled.status.state == "manifest" and assignment is not None:
-        yield Advice("TOP-49", "remove the hints from the EndpointSlice manifests to have them computed")
+        yield HintAdvice("TOP-49", "remove the hints from the EndpointSlice manifests to have them computed")
     is_asked_for = filled.choice.mode != "none" and filled.status.state != "off"
     for address in without_zone if is_asked_for else ():
         text = f"give endpoint {address} a zone, or a nodeName whose Node has label {ZONE_LABEL}"
-        yield Advice("TOP-48", text)
+        yield HintAdvice("TOP-48", text)
     if assignment is None or assignment.refusal is None:
         return
     if assignment.refusal == "node-info":
@@ -271,19 +272,19 @@ def _advice(
         lower, higher = nearest
         counts = " or ".join(str(count) for count in (lower, higher) if count is not None)
         if counts:
-            yield Advice("TOP-91", f"run {counts} ready endpoints; hints activate at {activating}")
-    yield Advice("TOP-34", f"or remove the annotation and set {PREFER_SAME_ZONE}, which is never refused")
+            yield HintAdvice("TOP-91", f"run {counts} ready endpoints; hints activate at {activating}")
+    yield HintAdvice("TOP-34", f"or remove the annotation and set {PREFER_SAME_ZONE}, which is never refused")
 
 
-def _node_advice(reading: CapacityReading) -> Iterable[Advice]:
+def _node_advice(reading: CapacityReading) -> Iterable[HintAdvice]:
     for node in reading.broken:
         if node.cause == "zone-missing":
-            yield Advice("TOP-8", f"label node {node.name}: {ZONE_LABEL}=<its zone>")
+            yield HintAdvice("TOP-8", f"label node {node.name}: {ZONE_LABEL}=<its zone>")
         else:
-            yield Advice("TOP-8", f"node {node.name} must report allocatable CPU above zero ({node.detail})")
+            yield HintAdvice("TOP-8", f"node {node.name} must report allocatable CPU above zero ({node.detail})")
     if not reading.broken:
-        yield Advice("TOP-10", "have ready worker nodes with CPU in at least two zones")
+        yield HintAdvice("TOP-10", "have ready worker nodes with CPU in at least two zones")
     for left in reading.left_out:
-        yield Advice(
+        yield HintAdvice(
             "TOP-6" if left.cause == "role-label" else "TOP-7", f"node {left.name} does not count: {left.detail}"
         )

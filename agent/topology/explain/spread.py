@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from agent.model.finding import Finding
-from agent.topology.spread.changes import Change, suggest_changes
+from agent.topology.spread.changes import SpreadChange, suggest_changes
 from agent.topology.spread.constraints import ConstraintSource, has_all_keys, includes
 from agent.topology.spread.filter import (
     AS_IT_IS,
@@ -104,7 +104,7 @@ class SpreadExplanation(msgspec.Struct, frozen=True, gc=False):
     score_error: str | None
     soft: tuple[SoftCounts, ...]
     scores: tuple[ScoreExplanation, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SpreadChange, ...]
     notes: tuple[Finding, ...] = ()
     not_checked: tuple[str, ...] = NOT_CHECKED
 

@@ -6,7 +6,9 @@ Source of behaviour: k8s.io/endpointslice/topologycache (AddHints, RemoveHintsFr
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 import msgspec
 
@@ -103,15 +105,10 @@ def _keep_what_fits(lists: SliceLists, allocation: Allocation) -> tuple[SliceLis
 
 def _hinted(piece: Slice) -> dict[str, int] | None:
     """Ready endpoints per hinted zone; None if one of them has no zone hint."""
-    counts: dict[str, int] = {}
-    for endpoint in piece.endpoints:
-        if not endpoint.is_ready:
-            continue
-        if endpoint.hints is None or not endpoint.hints.zones:
-            return None
-        for zone in endpoint.hints.zones:
-            counts[zone] = counts.get(zone, 0) + 1
-    return counts
+    zones = [
+        () if endpoint.hints is None else endpoint.hints.zones for endpoint in piece.endpoints if endpoint.is_ready
+    ]
+    return Counter(chain.from_iterable(zones)) if all(zones) else None
 
 
 def _fits(counts: Mapping[str, int], have: Mapping[str, int], allocation: Allocation) -> bool:

@@ -13,12 +13,12 @@ import msgspec
 
 from agent.topology.hints.slices import Endpoint
 
-__all__ = ["Route", "RouteLevel", "choose_endpoints", "is_usable_now", "zone_uses_hints"]
+__all__ = ["HintRoute", "RouteLevel", "choose_endpoints", "is_usable_now", "zone_uses_hints"]
 
 RouteLevel = Literal["node", "zone", "all", "terminating", "none"]
 
 
-class Route(msgspec.Struct, frozen=True, gc=False):
+class HintRoute(msgspec.Struct, frozen=True, gc=False):
     """The chosen endpoints in input order, how close they are, and why not closer."""
 
     level: RouteLevel
@@ -30,23 +30,23 @@ def is_usable_now(endpoint: Endpoint) -> bool:
     return endpoint.ready is not False
 
 
-def choose_endpoints(endpoints: Sequence[Endpoint], node: str, zone: str | None) -> Route:
+def choose_endpoints(endpoints: Sequence[Endpoint], node: str, zone: str | None) -> HintRoute:
     """One endpoint without a hint switches the whole level off; so does a hint list that nobody here is on."""
     ready = tuple(endpoint for endpoint in endpoints if is_usable_now(endpoint))
     if not ready:
         leaving = tuple(endpoint for endpoint in endpoints if _serves_while_terminating(endpoint))
         level: RouteLevel = "terminating" if leaving else "none"
-        return Route(level, leaving, "no endpoint is ready; those that still serve while terminating are left")
+        return HintRoute(level, leaving, "no endpoint is ready; those that still serve while terminating are left")
     for_node = _listed(ready, node, by_node=True)
     if for_node:
-        return Route("node", for_node, f"every ready endpoint has a node hint and {len(for_node)} name node {node}")
+        return HintRoute("node", for_node, f"every ready endpoint has a node hint and {len(for_node)} name node {node}")
     # A node without the label has the empty name for a zone, which only a hint with an empty name would match (TOP-43).
     own_zone = zone or ""
     for_zone = _listed(ready, own_zone, by_node=False)
     if for_zone:
         why = f"every ready endpoint has a zone hint and {len(for_zone)} name zone {own_zone!r}"
-        return Route("zone", for_zone, why)
-    return Route("all", ready, _why_all(ready, own_zone))
+        return HintRoute("zone", for_zone, why)
+    return HintRoute("all", ready, _why_all(ready, own_zone))
 
 
 def zone_uses_hints(endpoints: Sequence[Endpoint], zone: str) -> bool:

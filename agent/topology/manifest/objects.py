@@ -26,7 +26,7 @@ from agent.topology.manifest.pods import (
     read_pod,
     read_workload,
 )
-from agent.topology.manifest.reader import Complaints, Part
+from agent.topology.manifest.reader import ManifestComplaints, Part
 
 __all__ = ["Document", "Manifests", "SliceManifest", "read_manifests", "read_node", "read_service"]
 
@@ -95,7 +95,7 @@ def read_manifests(documents: Iterable[Document]) -> Manifests:
             text = f"{shown(kind)} is not read here; read are {', '.join(VERSIONS)}" + suggestion(kind, VERSIONS)
             notes.append(Finding(where, "kind", text))
             continue
-        complaints = Complaints(where)
+        complaints = ManifestComplaints(where)
         value, name = _convert(kind, content, complaints)
         if (kind, name) in seen:
             text = f"{kind} {name} exists twice, first in {seen[kind, name]}; expected only one"
@@ -153,7 +153,7 @@ def _items(where: str, kind: str, content: Mapping[str, object], errors: list[Fi
     return documents
 
 
-def _convert(kind: str, content: Mapping[str, object], complaints: Complaints) -> tuple[Converted, str]:
+def _convert(kind: str, content: Mapping[str, object], complaints: ManifestComplaints) -> tuple[Converted, str]:
     top = Part(complaints, "", content, "slice" if kind == "EndpointSlice" else "object")
     if top.raw("apiVersion") != VERSIONS[kind]:
         top.wrong("apiVersion", VERSIONS[kind])

@@ -18,7 +18,7 @@ from agent.model.selector import (
     selector_faults,
 )
 from agent.topology.manifest.facts import PodFacts, SpreadConstraint
-from agent.topology.manifest.reader import Complaints, Part
+from agent.topology.manifest.reader import ManifestComplaints, Part
 from agent.topology.spread.admission import admit
 
 __all__ = [
@@ -59,7 +59,7 @@ def read_labels(metadata: Part) -> dict[str, str]:
     return metadata.text_map("labels")
 
 
-def check_labels(path: str, labels: dict[str, str], complaints: Complaints) -> None:
+def check_labels(path: str, labels: dict[str, str], complaints: ManifestComplaints) -> None:
     for key, value in labels.items():
         for right in label_key_faults(key):
             complaints.error(f"{path}[{key}]", f"{shown(key)} is not a label key; expected {right}")
@@ -157,7 +157,7 @@ def _read_toleration(part: Part) -> Toleration:
 
 
 def check_pod(
-    pod: PodFacts, complaints: Complaints, spec_path: str = "spec", labels_path: str = "metadata.labels"
+    pod: PodFacts, complaints: ManifestComplaints, spec_path: str = "spec", labels_path: str = "metadata.labels"
 ) -> None:
     """Everything the API server would have refused about the pod's placement, and what it would have warned about."""
     check_labels(labels_path, dict(pod.labels), complaints)
@@ -171,7 +171,7 @@ def check_pod(
         _check_toleration(toleration, complaints, f"{spec_path}.tolerations[{position}]")
 
 
-def _check_terms(pod: PodFacts, complaints: Complaints, path: str) -> None:
+def _check_terms(pod: PodFacts, complaints: ManifestComplaints, path: str) -> None:
     if pod.required_terms == ():
         complaints.error(f"{path}.nodeSelectorTerms", "empty; expected at least one term")
     for position, term in enumerate(pod.required_terms or ()):
@@ -187,7 +187,7 @@ def _check_terms(pod: PodFacts, complaints: Complaints, path: str) -> None:
                 complaints.error(f"{path}.nodeSelectorTerms[{position}].matchFields[{place}]", text)
 
 
-def _check_toleration(toleration: Toleration, complaints: Complaints, path: str) -> None:
+def _check_toleration(toleration: Toleration, complaints: ManifestComplaints, path: str) -> None:
     operator = toleration.operator
     if operator in ("Gt", "Lt"):
         complaints.note(f"{path}.operator", f"{operator} tolerates nothing while its feature gate is off")

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.model.finding import Finding, shown, suggestion
 from agent.topology.manifest.fields import KNOWN_FIELDS
 
-__all__ = ["Complaints", "Part"]
+__all__ = ["ManifestComplaints", "Part"]
 
 
-class Complaints:
+class ManifestComplaints:
     """What is wrong with one object (errors) and what is worth saying about it (notes)."""
 
     def __init__(self, where: str) -> None:
@@ -33,7 +33,9 @@ class Complaints:
 class Part:
     """A mapping inside a manifest, with the path that leads to it."""
 
-    def __init__(self, complaints: Complaints, path: str, content: Mapping[str, object], place: str | None) -> None:
+    def __init__(
+        self, complaints: ManifestComplaints, path: str, content: Mapping[str, object], place: str | None
+    ) -> None:
         """`place` names the set of fields that may be here; None leaves the names alone."""
         self.complaints = complaints
         self.path = path

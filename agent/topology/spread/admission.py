@@ -16,7 +16,7 @@ from agent.model.selector import LabelSelector, Requirement, label_key_faults, s
 from agent.topology.manifest.facts import PodFacts, SpreadConstraint
 from agent.topology.spread.constraints import HARD, HONOR, IGNORE, SOFT
 
-__all__ = ["Admission", "AdmissionError", "AdmissionWarning", "admit", "merge_label_keys"]
+__all__ = ["AdmissionError", "AdmissionWarning", "SpreadAdmission", "admit", "merge_label_keys"]
 
 ErrorType = Literal[
     "FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueDuplicate", "FieldValueForbidden"
@@ -51,7 +51,7 @@ class AdmissionWarning(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class Admission(msgspec.Struct, frozen=True, gc=False):
+class SpreadAdmission(msgspec.Struct, frozen=True, gc=False):
     """The verdict; `selectors` are what the constraints would be stored with."""
 
     errors: tuple[AdmissionError, ...]
@@ -59,7 +59,7 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
     warnings: tuple[AdmissionWarning, ...]
 
 
-def admit(pod: PodFacts) -> Admission:
+def admit(pod: PodFacts) -> SpreadAdmission:
     """Checks all constraints of the pod."""
     selectors = tuple(merge_label_keys(constraint, pod.labels) for constraint in pod.constraints)
     errors: list[AdmissionError] = []
@@ -69,7 +69,7 @@ def admit(pod: PodFacts) -> Admission:
         errors += _policy_errors(path, pod.constraints[position])
         errors += _label_key_errors(path, pod.constraints[position], selector)
         errors += _selector_errors(path, selector)
-    return Admission(tuple(errors), selectors, tuple(_warnings(pod.constraints)))
+    return SpreadAdmission(tuple(errors), selectors, tuple(_warnings(pod.constraints)))
 
 
 def merge_label_keys(constraint: SpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:

@@ -20,14 +20,14 @@ from agent.topology.spread.filter import (
     evaluate_spread,
 )
 
-__all__ = ["Change", "suggest_changes"]
+__all__ = ["SpreadChange", "suggest_changes"]
 
 # Dropping nodes is tried one by one; each try evaluates everything again.
 MOST_DROPS_TRIED = 8
 MOST_NODES_NAMED = 5
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class SpreadChange(msgspec.Struct, frozen=True, gc=False):
     """What to change, by which rule it helps, and the nodes that would then take the pod."""
 
     rule: str
@@ -35,7 +35,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     admits: tuple[str, ...]
 
 
-def suggest_changes(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> tuple[Change, ...]:
+def suggest_changes(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> tuple[SpreadChange, ...]:
     """The single changes that help, the mildest first. Nothing if a node is left or nothing could be evaluated."""
     if result.candidates or result.prefilter == "Error":
         return ()
@@ -50,17 +50,17 @@ def suggest_changes(question: SpreadQuestion, what_if: WhatIf, result: SpreadRes
     return tuple(changes)
 
 
-def _honor_taints(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[Change]:
+def _honor_taints(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[SpreadChange]:
     if all(counts.constraint.taints_policy == "Honor" for counts in result.constraints):
         return
     admits = _tried(question, msgspec.structs.replace(what_if, honors_taints=True))
     if admits:
-        yield Change(
+        yield SpreadChange(
             "TOP-75", "nodeTaintsPolicy: Honor, so that nodes the pod does not tolerate are not counted", admits
         )
 
 
-def _raise_max_skew(result: SpreadResult) -> Iterator[Change]:
+def _raise_max_skew(result: SpreadResult) -> Iterator[SpreadChange]:
     """Helps nodes that fail one constraint only, and only because of its skew."""
     for position, counts in enumerate(result.constraints):
         needed = {
@@ -75,7 +75,7 @@ def _raise_max_skew(result: SpreadResult) -> Iterator[Change]:
         least = min(needed.values())
         key = counts.constraint.topology_key
         text = f"maxSkew: {least} on constraint {position} ({key}), now {counts.constraint.max_skew}"
-        yield Change("TOP-70", text, tuple(name for name, skew in needed.items() if skew == least))
+        yield SpreadChange("TOP-70", text, tuple(name for name, skew in needed.items() if skew == least))
 
 
 def _failing(verdict: NodeVerdict, constraints: Iterable[ConstraintCounts]) -> list[int]:
@@ -86,17 +86,17 @@ def _failing(verdict: NodeVerdict, constraints: Iterable[ConstraintCounts]) -> l
     ]
 
 
-def _lower_min_domains(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[Change]:
+def _lower_min_domains(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[SpreadChange]:
     zeroed = [counts for counts in result.constraints if counts.is_zeroed_by_min_domains and counts.domains]
     if not zeroed:
         return
     domains = min(len(counts.domains) for counts in zeroed)
     admits = _tried(question, msgspec.structs.replace(what_if, min_domains=domains))
     if admits:
-        yield Change("TOP-68", f"minDomains: {domains}, the number of domains there are", admits)
+        yield SpreadChange("TOP-68", f"minDomains: {domains}, the number of domains there are", admits)
 
 
-def _open_nodes(result: SpreadResult) -> Iterator[Change]:
+def _open_nodes(result: SpreadResult) -> Iterator[SpreadChange]:
     """Nodes that spread would allow and something else excludes."""
     texts = {
         "unschedulable": "uncordon one of these nodes",
@@ -110,7 +110,7 @@ def _open_nodes(result: SpreadResult) -> Iterator[Change]:
             if verdict.excluded_by == cause and verdict.spread == "ok" and _obstacles(verdict) == 1
         )
         if names:
-            yield Change("TOP-71", text, names[:MOST_NODES_NAMED])
+            yield SpreadChange("TOP-71", text, names[:MOST_NODES_NAMED])
 
 
 def _obstacles(verdict: NodeVerdict) -> int:
@@ -118,23 +118,25 @@ def _obstacles(verdict: NodeVerdict) -> int:
     return standing.is_cordoned + (standing.taint is not None) + (not standing.matches_affinity)
 
 
-def _drop_nodes(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[Change]:
+def _drop_nodes(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult) -> Iterator[SpreadChange]:
     """Taking a node away helps if it alone holds a domain that nobody can use."""
     unusable = [verdict.name for verdict in result.nodes if _obstacles(verdict)]
     for name in unusable[:MOST_DROPS_TRIED]:
         without = what_if.dropped_nodes | {name}
         admits = _tried(question, msgspec.structs.replace(what_if, dropped_nodes=without))
         if admits:
-            yield Change("TOP-86", f"remove node {name}, whose domain counts though the pod cannot go there", admits)
+            yield SpreadChange(
+                "TOP-86", f"remove node {name}, whose domain counts though the pod cannot go there", admits
+            )
 
 
-def _add_node(result: SpreadResult) -> Iterator[Change]:
+def _add_node(result: SpreadResult) -> Iterator[SpreadChange]:
     """An empty new domain makes the minimum 0, so its skew is at most 1, which every maxSkew allows."""
     if result.prepared.hard:
         keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in result.prepared.hard))
-        yield Change("TOP-68", f"add a node that the pod may use, with a new value of {keys}", ())
+        yield SpreadChange("TOP-68", f"add a node that the pod may use, with a new value of {keys}", ())
     else:
-        yield Change("TOP-71", "add a node that the pod may use", ())
+        yield SpreadChange("TOP-71", "add a node that the pod may use", ())
 
 
 def _tried(question: SpreadQuestion, what_if: WhatIf) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.document import Configuration, Manifests
+from agent.config.document import Configuration, ManifestsSection
 from agent.daemon.services.manifests import read_service_objects
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.services.wiring import ServiceParts, wire_services
@@ -74,7 +74,7 @@ def test_the_daemon_says_what_the_files_say(kepd: Kepd, what: str, name: str, ou
 
 async def test_hints_are_explained_from_what_the_plane_programs(tmp_path: Path) -> None:
     """FS-24: while an edit is half done the plane keeps the last good version, and that is what routes follow."""
-    configuration = Configuration(manifests=Manifests(directory=str(tmp_path)))
+    configuration = Configuration(manifests=ManifestsSection(directory=str(tmp_path)))
     good = MANIFESTS + NODE.format(name="a") + NODE.format(name="b")
     taken = read_service_objects({"all.yaml": good.encode()}, HintOptions())
     (tmp_path / "all.yaml").write_text("kind: [half done")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent.drivers.conntrack.limits import Wanted, apply_limits, wanted_limits
+from agent.drivers.conntrack.limits import WantedLimit, apply_limits, wanted_limits
 from agent.model.flow import TrackingLimits
 from tests.lab.namespace import Namespace
 
@@ -18,7 +18,7 @@ BUCKETS = "sys/module/nf_conntrack/parameters/hashsize"
     ("cores", "flows"), [(1, 131_072), (4, 131_072), (8, 262_144), (32, 1_048_576), (256, 1_048_576)]
 )
 def test_the_table_grows_with_the_cores_between_two_bounds(cores: int, flows: int) -> None:
-    assert next(wanted_limits(TrackingLimits(), cores)) == Wanted("nf_conntrack_max", flows, only_raises=True)
+    assert next(wanted_limits(TrackingLimits(), cores)) == WantedLimit("nf_conntrack_max", flows, only_raises=True)
 
 
 def test_zero_leaves_a_value_as_it_is() -> None:

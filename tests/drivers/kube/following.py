@@ -7,15 +7,15 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from agent.drivers.kube.access import Access, Cluster, Pem, Secret, User
+from agent.drivers.kube.access import Cluster, KubeAccess, Pem, Secret, User
 from agent.drivers.kube.client import KubeClient
-from agent.drivers.kube.connection import Timing
+from agent.drivers.kube.connection import KubeTiming
 from tests.drivers.kube.api_server import ApiServer
 
 __all__ = ["FAST", "Feed", "QuickClock", "access_to", "client_of", "feeding", "service"]
 
 DEADLINE_S = 20.0
-FAST = Timing(connect_s=2.0, answer_s=3.0, body_silence_s=2.0, watch_s=300.0, watch_slack_s=30.0)
+FAST = KubeTiming(connect_s=2.0, answer_s=3.0, body_silence_s=2.0, watch_s=300.0, watch_slack_s=30.0)
 
 
 class QuickClock:
@@ -77,17 +77,17 @@ async def feeding(source: AsyncGenerator[Any, None]) -> AsyncIterator[Feed]:
             await task
 
 
-def access_to(*servers: ApiServer, token: str = "good-token", **changes: Any) -> Access:
+def access_to(*servers: ApiServer, token: str = "good-token", **changes: Any) -> KubeAccess:
     """As kubeconfig would say it."""
     certificates = servers[0].certificates
     ca = Pem(str(certificates.ca), certificates.ca) if certificates else None
     cluster = Cluster(servers=tuple(server.url for server in servers), ca=ca)
-    access = Access(source="test", cluster=cluster, user=User(where="test", token=Secret(token.encode())))
+    access = KubeAccess(source="test", cluster=cluster, user=User(where="test", token=Secret(token.encode())))
     return replace(access, **changes)
 
 
 @asynccontextmanager
-async def client_of(*servers: ApiServer, access: Access | None = None, **options: Any) -> AsyncIterator[KubeClient]:
+async def client_of(*servers: ApiServer, access: KubeAccess | None = None, **options: Any) -> AsyncIterator[KubeClient]:
     """A client for the time of a test: quick clock, no luck, no limit."""
     settings = {"clock": QuickClock(), "qps": 1e6, "burst": 10**6, "timing": FAST, "luck": lambda: 0.0, **options}
     client = KubeClient(access or access_to(*servers), **settings)

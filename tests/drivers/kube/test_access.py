@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.kube.access import Access, checked_server, in_cluster
+from agent.drivers.kube.access import KubeAccess, checked_server, in_cluster
 from agent.drivers.kube.errors import AccessInvalid
 from agent.drivers.kube.kubeconfig import find_access, load_kubeconfig
 
@@ -31,7 +31,7 @@ def write(tmp_path: Path, *, cluster: dict | None = None, user: dict | None = No
     return path
 
 
-def load(tmp_path: Path, **parts) -> Access:
+def load(tmp_path: Path, **parts) -> KubeAccess:
     return load_kubeconfig(write(tmp_path, **parts))
 
 

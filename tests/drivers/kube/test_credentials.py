@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.kube import errors
-from agent.drivers.kube.access import Access, Cluster, ExecCommand, Pem, Secret, User
+from agent.drivers.kube.access import Cluster, ExecCommand, KubeAccess, Pem, Secret, User
 from agent.drivers.kube.credentials import Credentials
 from agent.drivers.kube.exec_plugin import run_plugin
 from agent.drivers.kube.resource import NODES, SERVICES, Disconnected, Replaced
-from agent.drivers.kube.tls import Identity, TlsContexts
+from agent.drivers.kube.tls import ClientIdentity, TlsContexts
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
 from tests.drivers.kube.following import QuickClock, access_to, client_of, feeding
@@ -42,14 +42,14 @@ def prints(version: str = V1, **status: str) -> str:
 
 
 def credentials_of(plugin: ExecCommand, clock: QuickClock | None = None) -> Credentials:
-    access = Access(source="test", cluster=CLUSTER, user=User(plugin=plugin))
+    access = KubeAccess(source="test", cluster=CLUSTER, user=User(plugin=plugin))
     return Credentials(access, clock or QuickClock(), 5.0)
 
 
 async def test_token_file_is_opened_again_only_when_it_changed(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")
-    credentials = Credentials(Access(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
+    credentials = Credentials(KubeAccess(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
     first = await credentials.current()
     other = tmp_path / "other"
     other.write_text("two")
@@ -62,7 +62,7 @@ async def test_token_file_is_opened_again_only_when_it_changed(tmp_path: Path) -
 async def test_token_stays_while_its_file_is_gone_or_empty(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
-    credentials = Credentials(Access(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
+    credentials = Credentials(KubeAccess(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
     presented = await credentials.current()
     path.write_text("")
     assert (await credentials.current()).token.reveal() == b"one"
@@ -77,7 +77,7 @@ async def test_token_file_that_never_held_a_token_is_named(tmp_path: Path, conte
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
-    credentials = Credentials(Access(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
+    credentials = Credentials(KubeAccess(source="t", cluster=CLUSTER, user=User(token_file=path)), QuickClock())
 
     with pytest.raises(errors.CredentialsFailed, match=f"^{path}: (cannot be read|holds no token).*expected"):
         await credentials.current()
@@ -244,7 +244,7 @@ async def test_replaced_certificate_files_are_used_for_new_connections(server: A
     certificates = server.certificates
     old, new = (
         make_certificates(_made(tmp_path / "old"), "old"),
-        Identity(Pem("c", tmp_path / "c.crt"), Pem("k", tmp_path / "c.key")),
+        ClientIdentity(Pem("c", tmp_path / "c.crt"), Pem("k", tmp_path / "c.key")),
     )
     for source, target in ((old.client_certificate, "c.crt"), (old.client_key, "c.key")):
         (tmp_path / target).write_bytes(source.read_bytes())
@@ -318,7 +318,7 @@ def test_file_that_holds_no_certificate_or_key_is_named(tmp_path: Path, certific
     junk.write_text(SECRET)
     pem = Pem(f"kubeconfig:3: clusters[0]: {junk}", junk)
     cluster = replace(CLUSTER, ca=pem) if which == "ca" else CLUSTER
-    identity = Identity(Pem("c", certificates.client_certificate), pem) if which == "key" else None
+    identity = ClientIdentity(Pem("c", certificates.client_certificate), pem) if which == "key" else None
 
     with pytest.raises(errors.CredentialsFailed, match=r"^kubeconfig:3: clusters\[0\]: .*junk.pem: .*PEM") as raised:
         TlsContexts(cluster).current(identity)
@@ -330,7 +330,7 @@ def test_key_with_a_password_is_refused_without_asking(tmp_path: Path, certifica
     locked = tmp_path / "locked.key"
     command = ["openssl", "pkcs8", "-topk8", "-in", str(certificates.client_key), "-passout", "pass:x", "-out", locked]
     subprocess.run(command, check=True, capture_output=True)
-    identity = Identity(Pem("c", certificates.client_certificate), Pem(str(locked), locked))
+    identity = ClientIdentity(Pem("c", certificates.client_certificate), Pem(str(locked), locked))
 
     with pytest.raises(errors.CredentialsFailed, match="without a password"):
         TlsContexts(CLUSTER).current(identity)
@@ -346,7 +346,7 @@ def test_keys_given_as_content_touch_no_disk(certificates: Certificates, monkeyp
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
     user = certificate_user(certificates, as_data=True)
-    TlsContexts(CLUSTER).current(Identity(user.certificate, user.key))
+    TlsContexts(CLUSTER).current(ClientIdentity(user.certificate, user.key))
 
     assert seen[0].startswith("/proc/self/fd/")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.kube import errors
-from agent.drivers.kube.decoding import Decoding, Mark, Step
+from agent.drivers.kube.decoding import BookmarkLine, ChangeLine, Decoding
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
     NODES,
@@ -102,7 +102,7 @@ def test_pod_is_read_with_images_in_every_place() -> None:
     meta = {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "5"}
     step = decoding_of(PODS).event(event("ADDED", metadata=meta, spec=spec, status={"phase": "Pending"}))
 
-    assert isinstance(step, Step)
+    assert isinstance(step, ChangeLine)
     pod: Pod = step.news.object
     assert pod.spec.init_containers[0].restart_policy == "Always"
     assert [volume.image and volume.image.reference for volume in pod.spec.volumes] == ["vol", None]
@@ -126,9 +126,11 @@ def test_service_cidr_is_read() -> None:
 def test_bookmark_of_any_kind_is_read(resource: Resource, rest: dict) -> None:
     meta = {"resourceVersion": "9", "creationTimestamp": None, "annotations": {"k8s.io/initial-events-end": "true"}}
 
-    assert decoding_of(resource).event(event("BOOKMARK", metadata=meta, **rest)) == Mark("9", ends_initial_events=True)
+    assert decoding_of(resource).event(event("BOOKMARK", metadata=meta, **rest)) == BookmarkLine(
+        "9", ends_initial_events=True
+    )
     bare = event("BOOKMARK", metadata={"resourceVersion": "9"}, **rest)
-    assert decoding_of(resource).event(bare) == Mark("9", ends_initial_events=False)
+    assert decoding_of(resource).event(bare) == BookmarkLine("9", ends_initial_events=False)
 
 
 HOSTILE = [

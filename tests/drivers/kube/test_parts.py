@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.lines import LineSplitter
-from agent.drivers.kube.rate_limit import TokenBucket
+from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.resource import ENDPOINT_SLICES, NODES, SERVICES
 from agent.drivers.kube.servers import ServerRing
 
@@ -39,13 +39,13 @@ def test_line_at_the_bound_passes() -> None:
 
 
 def test_burst_goes_out_at_once_and_the_rest_at_the_rate() -> None:
-    bucket = TokenBucket(5.0, 3)
+    bucket = RequestBucket(5.0, 3)
 
     assert [bucket.take(100.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.0, 0.2, 0.4])
 
 
 def test_unused_tokens_are_kept_up_to_the_burst() -> None:
-    bucket = TokenBucket(5.0, 3)
+    bucket = RequestBucket(5.0, 3)
     for _ in range(5):
         bucket.take(0.0)
 
@@ -53,14 +53,14 @@ def test_unused_tokens_are_kept_up_to_the_burst() -> None:
 
 
 def test_clock_that_steps_back_gives_no_tokens() -> None:
-    bucket = TokenBucket(1.0, 1)
+    bucket = RequestBucket(1.0, 1)
     bucket.take(100.0)
 
     assert bucket.take(50.0) == pytest.approx(1.0)
 
 
 def test_new_limits_hold_from_now_on() -> None:
-    bucket = TokenBucket(1.0, 10)
+    bucket = RequestBucket(1.0, 10)
     bucket.change(10.0, 1, 0.0)
 
     assert [bucket.take(0.0) for _ in range(3)] == pytest.approx([0.0, 0.1, 0.2])

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.registry.driver import RegistrySizes, Timing
+from agent.drivers.registry.driver import ProbeTiming, RegistrySizes
 from tests.drivers.registry.registry_server import RegistryServer, serving
 
-QUICK = Timing(connect_s=0.5, probe_s=1.0)
+QUICK = ProbeTiming(connect_s=0.5, probe_s=1.0)
 
 
 @pytest.fixture

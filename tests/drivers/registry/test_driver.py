@@ -14,7 +14,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.registry.driver import RegistrySizes, Timing
+from agent.drivers.registry.driver import ProbeTiming, RegistrySizes
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.registry.registry_server import TOKEN, RegistryServer, manifest_of
 
@@ -322,7 +322,7 @@ async def test_slow_registry_is_left_and_rests(registry: RegistryServer, clock: 
         return response
 
     registry.fault = slow
-    driver = RegistrySizes(machine="x86_64", clock=clock, timing=Timing(probe_s=0.5))
+    driver = RegistrySizes(machine="x86_64", clock=clock, timing=ProbeTiming(probe_s=0.5))
     size_bytes, logs = await probe_and_log(driver, f"{registry.address}/web:1")
     registry.fault = None
 
