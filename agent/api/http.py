@@ -19,7 +19,7 @@ from agent.model.component import Component, Report
 
 log = structlog.get_logger(plane="api")
 
-__all__ = ["Handler", "Headers", "HttpServer", "Page", "Query", "health_page", "open_listener"]
+__all__ = ["Handler", "Headers", "HttpServer", "Page", "Query", "health_page", "listening", "open_listener"]
 
 HEAD_BYTES = 8192
 REQUEST_LIMIT_S = 5.0
@@ -51,7 +51,8 @@ def open_listener(address: str, key: str = "api.httpAddress") -> socket.socket:
     try:
         if host in _ANYWHERE and (listener := _everywhere(int(port))) is not None:
             return listener
-        return _listening(socket.AF_INET6 if ":" in host else socket.AF_INET, host, int(port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return listening(family, host, int(port), takes_both=host in _ANYWHERE)
     except OSError as error:
         raise OSError(error.errno, f"{key} {address} cannot be listened on: {error.strerror}") from error
 
@@ -59,20 +60,20 @@ def open_listener(address: str, key: str = "api.httpAddress") -> socket.socket:
 def _everywhere(port: int) -> socket.socket | None:
     """On all addresses of both families; None where the host has no IPv6."""
     try:
-        return _listening(socket.AF_INET6, "::", port)
+        return listening(socket.AF_INET6, "::", port, takes_both=True)
     except OSError as error:
         if error.errno in _NO_IPV6:
             return None
         raise
 
 
-def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+def listening(family: socket.AddressFamily, host: str, port: int, *, takes_both: bool) -> socket.socket:
+    """`takes_both`: an IPv6 socket takes IPv4 too, whatever net.ipv6.bindv6only says."""
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # The system may have chosen otherwise (net.ipv6.bindv6only).
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host not in _ANYWHERE)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not takes_both)
         listener.bind((host, port))
         listener.listen(64)
     except OSError:

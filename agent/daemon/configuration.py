@@ -6,12 +6,9 @@ state directory. Also the random id of this installation, by which we know our o
 Never: applies half of a change. Listeners are told after everything has been checked.
 """
 
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -22,6 +19,7 @@ from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
 from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
+from agent.drivers.state_files.driver import write_file
 
 __all__ = ["RunningConfiguration", "instance_id", "write_atomically"]
 
@@ -30,27 +28,12 @@ log = structlog.get_logger(plane="daemon")
 LAST_GOOD = "config.last.yaml"
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """A file that is there whole or not at all, also after a power cut."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """A file that is there whole or not at all, also after a power cut. The text of a failure names the file."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        write_file(path, content)
     except OSError as error:
         raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
-    try:
-        os.fchmod(handle, mode)
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(name).replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 class RunningConfiguration:

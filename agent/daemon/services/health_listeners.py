@@ -7,14 +7,13 @@ Source of behaviour: HL-4 to HL-6.
 """
 
 import asyncio
-import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
 
 import structlog
 
-from agent.api.http import HttpServer, Page
+from agent.api.http import HttpServer, Page, listening
 from agent.model.event import Event
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
@@ -74,7 +73,8 @@ class HealthListeners:
             return self._answer(family, key)
 
         try:
-            listener = _listener(family, address, port)
+            kind = socket.AF_INET if family == "IPv4" else socket.AF_INET6
+            listener = listening(kind, address, port, takes_both=False)
             server = await asyncio.start_server(HttpServer("", {}, page).serve, sock=listener)
         except OSError as error:
             self._refused(spot, key, os.strerror(error.errno) if error.errno else str(error))
@@ -99,19 +99,3 @@ class HealthListeners:
                 object_name=key.name,
             )
         )
-
-
-def _listener(family: Family, address: str, port: int) -> socket.socket:
-    kind = socket.AF_INET if family == "IPv4" else socket.AF_INET6
-    listener = socket.socket(kind, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if kind == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind((address, port))
-        listener.listen(64)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno or errno.EIO, os.strerror(error.errno or errno.EIO)) from error
-    return listener

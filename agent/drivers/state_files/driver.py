@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from agent.model.image_store import Filesystem
 
-__all__ = ["StateFiles", "measure_filesystem"]
+__all__ = ["StateFiles", "measure_filesystem", "write_file"]
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -51,7 +51,7 @@ class StateFiles:
 
         What is not durable outlives this process but not a power cut, and costs no wait for a disk.
         """
-        await self._in_thread(partial(_write, self._path(name), content, is_durable=is_durable))
+        await self._in_thread(partial(write_file, self._path(name), content, is_durable=is_durable))
 
     async def remove(self, name: str) -> None:
         """Delete a file; one that is gone is fine."""
@@ -102,7 +102,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
     return found
 
 
-def _write(path: Path, content: bytes, *, is_durable: bool = True) -> None:
+def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
