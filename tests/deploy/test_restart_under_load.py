@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import grpc
@@ -22,6 +23,7 @@ DEADLINE_S = 20.0
 # On a machine that is too busy for this pace calls would pile up until the line in front of the socket is full, which
 # says nothing about restarts. A pause of more than a second and a half is waited for with fewer calls.
 MOST_AT_ONCE = 300
+MOST_STREAMS = 32
 # As a service manager starts a service: in the child, because the environment names its process.
 STARTER = (
     "import os,sys; os.dup2(int(sys.argv[1]), 3); os.set_inheritable(3, True); "
@@ -77,6 +79,8 @@ class Load:
         self.failures: list[str] = []
         self.waited_s: list[float] = []
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        # The server counts a call until it has cleared it away, and refuses from 64 on a connection.
+        self._streams = asyncio.Semaphore(MOST_STREAMS)
 
     def _channel(self) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(self._target, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -90,8 +94,9 @@ class Load:
             response_deserializer=node_pb2.GetNodeResponse.FromString,
         )
         try:
-            answer = await ask(node_pb2.GetNodeRequest(), timeout=DEADLINE_S)
-            assert answer.ByteSize() > 0
+            async with nullcontext() if is_alone else self._streams:
+                answer = await ask(node_pb2.GetNodeRequest(), timeout=DEADLINE_S)
+                assert answer.ByteSize() > 0
         except grpc.aio.AioRpcError as error:
             self.failures.append(f"{'alone' if is_alone else 'lasting'}: {error.code().name}: {error.details()}")
         else:
