@@ -30,8 +30,6 @@ __all__ = [
 
 
 class Sandboxes(Protocol):
-    """Sandboxes of the runtime."""
-
     async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus: ...
@@ -78,8 +76,6 @@ class Maintenance(Protocol):
 
 
 class Streams(Protocol):
-    """Streams into containers."""
-
     async def exec_url(self, request: pb.ExecRequest) -> str: ...
 
     async def attach_url(self, request: pb.AttachRequest) -> str: ...
@@ -140,8 +136,6 @@ class Snapshot(Protocol):
 
 
 class Manifests(Protocol):
-    """Files with pods."""
-
     def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
@@ -156,8 +150,6 @@ class Records(Protocol):
 
 
 class Events(Protocol):
-    """News from the runtime."""
-
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 

@@ -27,8 +27,6 @@ class ConfigInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AuthEntry:
-    """One entry: the key as written and what it holds."""
-
     key: str
     credential: Credential
 

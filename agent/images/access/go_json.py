@@ -34,8 +34,6 @@ def read_json(content: bytes) -> object:
 
 
 class _Scanner:
-    """Walks over a text once."""
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0

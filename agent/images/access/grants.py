@@ -104,7 +104,6 @@ VERIFY = Verdict(False)
 
 
 def claim_of(credentials: Sequence[Credential], account: SecretId | None) -> Claim:
-    """What a pod presents with these credentials."""
     secrets = tuple((one.secret, one.hash()) for one in credentials if one.secret is not None)
     return Claim(secrets, account)
 

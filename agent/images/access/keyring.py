@@ -21,8 +21,6 @@ HUB_NAMES = ("docker.io", HUB_FALLBACK)
 
 @dataclass(frozen=True, slots=True)
 class BadSecret:
-    """A secret that was left out."""
-
     name: str
     reason: str
 

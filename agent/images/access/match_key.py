@@ -27,8 +27,6 @@ class KeyInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MatchKey:
-    """Host labels, port, path."""
-
     labels: tuple[str, ...]
     port: str
     path: str

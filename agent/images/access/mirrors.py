@@ -20,8 +20,6 @@ EVERYBODY = ""
 
 @dataclass(frozen=True, slots=True)
 class MirrorHost:
-    """One host to ask."""
-
     url: str
     capabilities: tuple[str, ...] = ALL_CAPABILITIES
     is_path_overridden: bool = False

@@ -24,14 +24,11 @@ GLOBAL_KEY = "global"
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """An answer with its time."""
-
     entries: tuple[AuthEntry, ...]
     fetched_s: float
     expires_s: float
 
     def is_valid(self, now_s: float) -> bool:
-        """Whether it may still be used."""
         return now_s < self.expires_s
 
     def is_due(self, now_s: float) -> bool:
@@ -40,8 +37,6 @@ class Cached:
 
 
 class ProviderCache:
-    """Answers of one provider."""
-
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._answers: dict[tuple[str, str, str], Cached] = {}

@@ -83,8 +83,6 @@ def read_providers(documents: Sequence[tuple[str, bytes]]) -> tuple[tuple[Provid
 
 
 class _Reader:
-    """Reads one document and collects complaints."""
-
     def __init__(self, where: str, findings: list[Finding]) -> None:
         self._where = where
         self._findings = findings

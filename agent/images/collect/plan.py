@@ -80,12 +80,10 @@ class NodeImage:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Names with a tag."""
         return tuple(name for name in self.names if "@" not in name and not name.startswith("sha256:"))
 
     @property
     def shown_name(self) -> str:
-        """For people."""
         return self.names[0] if self.names else self.id
 
 
@@ -115,8 +113,6 @@ class Unname:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One image that stays."""
-
     image: NodeImage
     why: str
 

@@ -49,8 +49,6 @@ class PrefetchRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedImage:
-    """One line of the list."""
-
     image: str
     is_pinned: bool = False
     handler: str = ""
@@ -120,8 +118,6 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Not fetched, and why."""
-
     image: str
     why: str
     is_thrashing: bool = False
@@ -142,7 +138,6 @@ class PrefetchPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self.pins or self.unpins or self.drops or self.fetches)
 
     def __str__(self) -> str:

@@ -14,8 +14,6 @@ __all__ = ["Admission", "admit", "is_verdict_needed"]
 
 
 class Admission(StrEnum):
-    """The three ways on."""
-
     USE = "use"
     REFUSE = "refuse"
     PULL = "pull"

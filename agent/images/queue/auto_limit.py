@@ -52,7 +52,6 @@ class AutoLimit:
 
 
 def next_limit(now: AutoLimit, sample: AutoSample) -> AutoLimit:
-    """The limit after one more sample."""
     quiet_s = max(0.0, now.quiet_s - sample.duration_s)
     why = _trouble(sample.pressure)
     if why:

@@ -47,7 +47,6 @@ class BackoffRules:
     by_class: Mapping[ErrorClass, Curve] = field(default_factory=lambda: dict(CURVES))
 
     def curve(self, error_class: ErrorClass) -> Curve:
-        """The curve of one class."""
         return self.by_class.get(error_class, self.default)
 
 
@@ -63,7 +62,6 @@ class Entry:
     reason: str = ""
 
     def is_expired(self, now_s: float) -> bool:
-        """Whether it is so old that it counts no more."""
         return now_s - self.failed_at_s > self.memory_s
 
 
@@ -97,7 +95,6 @@ class BackoffTable:
         return pause_s
 
     def waiting(self, key: str, now_s: float) -> Entry | None:
-        """The entry of a key that may not try yet."""
         entry = self._entries.get(key)
         return entry if entry is not None and not entry.is_expired(now_s) and now_s < entry.until_s else None
 
@@ -106,9 +103,7 @@ class BackoffTable:
         return self.waiting(key, now_s) is not None
 
     def reset(self, key: str) -> None:
-        """Begin anew with the next failure, and try at once."""
         self._entries.pop(key, None)
 
     def forget_expired(self, now_s: float) -> None:
-        """Drop what counts no more."""
         self._entries = {key: entry for key, entry in self._entries.items() if not entry.is_expired(now_s)}

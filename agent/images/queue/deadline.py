@@ -30,8 +30,6 @@ class DeadlineRules:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How many bytes there were at a moment."""
-
     at_s: float
     done_bytes: int
 

@@ -97,7 +97,6 @@ class PullFailure:
 
 
 def classify(failure: Failure, *, is_our_cancel: bool = False) -> ErrorClass:
-    """The class of one failed attempt."""
     if is_our_cancel:
         return ErrorClass.CANCELLED
     for kind, pattern in PATTERNS:

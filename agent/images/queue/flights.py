@@ -66,7 +66,6 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def of(cls, number: int, key: FlightKey, registry: str, member: Member, size_bytes: int | None) -> Self:
-        """A new one with one member."""
         return cls(
             number=number,
             key=key,
@@ -85,7 +84,6 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def pull_class(self) -> PullClass:
-        """For metrics and people."""
         if self.is_prefetch:
             return PullClass.PREFETCH
         return PullClass.CRITICAL if self.is_critical else PullClass.POD
@@ -97,7 +95,6 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return _of_members(joined, (*self.members, member))
 
     def without(self, gone: frozenset[str]) -> Self:
-        """The same without some members."""
         return _of_members(self, tuple(one for one in self.members if one.id not in gone))
 
 

@@ -39,8 +39,6 @@ LEND_PATIENCE = 10
 
 
 class WaitReason(StrEnum):
-    """What a flight waits for."""
-
     SLOT = "slot"
     SAME_IMAGE = "same-image"
     REGISTRY = "registry"
@@ -126,7 +124,6 @@ class PullPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self.cancels or self.starts or self.refusals)
 
     def __str__(self) -> str:

@@ -22,8 +22,6 @@ __all__ = ["PullQueue"]
 
 
 class PullQueue:
-    """All flights of the node."""
-
     def __init__(self, rules: QueueRules) -> None:
         self._rules = rules
         self._numbers = count(1)
@@ -39,16 +37,13 @@ class PullQueue:
 
     @property
     def rules(self) -> QueueRules:
-        """What is in force."""
         return self._rules
 
     @property
     def flights(self) -> Mapping[int, Flight]:
-        """Waiting and running ones."""
         return self._flights
 
     def home(self, member_id: str) -> Flight | None:
-        """The flight of a request."""
         number = self._homes.get(member_id)
         return None if number is None else self._flights[number]
 
@@ -62,7 +57,6 @@ class PullQueue:
         self._holds[scope] = max(until_s, self._holds.get(scope, until_s))
 
     def release(self, scope: str) -> None:
-        """Give up a pause."""
         self._holds.pop(scope, None)
 
     def arrive(self, member: Member, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
@@ -110,7 +104,6 @@ class PullQueue:
         return self._drop(number) if number in self._flights else None
 
     def set_size(self, number: int, size_bytes: int) -> None:
-        """The size became known."""
         self._flights[number] = msgspec.structs.replace(self._flights[number], size_bytes=size_bytes)
 
     def drop_present(

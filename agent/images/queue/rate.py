@@ -23,7 +23,6 @@ class TokenBucket:
 
     @classmethod
     def full(cls, rate: Rate, now_s: float) -> Self:
-        """A new one."""
         return cls(rate.burst, now_s)
 
     def refilled(self, rate: Rate, now_s: float) -> Self:
@@ -31,9 +30,7 @@ class TokenBucket:
         return replace(self, tokens=min(self.tokens + (now_s - self.at_s) * rate.per_s, rate.burst), at_s=now_s)
 
     def without_one(self) -> Self:
-        """After a start."""
         return replace(self, tokens=self.tokens - 1)
 
     def next_token_s(self, rate: Rate) -> float:
-        """When there will be a whole token."""
         return self.at_s + (1 - self.tokens) / rate.per_s

@@ -96,5 +96,4 @@ class QueueRules:
         return self.registry_groups.get(registry, registry)
 
     def registry_limit(self, group: str) -> int | None:
-        """How many pulls of a registry or group may run."""
         return self.per_registry.get(group, self.per_registry_default)

@@ -30,7 +30,6 @@ class SizeMemory:
 
     @property
     def records(self) -> Mapping[str, SizeRecord]:
-        """For the state file."""
         return self._records
 
     def guess(self, repo: str, reference: str) -> int | None:
@@ -39,7 +38,6 @@ class SizeMemory:
         return record.size_bytes if record else None
 
     def learn(self, repo: str, reference: str, size_bytes: int, now_s: float) -> None:
-        """A pull or a probe told a size."""
         if size_bytes <= 0:
             return
         for key in (repo, reference):

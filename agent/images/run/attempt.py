@@ -95,8 +95,6 @@ class Pulled:
 
 
 class Attempts:
-    """Makes the attempts of all pulls."""
-
     def __init__(
         self,
         runtime: Runtime,
@@ -206,7 +204,6 @@ class Attempts:
     async def _guard(
         self, job: Job, pulling: asyncio.Task[str | RuntimeCallFailed], settings: Callable[[], ImageSettings]
     ) -> None:
-        """Ends the call when it had its time."""
         while True:
             rules = settings().deadline
             await self._clock.sleep(next_check_s(rules))

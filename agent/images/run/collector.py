@@ -46,8 +46,6 @@ OLD_INGEST_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorParts:
-    """What a collector is made of."""
-
     runtime: Runtime
     usage: Usage
     files: Files
@@ -62,8 +60,6 @@ class CollectorParts:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The node at one moment."""
-
     images: tuple[NodeImage, ...]
     disk: Filesystem
     now_s: float
@@ -86,7 +82,6 @@ class ImageCollector:
         self.collected_at_s = 0.0
 
     def apply(self, settings: ImageSettings) -> None:
-        """Other settings with the next run."""
         self._settings = settings
 
     def protect(self, wanted: Wanted) -> None:
@@ -94,7 +89,6 @@ class ImageCollector:
         self._wanted.append(wanted)
 
     async def run(self, report: Report) -> None:
-        """Until cancelled."""
         await self._parts.history.load()
         try:
             while True:
@@ -371,7 +365,6 @@ class ImageCollector:
         return CollectedImage(self._state(removal.image, ""), str(removal.reason), is_removed, error)
 
     def counts(self) -> dict[str, int]:
-        """Images by state, for metrics."""
         states = list(self.images.items.values())
         used = sum(state.is_in_use for state in states)
         return {"used": used, "unused": len(states) - used, "pinned": sum(state.is_pinned for state in states)}

@@ -50,8 +50,6 @@ def node_config_paths(configured: str, home: str, kubelet_root: str = "/var/lib/
 
 
 class NodeConfig:
-    """The node's own credentials."""
-
     def __init__(self, paths: Sequence[Path], *, clock: Clock) -> None:
         self._paths = paths
         self._clock = clock
@@ -67,7 +65,6 @@ class NodeConfig:
         return self._entries
 
     def forget(self) -> None:
-        """Read again with the next pull."""
         self._read_s = None
 
     def _load(self) -> tuple[AuthEntry, ...]:
@@ -86,8 +83,6 @@ class NodeConfig:
 
 
 class CredentialSource:
-    """Where pulls get their credentials."""
-
     def __init__(self, node: NodeConfig, providers: Providers) -> None:
         self._node = node
         self._providers = providers
@@ -108,5 +103,4 @@ class CredentialSource:
         return Lookup(tuple(found), tuple(sentences), len(answers.failures))
 
     def forget(self) -> None:
-        """The node's file has changed."""
         self._node.forget()

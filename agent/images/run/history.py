@@ -45,16 +45,13 @@ class ImageHistory:
 
     @property
     def images(self) -> Mapping[str, ImageMemory]:
-        """What is known."""
         return self._images
 
     async def load(self) -> None:
-        """Read what an earlier process knew."""
         self._images = await self._file.load() or {}
         self._latest_s = max((max(one.first_seen_s, one.last_used_s) for one in self._images.values()), default=0.0)
 
     async def save(self, *, is_last: bool = False) -> None:
-        """Write it, if it is time."""
         now_s = self._clock.now_s()
         if is_last or self._saved_s is None or now_s - self._saved_s >= SAVE_EVERY_S:
             self._saved_s = now_s

@@ -88,15 +88,12 @@ class Intake:
 
     @property
     def settings(self) -> ImageSettings:
-        """What is in force."""
         return self._settings
 
     def apply(self, settings: ImageSettings) -> None:
-        """Other settings from now on."""
         self._settings = settings
 
     async def examine(self, request: PullRequest) -> Settled | Ready:
-        """What to do with a request."""
         image = request.image
         try:
             reference = parse_reference(image)
@@ -151,7 +148,6 @@ class Intake:
         return verdict.may_use, lookup
 
     def served(self, request: PullRequest, image_id: str, size_bytes: int) -> Settled:
-        """The answer for an image that is there."""
         outcome = PullOutcome(result=PullResult.PRESENT, image=request.image, image_id=image_id, size_bytes=size_bytes)
         return Settled(outcome, (present(request.image),))
 
@@ -207,7 +203,6 @@ class Intake:
         return request.policy is PullPolicy.ALWAYS and is_recent
 
     def note_success(self, request: PullRequest, key: FlightKey, image_id: str) -> None:
-        """A pull worked for a request."""
         now_s = self._clock.now_s()
         if not self.settings.is_like_kubelet:
             self.backoff.reset(own_key(request))
@@ -258,5 +253,4 @@ def _refused(
 
 
 def events_of(request: PullRequest, sentences: tuple[Sentence, ...]) -> list[ImageEvent]:
-    """The sentences as events of the request's pod."""
     return [ImageEvent(request.pod, request.container, sentence) for sentence in sentences]

@@ -28,8 +28,6 @@ class PressureSource(Protocol):
 
 
 class Limited(Protocol):
-    """The puller."""
-
     @property
     def settings(self) -> ImageSettings: ...
 
@@ -52,7 +50,6 @@ class AutoLimiter:
         self.state = AutoLimit()
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self._clock.sleep(SAMPLE_S)
             if self._puller.settings.is_limit_auto:

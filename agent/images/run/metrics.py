@@ -42,8 +42,6 @@ def size_class(size_bytes: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What is true at the moment of a scrape."""
-
     queued: dict[PullClass, int] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
     limits: Sequence[LimitState] = ()
@@ -73,7 +71,6 @@ class ImageMetrics:
         self.freed_bytes = 0
 
     def request_ended(self, result: PullResult, pull_class: PullClass) -> None:
-        """One request is over."""
         self._pulls[str(result), str(pull_class)] += 1
 
     def pull_succeeded(self, registry: str, size_bytes: int, active_s: float, whole_s: float) -> None:
@@ -84,16 +81,13 @@ class ImageMetrics:
         self._use[registry] += 1
 
     def pull_failed(self, registry: str, error_class: ErrorClass) -> None:
-        """One flight failed."""
         self._errors[str(error_class), registry] += 1
         self._use[registry] += 1
 
     def waited(self, pull_class: PullClass, wait_s: float) -> None:
-        """A flight got its slot."""
         self._wait_s.observe((str(pull_class),), wait_s)
 
     def fetched(self, registry: str, done_bytes: int, downloaded: int, cached: int) -> None:
-        """What a flight brought."""
         self._bytes[registry] += done_bytes
         self._layers["downloaded"] += downloaded
         self._layers["cached"] += cached
@@ -103,7 +97,6 @@ class ImageMetrics:
         self._unpack_s.observe((), duration_s)
 
     def provider_called(self, provider: str, duration_s: float, has_failed: bool) -> None:
-        """A credential provider was run."""
         self._provider_s.observe((provider,), duration_s)
         self._provider_errors[provider] += has_failed
 
@@ -119,7 +112,6 @@ class ImageMetrics:
         return registry if registry in [name for name, _ in self._use.most_common(MOST_REGISTRIES)] else OTHER
 
     def families(self, gauges: Gauges) -> Iterable[Metric]:
-        """Everything, for a scrape."""
         size = ["image_size_in_bytes"]
         yield self._pull_s.family(
             "kepd_image_pull_duration_seconds", "Duration of successful pulls, with their wait.", size

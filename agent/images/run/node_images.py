@@ -24,8 +24,6 @@ DEFAULT_FOLDER = "_default"
 
 
 class NodeImages:
-    """The API's view of images."""
-
     def __init__(
         self, puller: Puller, collector: ImageCollector, prefetcher: Prefetcher, hosts_folder: Callable[[], Path]
     ) -> None:
@@ -35,7 +33,6 @@ class NodeImages:
         self._hosts_folder = hosts_folder
 
     async def images(self) -> Sequence[ImageState]:
-        """All images as they are now."""
         return await self._collector.refresh()
 
     async def collect(self, *, dry_run: bool) -> CollectionState:
@@ -57,7 +54,6 @@ class NodeImages:
         ]
 
     async def explain(self, image: str) -> PullExplanation:
-        """Why an image is there or not, waits or failed."""
         try:
             reference = parse_reference(image)
         except ReferenceInvalid as error:

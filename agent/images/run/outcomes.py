@@ -63,14 +63,12 @@ class PullOutcomes:
         self._failed_keys: dict[str, set[str]] = {}
 
     def settled(self, request: PullRequest, outcome: PullOutcome) -> None:
-        """A request ended without a pull."""
         is_critical = request.priority >= CRITICAL_PRIORITY
         of_pod = PullClass.CRITICAL if is_critical else PullClass.POD
         pull_class = PullClass.PREFETCH if request.is_prefetch else of_pod
         self._stores.metrics.request_ended(outcome.result, pull_class)
 
     def started(self, flight: Flight, now_s: float) -> None:
-        """A flight got its slot."""
         waited_s = now_s - min(member.arrived_s for member in flight.members)
         self._stores.metrics.waited(flight.pull_class, waited_s)
         log.info(
@@ -78,7 +76,6 @@ class PullOutcomes:
         )
 
     def succeeded(self, flight: Flight, job: Job, result: Pulled, sizes: SizeMemory) -> None:
-        """A pull worked."""
         now_s = self._clock.now_s()
         started_s = flight.started_s if flight.started_s is not None else now_s
         active_s = now_s - started_s

@@ -42,16 +42,12 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 30.0, 1800.0
 
 
 class Pulls(Protocol):
-    """The puller."""
-
     async def request(self, request: PullRequest) -> PullOutcome: ...
 
     def size_guess(self, image: str) -> int | None: ...
 
 
 class Disk(Protocol):
-    """The disk of the images, as last measured."""
-
     @property
     def disk(self) -> Filesystem: ...
 
@@ -66,8 +62,6 @@ class PrefetchState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetcherParts:
-    """What a prefetcher is made of."""
-
     runtime: Runtime
     pulls: Pulls
     disk: Disk
@@ -83,8 +77,6 @@ class PrefetcherParts:
 
 
 class Prefetcher:
-    """The prefetch part of the images plane."""
-
     def __init__(self, parts: PrefetcherParts, settings: ImageSettings, *, clock: Clock) -> None:
         self._parts = parts
         self._settings = settings
@@ -105,7 +97,6 @@ class Prefetcher:
         self.plan = PrefetchPlan()
 
     def apply(self, settings: ImageSettings) -> None:
-        """Another list or other rules."""
         self._settings = settings
         self._applied.set()
         self._wake.set()
@@ -121,7 +112,6 @@ class Prefetcher:
         return len(self._asked) - present, present
 
     async def run(self, report: Report) -> None:
-        """Until cancelled."""
         state = await self._state_file.load()
         if state is not None:
             self._fetched_at, self._held_until = dict(state.fetched_at), dict(state.held_until)

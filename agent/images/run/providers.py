@@ -90,7 +90,6 @@ class Providers:
         return len(self._states)
 
     async def find(self, asked: Asked) -> Found:
-        """What all providers that are for the image have."""
         entries: list[tuple[AuthEntry, ...]] = []
         failures: list[tuple[str, str]] = []
         for state in self._states:
@@ -165,8 +164,6 @@ class Providers:
 
 
 class _State:
-    """What is kept of one provider."""
-
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self.cache = ProviderCache(provider)

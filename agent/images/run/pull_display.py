@@ -35,7 +35,6 @@ class PullDisplay:
         return sum(progress.rate_bytes_s for progress in seen if progress is not None)
 
     def show(self, plan: PullPlan, jobs: Mapping[int, Job], settings: ImageSettings, now_s: float) -> None:
-        """As it is after a plan."""
         flights = dict(self._queue.flights)
         self._requests.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s(jobs))
         for number, job in jobs.items():

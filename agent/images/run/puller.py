@@ -77,8 +77,6 @@ class Room(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a puller is made of."""
-
     intake: Intake
     attempts: Attempts
     pulls: RecordedPulls
@@ -130,11 +128,9 @@ class Puller:
 
     @property
     def settings(self) -> ImageSettings:
-        """What is in force."""
         return self._settings
 
     def limits(self) -> Sequence[LimitState]:
-        """Limits and how much of them is taken."""
         return limit_states(list(self._queue.flights.values()), self._queue.rules)
 
     def set_limit(self, registry: str, limit: int) -> None:
@@ -155,7 +151,6 @@ class Puller:
 
     @property
     def is_short_of_slots(self) -> bool:
-        """Whether anything waits that one more slot would help."""
         return any(waiting.why.reason in SLOT_REASONS for waiting in self._plan.waiting)
 
     @property
@@ -252,7 +247,6 @@ class Puller:
         return (await self._parts.intake.may_use(request, parse_reference(request.image), image_id))[0]
 
     def wanted_images(self) -> Collection[str]:
-        """Images in the queue, for the collector."""
         return {flight.key.reference for flight in self._queue.flights.values()}
 
     def size_guess(self, image: str) -> int | None:
@@ -264,7 +258,6 @@ class Puller:
         return self._sizes.memory.guess(reference.repo, str(reference))
 
     def gauges(self) -> Gauges:
-        """For a scrape."""
         flights = self._queue.flights.values()
         waiting = [flight for flight in flights if not flight.is_running]
         running: Counter[str] = Counter(flight.registry for flight in flights if flight.is_running)

@@ -21,8 +21,6 @@ __all__ = ["RecordedPulls"]
 
 
 class RecordedPulls:
-    """Makes all pulls of the plane."""
-
     def __init__(self, attempts: Attempts, records: AccessRecords, names: ImageNames | None, clock: Clock) -> None:
         self._attempts = attempts
         self._records = records

@@ -32,14 +32,10 @@ KEY_BYTES = 32
 
 
 class IntentState(msgspec.Struct, frozen=True):
-    """A pull that began."""
-
     reference: str
 
 
 class ImageRecordState(msgspec.Struct, frozen=True):
-    """One image: proofs by repository."""
-
     image_id: str
     updated_s: float
     repositories: dict[str, Proofs] = {}
@@ -80,7 +76,6 @@ class AccessRecords:
         return found
 
     def claim(self, claim: Claim) -> Claim:
-        """The claim with hashes as records have them."""
         return replace(claim, secrets=tuple((secret, self._keyed(digest)) for secret, digest in claim.secrets))
 
     def is_pulled_by_us(self, image_id: str, reference: str) -> bool:
@@ -118,7 +113,6 @@ class AccessRecords:
         await self._end(reference)
 
     async def note(self, image_id: str, repo: str, proofs: Proofs, now_s: float) -> None:
-        """A pod proved itself in a new way."""
         await self._store(self._images.get(image_id), image_id, repo, proofs, now_s)
 
     async def forget_absent(self, present: Collection[str], listed_at_s: float) -> Sequence[str]:

@@ -62,7 +62,6 @@ class Relays:
         return ask
 
     def start(self, flight: Flight, asks: Iterable[Ask]) -> None:
-        """A flight has its slot."""
         self._running.add(flight.number)
         for ask in asks:
             if ask.go is not None:
@@ -84,7 +83,6 @@ class Relays:
         return [ask for ask in asks if ask.go is None]
 
     def show(self, flights: Mapping[int, Flight]) -> None:
-        """Bring those that run up to date for people."""
         self._running &= flights.keys()
         for number in self._running:
             self._requests.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)

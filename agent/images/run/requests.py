@@ -44,15 +44,12 @@ class Ask:
 
     @property
     def pull_class(self) -> PullClass:
-        """For metrics."""
         if self.request.is_prefetch:
             return PullClass.PREFETCH
         return PullClass.CRITICAL if self.member.is_critical else PullClass.POD
 
 
 class PullRequests:
-    """All asks and the feed of pulls."""
-
     def __init__(self, metrics: ImageMetrics, events: Events | None, *, clock: Clock) -> None:
         self.pulls: Feed[PullState] = Feed()
         self._metrics = metrics
@@ -86,23 +83,18 @@ class PullRequests:
         return ask
 
     def ask(self, ask_id: str) -> Ask | None:
-        """A request that waits."""
         return self._asks.get(ask_id)
 
     def asks(self, members: Iterable[Member]) -> list[Ask]:
-        """The requests of a flight's members."""
         return [ask for member in members if (ask := self._asks.get(member.id)) is not None]
 
     def asks_of_pod(self, uid: str) -> list[Ask]:
-        """The requests of a pod."""
         return [ask for ask in self._asks.values() if ask.request.pod.uid == uid]
 
     def all_asks(self) -> Sequence[Ask]:
-        """Everybody who waits."""
         return tuple(self._asks.values())
 
     def close(self, ask: Ask, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
-        """A request is over."""
         self._asks.pop(ask.id, None)
         self._metrics.request_ended(outcome.result, ask.pull_class)
         self.tell(ask.request, sentences)
@@ -115,13 +107,11 @@ class PullRequests:
         self._metrics.request_ended(PullResult.CANCELLED, ask.pull_class)
 
     def tell(self, request: PullRequest, sentences: tuple[Sentence, ...]) -> None:
-        """Events of a request's pod."""
         if self._events is not None and (request.pod.uid or request.is_prefetch):
             for event in events_of(request, sentences):
                 self._events.tell(event)
 
     def tell_all(self, members: Iterable[Member], sentences: tuple[Sentence, ...]) -> None:
-        """The same events for everybody in a flight."""
         for ask in self.asks(members):
             self.tell(ask.request, sentences)
 
@@ -147,7 +137,6 @@ class PullRequests:
                 self.pulls.put(state.id, state)
 
     def show_running(self, flight: Flight, stage: PullStage, progress: Progress | None, attempts: int) -> None:
-        """Bring one running pull up to date."""
         before = self.pulls.items.get(pull_id(flight))
         asks = self.asks(flight.members)
         if before is None and not asks:

@@ -23,8 +23,6 @@ SAVE_S = 10.0
 
 
 class Sizes:
-    """One node's."""
-
     def __init__(
         self,
         file: StateFile[dict[str, SizeRecord]],
@@ -45,7 +43,6 @@ class Sizes:
         return self._probe is not None and self._settings().size_probe != "off"
 
     async def load(self) -> None:
-        """What an earlier process knew."""
         self.memory = SizeMemory(await self._file.load() or {})
         self._saved = dict(self.memory.records)
 
@@ -56,14 +53,12 @@ class Sizes:
             await self.save()
 
     async def save(self) -> None:
-        """Write what is new."""
         records = dict(self.memory.records)
         if records != self._saved:
             await self._file.save(records)
             self._saved = records
 
     async def known(self, ready: Ready) -> int | None:
-        """What is known before a pull begins."""
         reference = ready.reference
         known = self.memory.guess(reference.repo, str(reference))
         if known is None and self._settings().size_probe == "always":

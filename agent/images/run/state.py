@@ -27,7 +27,6 @@ class _Envelope(msgspec.Struct, Generic[State]):
 
 
 def encode_state(kind: str, content: object) -> bytes:
-    """A value as a file has it."""
     return msgspec.json.format(msgspec.json.encode({"format": FORMAT, "kind": kind, "content": content}), indent=1)
 
 

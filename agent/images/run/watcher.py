@@ -44,8 +44,6 @@ MOST_KNOWN = 5000
 
 @dataclass(slots=True)
 class _Followed:
-    """One pull under watch."""
-
     reference: ImageReference
     began_wall_s: float
     progress: Progress
@@ -69,7 +67,6 @@ class ProgressWatcher:
         self.is_visible = False
 
     def follow(self, number: int, reference: ImageReference) -> None:
-        """A pull begins."""
         now_s = self._clock.now_s()
         self._followed[number] = _Followed(reference, self._clock.wall_s(), begin(now_s))
         self._wake.set()
@@ -80,7 +77,6 @@ class ProgressWatcher:
         return followed.progress if followed else None
 
     def progress(self, number: int) -> Progress | None:
-        """How far a pull is."""
         followed = self._followed.get(number)
         return followed.progress if followed else None
 
@@ -93,7 +89,6 @@ class ProgressWatcher:
         return [ref for ref in ingests if _digest_of(ref) in layers]
 
     async def run(self) -> None:
-        """Until cancelled."""
         if self._content is None:
             return
         async with asyncio.TaskGroup() as group:

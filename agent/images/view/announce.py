@@ -24,8 +24,6 @@ MOST_PER_FLIGHT = 20
 
 @dataclass(slots=True)
 class _Told:
-    """What one flight's members were told."""
-
     has_queued: bool = False
     last: Progress | None = None
     count: int = 0
@@ -46,7 +44,6 @@ class Announcer:
         return queued(image, waiting.position, str(waiting.why))
 
     def running(self, number: int, image: str, now: Progress, cadence: Cadence) -> Sentence | None:
-        """Now and then, for long pulls."""
         told = self._told.setdefault(number, _Told())
         if now.at_s - now.began_s < SHORT_PULL_S or told.count >= MOST_PER_FLIGHT or now.total_bytes is None:
             return None
@@ -63,5 +60,4 @@ class Announcer:
         return progress(image, done, unpacked, now.eta_s)
 
     def forget(self, present: Collection[int]) -> None:
-        """Drop flights that are over."""
         self._told = {number: told for number, told in self._told.items() if number in present}

@@ -18,8 +18,6 @@ LARGEST_MANIFEST = 4 << 20
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """A descriptor."""
-
     digest: str
     size: int = 0
 

@@ -74,7 +74,6 @@ class Progress:
 
     @property
     def layers_downloaded(self) -> int:
-        """Layers whose bytes are all here."""
         return sum(one.stage not in (LayerStage.WAITING, LayerStage.DOWNLOADING) for one in self.layers)
 
     def __str__(self) -> str:
@@ -83,7 +82,6 @@ class Progress:
 
 
 def begin(now_s: float) -> Progress:
-    """Before anything is known."""
     return Progress(began_s=now_s, at_s=now_s, moved_s=now_s)
 
 
@@ -185,7 +183,6 @@ class Cadence:
     every_percent: int = 0
 
     def is_due(self, then: Progress, now: Progress) -> bool:
-        """Whether enough happened since the last time."""
         return (
             (self.every_s > 0 and now.at_s - then.at_s >= self.every_s)
             or (self.every_bytes > 0 and now.done_bytes - then.done_bytes >= self.every_bytes)

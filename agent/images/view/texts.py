@@ -36,25 +36,21 @@ class ImageEvent:
 
 
 def pulling(image: str) -> Sentence:
-    """Before a pull waits for its slot."""
     return Sentence(False, "Pulling", f"Pulling image {quoted(image)}")
 
 
 def pulled(image: str, active_s: float, whole_s: float, size_bytes: int) -> Sentence:
-    """After it."""
     times = f"in {duration_text(active_s)} ({duration_text(whole_s)} including waiting)"
     text = f"Successfully pulled image {quoted(image)} {times}. Image size: {size_bytes} bytes."
     return Sentence(False, "Pulled", text)
 
 
 def present(image: str, *, is_access_checked: bool = True) -> Sentence:
-    """Nothing had to be fetched."""
     text = f"Container image {quoted(image)} already present on machine"
     return Sentence(False, "Pulled", text + (" and can be accessed by the pod" if is_access_checked else ""))
 
 
 def failed(image: str, error: str, reason: str) -> tuple[Sentence, Sentence]:
-    """A pull that failed tells two things."""
     return (
         Sentence(True, "Failed", f"Failed to pull image {quoted(image)}: {error}"),
         Sentence(True, "Failed", f"Error: {reason}"),
@@ -62,7 +58,6 @@ def failed(image: str, error: str, reason: str) -> tuple[Sentence, Sentence]:
 
 
 def backed_off(image: str) -> tuple[Sentence, Sentence]:
-    """An attempt that is not made yet."""
     return (
         Sentence(False, "BackOff", f"Back-off pulling image {quoted(image)}"),
         Sentence(True, "Failed", "Error: ImagePullBackOff"),
@@ -81,22 +76,18 @@ def never_present(image: str) -> Sentence:
 
 
 def bad_name(image: str, error: str) -> Sentence:
-    """A name that does not parse."""
     return Sentence(True, "InspectFailed", f"Failed to apply default image tag {quoted(image)}: {error}")
 
 
 def inspect_failed(image: str, error: str) -> Sentence:
-    """The runtime could not say whether an image is there."""
     return Sentence(True, "InspectFailed", f"Failed to inspect image {quoted(image)}: {error}")
 
 
 def without_id_or_size(image: str) -> str:
-    """What a runtime's answer without id or size comes to."""
     return f"Id or size of image {quoted(image)} is not set"
 
 
 def secrets_missing(names: Sequence[str]) -> Sentence:
-    """Pull secrets that could not be got."""
     what = f"Unable to retrieve some image pull secrets ({', '.join(names)})"
     text = f"{what}; attempting to pull the image may not succeed."
     return Sentence(True, "FailedToRetrieveImagePullSecret", text)
@@ -115,12 +106,10 @@ def fell_back(image: str, error: str) -> Sentence:
 
 
 def queued(image: str, position: int, why: str) -> Sentence:
-    """Told once to those who wait long."""
     return Sentence(False, "PullQueued", f"Waiting to pull image {quoted(image)}: position {position}, {why}")
 
 
 def progress(image: str, done: str, unpacked: str, left_s: float | None) -> Sentence:
-    """How far a long pull is."""
     parts = [done, *((unpacked,) if unpacked else ())]
     if left_s is not None:
         parts.append(f"about {duration_text(max(1.0, round(left_s)))} left")

@@ -19,7 +19,6 @@ __all__ = ["limit_states", "over", "pull_id", "queued_state", "requesters_of", "
 
 
 def pull_id(flight: Flight) -> str:
-    """How a pull is named."""
     return f"p{flight.number}"
 
 
@@ -48,7 +47,6 @@ def queued_state(
     waiting: Waiting | None,
     eta_s: float | None,
 ) -> PullState:
-    """A pull that waits."""
     return PullState(
         id=pull_id(flight),
         image=reference.written,

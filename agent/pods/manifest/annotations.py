@@ -37,7 +37,6 @@ class PodAnnotations:
 
 
 def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> PodAnnotations:
-    """Everything that is understood."""
     names = [member.name for member in members]
     reader = AnnotationReader(annotations, names)
     # Its values are lists, so it has the form with the name alone.

@@ -38,8 +38,6 @@ KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all kinds have."""
-
     api_version: str = ""
     kind: str = ""
     metadata: Metadata = Metadata()
@@ -98,15 +96,12 @@ class Source:
 
 @dataclass(slots=True)
 class Objects:
-    """What one file has."""
-
     pods: list[PodSpec] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
 def parse_objects(path: str, content: bytes, identity: Identity) -> Objects:
-    """Everything in one file."""
     found = Objects()
     try:
         documents, found.findings = parse_documents(content, path)

@@ -54,7 +54,6 @@ class Reading:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that is wrong."""
         return tuple(finding for findings in self.complaints.values() for finding in findings)
 
     def is_unread(self, file: str) -> bool:
@@ -204,7 +203,6 @@ class _Claims:
             self.pods[pod.key] = self._by_uid[pod.uid] = pod
 
     def by_file(self) -> Mapping[str, tuple[PodSpec, ...]]:
-        """What each file has got."""
         found: dict[str, list[PodSpec]] = {}
         for pod in self.pods.values():
             found.setdefault(pod.file, []).append(pod)

@@ -15,7 +15,6 @@ CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 
 def source_references(pod: PodSpec) -> frozenset[tuple[str, str, str]]:
-    """Their keys."""
     volumes = (which for volume in pod.spec.volumes for which in _of_volume(volume))
     variables = (which for one in pod.containers for which in _of_container(one.fields))
     pulls = ((SECRET, one.name) for one in pod.spec.image_pull_secrets)

@@ -30,7 +30,6 @@ class RetryPause:
         self.problem = problem
 
     def reset(self) -> None:
-        """It worked, or has become something else."""
         self.problem, self.pause_s, self.until_s = "", 0.0, 0.0
 
     def __str__(self) -> str:

@@ -38,8 +38,6 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPod:
-    """End one pod within its share."""
-
     uid: str
     key: str
     grace_s: float

@@ -87,11 +87,9 @@ class Memory:
     retry_s: float = 0.0
 
     def of(self, name: str) -> ContainerMemory:
-        """One container."""
         return self.containers.get(name) or ContainerMemory()
 
     def changed(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> "Memory":
-        """With one container changed."""
         return replace(self, containers={**self.containers, name: change(self.of(name))})
 
     def stop_of(self, key: str) -> Stop | None:
@@ -99,7 +97,6 @@ class Memory:
         return self.ends.get(key) if key else self.stop
 
     def with_stop(self, key: str, stop: Stop | None) -> "Memory":
-        """With a stop changed, or over."""
         if not key:
             return replace(self, stop=stop)
         ends = {name: one for name, one in self.ends.items() if name != key}

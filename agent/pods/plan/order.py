@@ -24,8 +24,6 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A container as far as order goes."""
-
     name: str
     kind: ContainerKind
     needs: tuple[Dependency, ...] = field(default=())

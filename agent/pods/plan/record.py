@@ -27,8 +27,6 @@ MOMENTS_KEPT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Everything that outlives a process."""
-
     pod: PodSpec
     memory: Memory = field(default_factory=Memory)
     moments: tuple[Moment, ...] = ()
@@ -42,7 +40,6 @@ def record_name(uid: str) -> str:
 
 
 def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
-    """For the disk."""
     # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
     pod = replace(pod, file=printable(pod.file), source=printable(pod.source))
     record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)

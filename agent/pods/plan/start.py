@@ -90,7 +90,6 @@ class _Situation:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being done to any container."""
         return not self.busy and not is_pod_at_work(self.works)
 
     def instance(self, name: str) -> Instance | None:

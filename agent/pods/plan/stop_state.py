@@ -93,16 +93,13 @@ class Stop:
     is_sandbox_stopped: bool = False
 
     def of(self, name: str) -> Ending | None:
-        """One container."""
         return next((one for one in self.containers if one.name == name), None)
 
     def changed(self, name: str, change: Callable[[Ending], Ending]) -> "Stop":
-        """With one container changed."""
         return replace(self, containers=tuple(change(one) if one.name == name else one for one in self.containers))
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left to do."""
         if self.trigger is Trigger.PROBE:
             return all(one.is_gone and one.hook_phase is not HookPhase.RUNNING for one in self.containers)
         return self.is_sandbox_stopped
@@ -144,7 +141,6 @@ def shortened(stop: Stop, grace_s: float, now_s: float) -> Stop:
 
 
 def exited(stop: Stop, name: str, now_s: float) -> Stop:
-    """A container is no more."""
     return stop.changed(name, lambda one: replace(one, is_running=False, is_starting=False, ended_s=now_s))
 
 

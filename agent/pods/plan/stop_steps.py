@@ -10,8 +10,6 @@ __all__ = ["DropHook", "Kill", "Pass", "RestartSidecar", "RunHook", "Signal", "S
 
 @dataclass(frozen=True, slots=True)
 class RunHook:
-    """Run the preStop hook."""
-
     name: str
 
     def __str__(self) -> str:
@@ -52,8 +50,6 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL now."""
-
     name: str
 
     def __str__(self) -> str:

@@ -53,8 +53,6 @@ class RestartingAll:
 
 @dataclass(frozen=True, slots=True)
 class StoppingPod:
-    """The whole pod ends."""
-
     def __str__(self) -> str:
         return "end the pod"
 
@@ -81,8 +79,6 @@ class EndingAlone:
 
 @dataclass(frozen=True, slots=True)
 class RunningHook:
-    """The preStop hook of a container."""
-
     container: str
 
     def __str__(self) -> str:
@@ -131,8 +127,6 @@ class FetchingAhead:
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """One probe of one instance."""
-
     kind: ProbeKind
     instance: str
 
@@ -142,8 +136,6 @@ class Probing:
 
 @dataclass(frozen=True, slots=True)
 class Refreshing:
-    """The runtime is asked about one instance."""
-
     instance: str
 
     def __str__(self) -> str:
@@ -152,8 +144,6 @@ class Refreshing:
 
 @dataclass(frozen=True, slots=True)
 class UpdatingVolumes:
-    """Volumes follow their ConfigMaps and Secrets."""
-
     def __str__(self) -> str:
         return "update volumes"
 
@@ -168,8 +158,6 @@ class Resizing:
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """Dead containers and sandboxes are removed."""
-
     def __str__(self) -> str:
         return "remove dead containers"
 
@@ -184,8 +172,6 @@ class Releasing:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The record is written."""
-
     def __str__(self) -> str:
         return "write the record"
 

@@ -22,14 +22,11 @@ FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 
 class Collector:
-    """Of one pod."""
-
     def __init__(self, run: PodRun) -> None:
         self._run = run
         self._due_s = 0.0
 
     def advance(self) -> None:
-        """Look whether anything is to be removed, and begin it."""
         run = self._run
         is_worth_it = dead_instances(run.pod, run.seen, run.context.settings().keep_dead) or dead_sandboxes(run.seen)
         if is_worth_it and Collecting() not in run.tasks and run.context.clock.now_s() >= self._due_s:

@@ -45,8 +45,6 @@ class LogPlace:
 
 
 class PodCommands:
-    """For the API."""
-
     def __init__(self, runner: PodRunner, drainer: Drainer, context: PodContext, directory: Path) -> None:
         self._runner = runner
         self._context = context
@@ -56,11 +54,9 @@ class PodCommands:
 
     @property
     def pods(self) -> Feed[PodState]:
-        """All pods."""
         return self._runner.pods
 
     def keeper(self, namespace: str, name: str) -> PodKeeper:
-        """Of a pod that is there."""
         found = self._runner.keeper(namespace or "default", name)
         if found is None:
             raise Refused("not_found", f'no pod "{namespace or "default"}/{name}" on this node')

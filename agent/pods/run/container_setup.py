@@ -145,7 +145,6 @@ class ContainerSetup:
                 run.tell("FailedCreatePodContainer", text, is_warning=True)
 
     def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
-        """Of this pod."""
         run = self._run
         seen = _rfc3339(run.memory.first_seen_wall_s)
         return sandbox_config(run.pod, self._node, self._resolver(), attempt, seen, group=self.cgroup)
@@ -218,7 +217,6 @@ class ContainerSetup:
         )
 
     def container_config(self, container: ContainerSpec, made: Made) -> pb.ContainerConfig:
-        """As the runtime wants it."""
         return container_config(self._run.pod, container, made, self._node)
 
     @property
@@ -229,7 +227,6 @@ class ContainerSetup:
 
     @property
     def cgroups(self) -> set[str]:
-        """All that it has been in."""
         return {self.cgroup, *(one.group for one in self._run.seen.sandboxes if one.group)}
 
     async def level(self) -> None:
@@ -247,7 +244,6 @@ class ContainerSetup:
                     groups.write(step.path, step.value)
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
-        """What it may use."""
         return linux_resources(self._run.pod, container, container.fields.resources, self._node)
 
     def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:

@@ -26,8 +26,6 @@ POLL_S = 0.1
 
 
 class Drainer:
-    """For the API and for the shutdown of the node."""
-
     def __init__(self, runner: PodRunner, context: PodContext) -> None:
         self._runner = runner
         self._context = context

@@ -30,14 +30,11 @@ NANOS = 10**9
 
 
 class Housekeeping:
-    """Of all pods."""
-
     def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
         self._context = context
         self._keepers = keepers
 
     async def run(self) -> None:
-        """Until cancelled."""
         last_volumes_s = self._context.clock.now_s()
         while True:
             await self._context.clock.sleep(self._context.settings().log_check_s)
@@ -59,7 +56,6 @@ class Housekeeping:
             )
 
     async def rotate_logs(self, keeper: PodKeeper) -> None:
-        """Of containers that run."""
         settings = self._context.settings()
         for one in keeper.run.seen.instances:
             if one.stage is not Stage.RUNNING:

@@ -70,8 +70,6 @@ LASTING = ("completed", "sandbox")
 
 
 class PodKeeper:
-    """One pod."""
-
     def __init__(self, run: PodRun, probes: ProbeRunner) -> None:
         self.run = run
         self._starter = Starter(run)

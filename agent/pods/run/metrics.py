@@ -20,8 +20,6 @@ LAG_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 
 
 class PodMetrics:
-    """All of the plane."""
-
     def __init__(self) -> None:
         self.phases: Callable[[], Counter[str]] = Counter
         self._restarts: Counter[str] = Counter()
@@ -49,7 +47,6 @@ class PodMetrics:
         self._lags.observe((kind,), lag_s)
 
     def families(self) -> Iterator[Metric]:
-        """For the page."""
         pods = GaugeMetricFamily("kepd_pods", "Pods of this node.", labels=("phase",))
         for phase, count in sorted(self.phases().items()):
             pods.add_metric((phase,), count)

@@ -54,11 +54,9 @@ class NodeShutdown:
         self._advice: tuple[Advice, ...] = ()
 
     def settings_changed(self) -> None:
-        """After a reload."""
         self._changed.set()
 
     async def advice(self) -> Sequence[Advice]:
-        """For `kepctl doctor`."""
         return self._advice
 
     async def run(self, report: Report) -> None:

@@ -24,8 +24,6 @@ FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 
 
 class Observer:
-    """Of one pod."""
-
     def __init__(self, run: PodRun) -> None:
         self._run = run
         # Containers that changed again while the runtime was being asked about them.

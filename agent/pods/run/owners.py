@@ -26,7 +26,6 @@ class Owners:
 
     @property
     def keepers(self) -> Mapping[str, PodKeeper]:
-        """By uid."""
         return self._keepers
 
     def named(self, key: str) -> PodKeeper | None:
@@ -35,22 +34,18 @@ class Owners:
         return found[0] if found else None
 
     def of_instance(self, container_id: str) -> PodKeeper | None:
-        """Whose container it is."""
         return self._keepers.get(self._instances.get(container_id, ""))
 
     def of_sandbox(self, sandbox_id: str) -> PodKeeper | None:
-        """Whose sandbox it is."""
         return self._keepers.get(self._sandboxes.get(sandbox_id, ""))
 
     def add(self, keeper: PodKeeper) -> None:
-        """A pod is being kept from now on."""
         run = keeper.run
         self._keepers[run.pod.uid] = keeper
         self._named.setdefault(run.pod.key, []).append(keeper)
         self.learn(run, SeenPod())
 
     def remove(self, keeper: PodKeeper) -> None:
-        """It is gone."""
         run = keeper.run
         self._keepers.pop(run.pod.uid, None)
         others = [one for one in self._named.get(run.pod.key, ()) if one is not keeper]
@@ -61,7 +56,6 @@ class Owners:
         self._forget(run.seen)
 
     def clear(self) -> None:
-        """Nobody is kept."""
         for index in (self._keepers, self._named, self._instances, self._sandboxes):
             index.clear()
 

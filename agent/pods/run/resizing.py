@@ -35,7 +35,6 @@ class Resizer:
         self._error = ""
 
     def advance(self) -> None:
-        """Look whether anything is to be done, and begin it."""
         run = self._run
         if TASK in run.tasks:
             return

@@ -112,7 +112,6 @@ class PodRun:
 
     @property
     def rules(self) -> StartRules:
-        """For the planner."""
         return StartRules(
             curve=self.context.settings().curve,
             needs=self.annotated.needs,
@@ -192,7 +191,6 @@ class PodRun:
             bell.set()
 
     async def rest(self, until_s: float | None) -> None:
-        """Until somebody rings, or until a moment."""
         bell = asyncio.Event()
         self._bells.add(bell)
         timer = None
@@ -236,7 +234,6 @@ class PodRun:
                     self.memory = self.memory.with_stop(key, note_exit(stop, instance.name, now_s))
 
     def drop(self, *instance_ids: str) -> None:
-        """Instances that were taken away."""
         left = tuple(one for one in self.seen.instances if one.id not in instance_ids)
         self.seen = SeenPod(self.seen.sandboxes, left)
 
@@ -245,7 +242,6 @@ class PodRun:
         return any(one.id == instance_id and one.is_running for one in self.seen.instances)
 
     def remember(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> None:
-        """Change what is remembered of a container."""
         self.memory = self.memory.changed(name, change)
         self.ring()
 
@@ -298,7 +294,6 @@ class PodRun:
         log.info("pod_moment_noted", pod=self.pod.key, uid=self.pod.uid, kind=kind, container=container, text=text, v=3)
 
     def tell(self, reason: str, message: str, container: str = "", *, is_warning: bool = False) -> None:
-        """An event."""
         self.context.tell(
             Event(
                 id="",
@@ -329,7 +324,6 @@ class PodRun:
             log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
 
     def show(self) -> None:
-        """People see it as it is now."""
         self._listeners.changed(self)
 
     def doubt(self) -> None:
@@ -349,7 +343,6 @@ class PodRun:
 
     @property
     def is_terminating(self) -> bool:
-        """It ends for good."""
         return self.is_removed or (
             self.memory.stop is not None and self.memory.stop_cause not in ("sandbox", "completed")
         )

@@ -97,20 +97,16 @@ class PodRunner:
 
     @property
     def keepers(self) -> Mapping[str, PodKeeper]:
-        """By uid."""
         return self._owners.keepers
 
     def keeper(self, namespace: str, name: str) -> PodKeeper | None:
-        """Of a pod that is shown."""
         return self._owners.named(f"{namespace}/{name}")
 
     @property
     def reading(self) -> Reading:
-        """What the manifests say."""
         return self._reading
 
     def look_again(self) -> None:
-        """Look at everything soon."""
         self._look.set()
 
     def background(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
@@ -303,7 +299,6 @@ class PodRunner:
     # --- keepers -----------------------------------------------------------------------------------------------
 
     def _keeper_for(self, pod: PodSpec) -> PodKeeper:
-        """For a pod that is new, or was found."""
         context = self._context
         record = self._records.get(pod.uid)
         memory = without_outdated(record.memory, record.pod, pod) if record is not None else Memory()
@@ -434,7 +429,6 @@ class PodRunner:
                 self.pods.put(pod.key, pod_status(look))
 
     def _show(self, run: PodRun) -> None:
-        """Bring the feed up to date."""
         if run.is_gone:
             return
         now_s = self._context.clock.now_s()

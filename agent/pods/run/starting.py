@@ -67,8 +67,6 @@ class AlreadyStarted(Exception):
 
 
 class Starter:
-    """Launches for one pod."""
-
     def __init__(self, run: PodRun) -> None:
         self._run = run
         self._context = run.context

@@ -20,8 +20,6 @@ Target = tuple[str, str, str]
 
 
 class StreamUrls:
-    """For the API."""
-
     def __init__(self, commands: PodCommands, streams: Streams) -> None:
         self._commands = commands
         self._streams = streams

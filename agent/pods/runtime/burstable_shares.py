@@ -23,12 +23,10 @@ class BurstableShares:
         return sum(self._milli.values())
 
     def note(self, pod: PodSpec) -> None:
-        """A pod is there, or asks for other amounts now."""
         if qos_class(pod) == "Burstable":
             self._milli[pod.uid] = pod_needs(pod).cpu_request
         else:
             self.forget(pod.uid)
 
     def forget(self, uid: str) -> None:
-        """A pod is over."""
         self._milli.pop(uid, None)

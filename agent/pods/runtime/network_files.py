@@ -64,7 +64,6 @@ def _full_domain(pod: PodSpec, domain: str) -> str:
 
 
 def hosts_text(pod: PodSpec, pod_ips: Sequence[str], domain: str, host_file: str) -> str:
-    """The whole file."""
     aliases = [f"{one.ip}\t{chr(9).join(one.hostnames)}" for one in pod.spec.host_aliases if one.hostnames]
     tail = ["", "# Entries added by HostAliases.", *aliases] if aliases else []
     if pod.spec.host_network:
@@ -76,7 +75,6 @@ def hosts_text(pod: PodSpec, pod_ips: Sequence[str], domain: str, host_file: str
 
 
 def parse_resolver(text: str) -> Resolver:
-    """A resolv.conf."""
     servers, searches, options = [], [], []
     for line in text.splitlines():
         words = line.split("#")[0].split(";")[0].split()

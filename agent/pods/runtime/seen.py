@@ -50,7 +50,6 @@ class Instance:
 
     @property
     def has_succeeded(self) -> bool:
-        """It ended as it should."""
         return self.stage is Stage.ENDED and self.exit_code == 0 and self.reason != "OOMKilled"
 
 

@@ -25,8 +25,6 @@ class Moment:
 
 
 class History:
-    """The last moments of one pod."""
-
     def __init__(self, moments: Iterable[Moment] = ()) -> None:
         self._moments: deque[Moment] = deque(moments, MOST_KEPT)
 

@@ -57,7 +57,6 @@ class Simulation(ABC, Generic[Step]):
         """Carry one step out."""
 
     def is_over(self) -> bool:
-        """Whether nothing is left to plan."""
         return False
 
     def later(self, at_s: float, happen: Callable[[], None], rank: int = 0) -> Due:
@@ -216,7 +215,6 @@ class PodSimulation(Simulation[StartStep]):
             happen()
 
     def exit(self, instance_id: str, code: int, reason: str = "") -> None:
-        """An instance ends, if it runs."""
         known = next((one for one in self.seen.instances if one.id == instance_id and one.is_running), None)
         if known is not None:
             ended = replace(known, stage=Stage.ENDED, finished_s=self.now_s, exit_code=code, reason=reason)
@@ -225,5 +223,4 @@ class PodSimulation(Simulation[StartStep]):
             self.note("exit", known.name, str(code))
 
     def remember(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> None:
-        """Change what is remembered of a container."""
         self.memory = self.memory.changed(name, change)

@@ -50,7 +50,6 @@ class Look:
 
 
 def pod_status(look: Look) -> PodState:
-    """One pod."""
     pod, seen, memory = look.pod, look.seen, look.memory
     containers = tuple(_container(look, one) for one in pod.containers)
     active = seen.active

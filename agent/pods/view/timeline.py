@@ -43,8 +43,6 @@ ORDER = ("running", "pull", "postStart", "stopping", "preStop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """Something that lasted."""
-
     kind: str
     begin_s: float
     end_s: float
@@ -53,8 +51,6 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that happened at once."""
-
     kind: str
     at_s: float
     text: str = ""

@@ -52,7 +52,6 @@ class HeaderDecoder:
         self._most_bytes = FIRST_TABLE_BYTES
 
     def decode(self, block: bytes) -> Headers:
-        """The headers of one block."""
         headers: Headers = []
         position, end = 0, len(block)
         try:

@@ -80,7 +80,6 @@ class Sandbox:
         return max(found, key=lambda one: one.attempt) if found else None
 
     def running(self) -> list[Container]:
-        """All that run."""
         return [one for one in self.containers.values() if one.is_running]
 
     def running_mains(self) -> list[Container]:
@@ -103,14 +102,12 @@ class Ledger:
         return len(self.sandboxes)
 
     def put(self, sandbox: Sandbox) -> None:
-        """A sandbox is there."""
         self.sandboxes[sandbox.id] = sandbox
         self._of_pods.setdefault(sandbox.uid, set()).add(sandbox.id)
         for container_id in sandbox.containers:
             self._homes[container_id] = sandbox.id
 
     def add(self, sandbox: Sandbox, container: Container) -> None:
-        """A container was made."""
         sandbox.containers[container.id] = container
         self._homes[container.id] = sandbox.id
 
@@ -128,7 +125,6 @@ class Ledger:
         return sandbox, sandbox.containers[container_id]
 
     def remove_container(self, container_id: str) -> None:
-        """It is gone from the runtime."""
         found = self.find(container_id)
         if found is not None:
             sandbox, container = found
@@ -154,7 +150,6 @@ class Ledger:
         return [self.sandboxes[one] for one in self._of_pods.get(uid, ())]
 
     def containers(self) -> Iterator[tuple[Sandbox, Container]]:
-        """All of them."""
         for sandbox in self.sandboxes.values():
             for container in sandbox.containers.values():
                 yield sandbox, container

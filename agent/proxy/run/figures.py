@@ -44,13 +44,11 @@ class Times:
         self.total_s = 0.0
 
     def add(self, duration_s: float) -> None:
-        """One more."""
         self.counts[bisect_left(self._bounds, duration_s)] += 1
         self.total_s += duration_s
 
     @property
     def number(self) -> int:
-        """How many."""
         return sum(self.counts)
 
     def quantile_s(self, share: float) -> float:
@@ -73,8 +71,6 @@ class Times:
 
 @dataclass(slots=True)
 class MethodFigures:
-    """One method."""
-
     codes: Counter[str] = field(default_factory=Counter)
     added: Times = field(default_factory=lambda: Times(ADDED_BUCKETS_S))
     held_s: float = 0.0
@@ -82,8 +78,6 @@ class MethodFigures:
 
 
 class Figures:
-    """All numbers of the plane."""
-
     def __init__(self) -> None:
         self.methods: dict[str, MethodFigures] = {}
         self.holds: dict[tuple[str, str], Times] = {}
@@ -113,7 +107,6 @@ class Figures:
         self.holds.setdefault(key, Times(HOLD_BUCKETS_S)).add(duration_s)
 
     def families(self, holds_now: Iterable[str], oldest_s: float, links: int) -> Iterable[Metric]:
-        """For a scrape."""
         requests = CounterMetricFamily("kepd_proxy_requests", "Calls through the proxy.", labels=["method", "code"])
         added = HistogramMetricFamily(
             "kepd_proxy_added_seconds", "Time that calls spent in the proxy, without holds.", labels=["method"]

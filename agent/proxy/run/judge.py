@@ -81,7 +81,6 @@ class GateJudge:
             return Refusal(UNAVAILABLE, "kepd: cannot decide about this call; its log has the cause")
 
     def finish(self, call: Call) -> None:
-        """A call is over."""
         self._state.figures.called(call.path, call.code, call.added_s)
         if call.route is None:
             return

@@ -61,8 +61,6 @@ class Broken(Exception):
 
 
 class Side(asyncio.Protocol):
-    """One transport. `take` gets what arrives."""
-
     def __init__(self, link: "Link", take: Callable[[bytes], None]) -> None:
         self.link = link
         self.take = take
@@ -78,7 +76,6 @@ class Side(asyncio.Protocol):
 
     @property
     def other(self) -> "Side":
-        """The opposite one."""
         return self.link.back if self is self.link.front else self.link.front
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -100,7 +97,6 @@ class Side(asyncio.Protocol):
         self.link.lost()
 
     def write(self, data: bytes) -> None:
-        """Send."""
         if self.transport is not None and data:
             self.transport.write(data)
 
@@ -167,7 +163,6 @@ class Link:
         self.front.insert(http2.goaway_frame(http2.NO_ERROR))
 
     def close(self) -> None:
-        """Hang up on both."""
         self.front.close()
         self.back.close()
 

@@ -211,7 +211,6 @@ class ProxyPlane:
 
     @property
     def has_pulls(self) -> bool:
-        """Whether there is a queue for pulls."""
         return self._parts.pulls is not None
 
     def _pulls(self) -> Pulls | None:
@@ -219,7 +218,6 @@ class ProxyPlane:
         return self._parts.pulls if is_allowed else None
 
     def families(self) -> Iterable[Metric]:
-        """For a scrape."""
         links = len(self.server.links) if self.server is not None else 0
         holds, now_s = self.state.holds.values(), self._parts.clock.now_s()
         oldest_s = max((now_s - hold.since_s for hold in holds), default=0.0)

@@ -27,8 +27,6 @@ GOOD_STATUSES = range(200, 400)
 
 
 class Readiness:
-    """The questions of a run."""
-
     def __init__(self, state: ProxyState, runtime: Runtime, asker: Asker) -> None:
         self._state = state
         self._runtime = runtime

@@ -89,7 +89,6 @@ class ProxyState:
 
     @property
     def settings(self) -> ProxySettings:
-        """What is in force."""
         return self._settings()
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None] | None:
@@ -167,7 +166,6 @@ class ProxyState:
     def tell(
         self, sandbox: Sandbox, reason: str, message: str, *, is_warning: bool = True, container: str = ""
     ) -> None:
-        """An event of a pod."""
         self._tell(
             Event(
                 id="",

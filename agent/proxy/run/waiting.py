@@ -45,8 +45,6 @@ LEAST_S = 2
 
 
 class Waiting:
-    """The holds of a run."""
-
     def __init__(
         self, state: ProxyState, runtime: Runtime, readiness: Readiness, pulls: Callable[[], Pulls | None]
     ) -> None:

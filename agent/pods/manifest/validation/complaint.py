@@ -72,13 +72,11 @@ class Complaints:
         self._add(path, f"Too many: {count}", f"must have at most {most} items")
 
     def one_of(self, path: str, value: str, supported: Sequence[str]) -> None:
-        """Complain unless the value is supported."""
         if value not in supported:
             listed = ", ".join(told(one) for one in supported)
             self._add(path, f"Unsupported value: {told(value)}", f"supported values: {listed}")
 
     def label(self, path: str, value: str) -> None:
-        """Complain unless it is a DNS label."""
         if not value:
             self.required(path)
         elif len(value) > LONGEST_LABEL:
@@ -87,21 +85,18 @@ class Complaints:
             self.invalid(path, value, LABEL_TEXT)
 
     def ip(self, path: str, value: str) -> None:
-        """Complain unless it is an address."""
         try:
             ipaddress.ip_address(value)
         except ValueError:
             self.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
 
     def subdomain(self, path: str, value: str) -> None:
-        """Complain unless it is a DNS subdomain."""
         if len(value) > LONGEST_SUBDOMAIN:
             self.invalid(path, value, f"must be no more than {LONGEST_SUBDOMAIN} characters")
         elif not DNS_SUBDOMAIN.match(value):
             self.invalid(path, value, SUBDOMAIN_TEXT)
 
     def at_least(self, path: str, value: int | None, least: int, text: str = "") -> None:
-        """Complain about a number that is too small."""
         if value is not None and value < least:
             self.invalid(path, value, text or f"must be greater than or equal to {least}")
 

@@ -69,7 +69,6 @@ class _Place:
 
 
 def check_containers(spec: PodFields, grace_s: int) -> Complaints:
-    """All of a pod."""
     out = Complaints()
     volumes = {one.name: one for one in spec.volumes}
     names: set[str] = set()
@@ -354,7 +353,6 @@ def _security(out: Complaints, given: SecurityContext, path: str, *, has_own_use
 
 
 def check_id(out: Complaints, path: str, value: int | None) -> None:
-    """A user or group."""
     if value is not None and not 0 <= value <= LARGEST_ID:
         out.invalid(path, value, f"must be between 0 and {LARGEST_ID}, inclusive")
 

@@ -126,7 +126,6 @@ def _port(out: Complaints, port: Port, path: str) -> None:
 
 
 def check_probes(container: Container, path: str, *, may_have: bool) -> Complaints:
-    """All three."""
     out = Complaints()
     listed = (
         ("livenessProbe", container.liveness_probe),

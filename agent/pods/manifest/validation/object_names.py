@@ -34,7 +34,6 @@ def is_data_key(key: str) -> bool:
 
 
 def check_metadata(metadata: Metadata, out: Complaints) -> None:
-    """Everything that names an object."""
     if not metadata.name:
         out.required("metadata.name", "name is needed for the pod")
     elif len(metadata.name) > LONGEST_NAME:

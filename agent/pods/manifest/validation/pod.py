@@ -25,7 +25,6 @@ SYSCTL = re.compile(r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-
 
 
 def check_pod(spec: PodFields) -> list[Complaint]:
-    """Everything that is wrong."""
     out = Complaints()
     given_s = spec.termination_grace_period_seconds
     grace_s = given_s if given_s >= 0 else 1

@@ -18,7 +18,6 @@ NANOS = 10**9
 
 
 def check_resources(resources: Resources, path: str, *, is_pod: bool = False) -> Complaints:
-    """One object's."""
     out = Complaints()
     limits = _parsed(out, resources.limits, f"{path}.limits", is_pod=is_pod)
     requests = _parsed(out, resources.requests, f"{path}.requests", is_pod=is_pod)

@@ -29,7 +29,6 @@ VOLUME_FIELDS = frozenset({
 
 
 def check_volumes(spec: PodFields) -> Complaints:
-    """All of a pod."""
     out = Complaints()
     names: set[str] = set()
     for index, volume in enumerate(spec.volumes):

@@ -52,8 +52,6 @@ TESTS = {
 
 
 class Mounts(Protocol):
-    """Mounting, by blocking calls."""
-
     def tmpfs(self, path: Path, size_bytes: int, access: Access, *, is_secret: bool) -> None: ...
 
     def huge_pages(self, path: Path, page_bytes: int, size_bytes: int, access: Access) -> None: ...
@@ -75,7 +73,6 @@ class PodFiles:
         self._locks: dict[str, threading.Lock] = {}
 
     def of(self, uid: str) -> Path:
-        """The directory of one pod."""
         path = self.directory / "pods" / uid
         if path.parent != self.directory / "pods" or uid in ("", ".", ".."):
             raise ValueError(f"{uid!r} is not a valid name of a directory")

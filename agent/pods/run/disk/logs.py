@@ -38,14 +38,12 @@ class LogDirectories:
         self.links = links
 
     def pod(self, namespace: str, pod: str, uid: str) -> Path:
-        """Of one pod; raises ValueError for a name that leads elsewhere."""
         path = self.directory / log_directory_name(namespace, pod, uid)
         if path.parent != self.directory or path.name in (".", ".."):
             raise ValueError(f"{path} is not inside {self.directory}")
         return path
 
     def make(self, log_directory: Path, container: str = "") -> None:
-        """For a pod, or for one of its containers."""
         make_directory(log_directory / container, MODE)
 
     def next_attempt(self, log_directory: Path, container: str) -> int:
@@ -78,12 +76,10 @@ class LogDirectories:
             path.unlink(missing_ok=True)
 
     def remove(self, namespace: str, pod: str, uid: str) -> None:
-        """With everything in it."""
         with suppress(FileNotFoundError, ValueError):
             remove_tree(self.pod(namespace, pod, uid))
 
     def is_full(self, log: Path, most_bytes: int) -> bool:
-        """Whether it has to be rotated."""
         with suppress(FileNotFoundError):
             return most_bytes >= 0 and log.stat().st_size >= most_bytes
         return False
