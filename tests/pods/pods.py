@@ -9,7 +9,7 @@ import msgspec
 
 from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import Container, PodFields
-from agent.pods.plan.memory import Outcome
+from agent.pods.plan.remembered import Outcome
 from agent.pods.plan.start import StartPlan, StartRules, final_phase
 from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep
 from agent.pods.plan.stop_state import HookPhase

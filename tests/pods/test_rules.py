@@ -12,7 +12,7 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import ContainerKind
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.memory import ContainerMemory, Memory, without_outdated
+from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import Ending, Trigger, begin_stop

@@ -82,11 +82,7 @@ def _entries(entries: Mapping[str, object]) -> Iterator[AuthEntry]:
         username, password = _text(fields, "username"), _text(fields, "password")
         if auth := _text(fields, "auth"):
             username, password = _user_and_password(auth)
-        credential = Credential(
-            username=username,
-            password=SecretText(password),
-            email=_text(fields, "email"),
-        )
+        credential = Credential(username=username, password=SecretText(password), email=_text(fields, "email"))
         yield AuthEntry(key, credential)
 
 

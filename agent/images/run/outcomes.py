@@ -47,13 +47,7 @@ class PullOutcomes:
     """Everything after a pull's start."""
 
     def __init__(
-        self,
-        intake: Intake,
-        requests: PullRequests,
-        stores: OutcomeStores,
-        luck: Callable[[], float],
-        *,
-        clock: Clock,
+        self, intake: Intake, requests: PullRequests, stores: OutcomeStores, luck: Callable[[], float], *, clock: Clock
     ) -> None:
         self._intake = intake
         self._requests = requests

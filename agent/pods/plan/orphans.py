@@ -28,12 +28,7 @@ def orphan_spec(seen: SeenPod) -> PodSpec:
         host_network=sandbox.is_host_network,
     )
     return PodSpec(
-        namespace=sandbox.namespace,
-        name=sandbox.name,
-        uid=sandbox.uid,
-        hash=sandbox.hash,
-        spec=spec,
-        file=sandbox.file,
+        namespace=sandbox.namespace, name=sandbox.name, uid=sandbox.uid, hash=sandbox.hash, spec=spec, file=sandbox.file
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.model.finding import printable
 from agent.model.pod import PodSpec
-from agent.pods.plan.memory import ContainerMemory, Memory, resumed_memory
+from agent.pods.plan.remembered import ContainerMemory, Memory, resumed_memory
 from agent.pods.view.history import Moment
 
 __all__ = ["FOLDER", "SHUTDOWN_REASON", "Record", "decode_record", "encode_record", "record_name"]

@@ -12,7 +12,7 @@ import msgspec
 
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
-from agent.pods.plan.memory import Memory
+from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.qos import Needs, container_needs, pod_needs, qos_class
 from agent.pods.runtime.seen import SeenPod, Stage
 

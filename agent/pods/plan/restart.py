@@ -1,18 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pause before a container is started again.
+"""Whether a container that ended is started again, and after which pause.
 
-Owns: the curve of RST-01 and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02).
-Never: waits or reads a clock. Pure.
+Owns: the restart matrix of 1.3 (what it is, how it ended, its own policy and rules, the policy of its pod), and the
+curve of RST-01 and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02). Pure.
 """
 
 from dataclasses import dataclass, replace
 
-__all__ = ["BackOff", "Curve", "pause_before_restart_s"]
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Container
+from agent.pods.runtime.seen import Instance
 
+__all__ = ["BackOff", "Curve", "is_done_init", "matching_action", "may_restart", "policy_of"]
+
+RESTART = "Restart"
+RESTART_ALL = "RestartAllContainers"
 # RST-02: fixed, not derived from the longest pause.
 MEMORY_S = 600.0
 # More restarts than this in a window cannot be counted.
 MOST_MOMENTS = 100
+
+
+def policy_of(pod: PodSpec, container: ContainerSpec) -> str:
+    """The container's own, else the pod's."""
+    return container.fields.restart_policy or pod.spec.restart_policy
+
+
+def is_done_init(instance: Instance) -> bool:
+    """STA-02."""
+    return instance.has_succeeded
+
+
+def matching_action(container: Container, exit_code: int) -> str:
+    """What the first rule that speaks of this code wants (RST-04); empty if none does."""
+    for rule in container.restart_policy_rules:
+        if rule.exit_codes is not None:
+            is_listed = exit_code in rule.exit_codes.values
+            if is_listed == (rule.exit_codes.operator == "In"):
+                return rule.action
+    return ""
+
+
+def may_restart(pod: PodSpec, container: ContainerSpec, ended: Instance, *, is_killed: bool) -> bool:
+    """`is_killed` says that kepd ended it because a probe or hook failed: rules do not count then, only the policy."""
+    if container.kind is ContainerKind.SIDECAR:
+        return True
+    if container.kind is ContainerKind.INIT and is_done_init(ended):
+        return False
+    if not is_killed and matching_action(container.fields, ended.exit_code) in (RESTART, RESTART_ALL):
+        return True
+    policy = policy_of(pod, container)
+    if container.kind is ContainerKind.INIT:
+        return policy != "Never"
+    if policy == "OnFailure":
+        return is_killed or not ended.has_succeeded
+    return policy == "Always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +70,6 @@ class Curve:
             return 0.0
         # A power beyond this is longer than any longest pause and would only grow the number.
         return min(min(self.first_s, self.longest_s) * 2.0 ** min(crashes - 1, 32), self.longest_s)
-
-
-DEFAULT_CURVE = Curve()
-
-
-def pause_before_restart_s(restarts: int, curve: Curve = DEFAULT_CURVE) -> float:
-    """After so many restarts."""
-    return curve.pause_s(restarts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +94,6 @@ class BackOff:
     def restarts_since(self, moment_s: float) -> int:
         """How many since then, as far as they are remembered."""
         return sum(at_s >= moment_s for at_s in self.moments_s)
-
-    def pause_s(self, finished_s: float, curve: Curve) -> float:
-        """How long the pause is as a whole."""
-        return curve.pause_s(self._counted(finished_s))
 
     def _counted(self, finished_s: float) -> int:
         """It ran long enough for the curve to begin anew?"""

@@ -26,23 +26,16 @@ from math import ceil
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
-from agent.pods.plan.restart import pause_before_restart_s
+from agent.pods.plan.restart import Curve
 from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, exited, hook_ended
-from agent.pods.plan.stop_steps import (
-    DropHook,
-    Kill,
-    Pass,
-    RestartSidecar,
-    RunHook,
-    Signal,
-    StopPodSandbox,
-    StopStep,
-)
+from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 
 __all__ = ["StopPlan", "after_step", "blockers_of", "kill_time_s", "note_exit", "plan_stop", "steps_to_repeat"]
 
 # TRM-06: between signal and SIGKILL.
 LEAST_AFTER_SIGNAL_S = 2.0
+# Of sidecars that others still need.
+RESTARTS = Curve()
 # Where two sums of the same seconds differ in their last bit.
 TINY_S = 1e-9
 
@@ -165,7 +158,7 @@ def _restart_s(stop: Stop, one: Ending) -> float | None:
         return None
     if stop.trigger is Trigger.PROBE or stop.is_forced or one.is_starting or one.killed_s is not None:
         return None
-    return one.ended_s + pause_before_restart_s(one.restarts)
+    return one.ended_s + RESTARTS.pause_s(one.restarts)
 
 
 def _is_needed(stop: Stop, one: Ending, now_s: float) -> bool:

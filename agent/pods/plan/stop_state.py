@@ -106,12 +106,7 @@ class Stop:
 
 
 def begin_stop(
-    trigger: Trigger,
-    containers: Sequence[Ending],
-    grace_s: float,
-    now_s: float,
-    *,
-    copies_kubelet: bool = False,
+    trigger: Trigger, containers: Sequence[Ending], grace_s: float, now_s: float, *, copies_kubelet: bool = False
 ) -> Stop:
     """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20), and less than that is a slip that means 1.
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is being done to a pod now: one value per piece of work, which is also the key of its task.
 
-Owns: the kinds of work, which container each concerns, and which of them an end has to wait for. A value is compared
-and matched, and its text is for people: no code takes it apart. Never: does any of it. Pure.
+Values are compared and matched, and their texts are for people: no code takes them apart. Pure.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from agent.pods.plan.probe import ProbeKind
 
@@ -36,87 +36,99 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class MakingSandbox:
-    """A sandbox is made, and what the one before left is cleared away."""
+class Work:
+    """Equal to another of its kind with the same fields."""
+
+    text: ClassVar[str]
 
     def __str__(self) -> str:
-        return "make the sandbox"
+        return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class RestartingAll:
+class MakingSandbox(Work):
+    """Also clears away what the one before left."""
+
+    text = "make the sandbox"
+
+
+class RestartingAll(Work):
     """All containers are taken away, so that they begin again (RST-05)."""
 
-    def __str__(self) -> str:
-        return "restart all containers"
+    text = "restart all containers"
+
+
+class StoppingPod(Work):
+    text = "end the pod"
+
+
+class UpdatingVolumes(Work):
+    text = "update volumes"
+
+
+class Resizing(Work):
+    """Containers get other resources, or wait for the next try."""
+
+    text = "resize containers"
+
+
+class Collecting(Work):
+    text = "remove dead containers"
+
+
+class Releasing(Work):
+    """A pod that is over gives its volumes and its group back."""
+
+    text = "release volumes"
+
+
+class Saving(Work):
+    text = "write the record"
 
 
 @dataclass(frozen=True, slots=True)
-class StoppingPod:
+class ContainerWork(Work):
+    container: str
+
     def __str__(self) -> str:
-        return "end the pod"
+        return f"{self.text} {self.container}"
 
 
-@dataclass(frozen=True, slots=True)
-class Launching:
+class Launching(ContainerWork):
     """From its image to the end of its postStart hook."""
 
-    container: str
-
-    def __str__(self) -> str:
-        return f"start {self.container}"
+    text = "start"
 
 
-@dataclass(frozen=True, slots=True)
-class EndingAlone:
-    """One container ends for a fault of its own; the pod goes on."""
+class EndingAlone(ContainerWork):
+    """It ends for a fault of its own; the pod goes on."""
 
-    container: str
-
-    def __str__(self) -> str:
-        return f"end {self.container}"
+    text = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class RunningHook:
-    container: str
-
-    def __str__(self) -> str:
-        return f"run the preStop hook of {self.container}"
+class RunningHook(ContainerWork):
+    text = "run the preStop hook of"
 
 
-@dataclass(frozen=True, slots=True)
-class StoppingContainer:
+class StoppingContainer(ContainerWork):
     """The runtime was asked to signal it."""
 
-    container: str
-
-    def __str__(self) -> str:
-        return f"stop {self.container}"
+    text = "stop"
 
 
-@dataclass(frozen=True, slots=True)
-class KillingContainer:
-    """The runtime was asked to kill it; may go on beside StoppingContainer of the same container."""
+class KillingContainer(ContainerWork):
+    """May go on beside StoppingContainer of the same container."""
 
-    container: str
-
-    def __str__(self) -> str:
-        return f"kill {self.container}"
+    text = "kill"
 
 
-@dataclass(frozen=True, slots=True)
-class RestartingSidecar:
-    """A sidecar that died while its pod ends, and that others still need."""
+class RestartingSidecar(ContainerWork):
+    """It died while its pod ends, and others still need it."""
 
-    container: str
-
-    def __str__(self) -> str:
-        return f"restart {self.container}"
+    text = "restart"
 
 
 @dataclass(frozen=True, slots=True)
-class FetchingAhead:
+class FetchingAhead(Work):
     """The image of a container that starts later."""
 
     image: str
@@ -126,7 +138,7 @@ class FetchingAhead:
 
 
 @dataclass(frozen=True, slots=True)
-class Probing:
+class Probing(Work):
     kind: ProbeKind
     instance: str
 
@@ -135,66 +147,11 @@ class Probing:
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshing:
+class Refreshing(Work):
     instance: str
 
     def __str__(self) -> str:
         return f"look at {self.instance}"
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatingVolumes:
-    def __str__(self) -> str:
-        return "update volumes"
-
-
-@dataclass(frozen=True, slots=True)
-class Resizing:
-    """Containers get other resources, or the next try is waited for."""
-
-    def __str__(self) -> str:
-        return "resize containers"
-
-
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    def __str__(self) -> str:
-        return "remove dead containers"
-
-
-@dataclass(frozen=True, slots=True)
-class Releasing:
-    """A pod that is over gives its volumes and its group back."""
-
-    def __str__(self) -> str:
-        return "release volumes"
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    def __str__(self) -> str:
-        return "write the record"
-
-
-Work = (
-    MakingSandbox
-    | RestartingAll
-    | StoppingPod
-    | Launching
-    | EndingAlone
-    | RunningHook
-    | StoppingContainer
-    | KillingContainer
-    | RestartingSidecar
-    | FetchingAhead
-    | Probing
-    | Refreshing
-    | UpdatingVolumes
-    | Resizing
-    | Collecting
-    | Releasing
-    | Saving
-)
 
 
 def containers_at_work(works: Iterable[Work]) -> frozenset[str]:

@@ -30,18 +30,17 @@ class Collector:
         run = self._run
         is_worth_it = dead_instances(run.pod, run.seen, run.context.settings().keep_dead) or dead_sandboxes(run.seen)
         if is_worth_it and Collecting() not in run.tasks and run.context.clock.now_s() >= self._due_s:
-            run.spawn(Collecting(), self._collect_quietly())
+            run.spawn(Collecting(), self._collect())
 
-    async def _collect_quietly(self) -> None:
+    async def _collect(self) -> None:
         """What cannot be removed now is tried again later."""
         try:
-            await self.collect()
+            await self._remove_dead()
         except FAILURES as error:
             self._due_s = self._run.context.clock.now_s() + self._run.context.settings().collect_s
             log.warning("dead_containers_not_removed", pod=self._run.pod.key, error=str(error))
 
-    async def collect(self) -> None:
-        """GC-01, GC-02: what is dead and no longer needed."""
+    async def _remove_dead(self) -> None:
         run, context = self._run, self._run.context
         settings = context.settings()
         for instance in dead_instances(run.pod, run.seen, settings.keep_dead):

@@ -7,6 +7,8 @@ Never: calls the runtime.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.model.pod import ContainerSpec
@@ -152,7 +154,7 @@ class ContainerSetup:
     def _resolver(self) -> Resolver:
         """What the pod asks; what was cut off or is missing is told once."""
         settings = self._context.settings()
-        node = _node_resolver(settings.resolv_conf)
+        node = parse_resolver(_text_of(Path(settings.resolv_conf)))
         found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
         for reason, text in found.warnings:
             if reason not in self._told:
@@ -206,15 +208,7 @@ class ContainerSetup:
             place = places.get(volume)
             return self._context.files.read_below(run.pod.uid, place, path) if place is not None else None
 
-        return Facts(
-            node=facts.node,
-            host_ips=facts.host_ips,
-            pod_ips=facts.pod_ips,
-            cpus=facts.cpus,
-            memory_bytes=facts.memory_bytes,
-            disk_bytes=facts.disk_bytes,
-            read_file=read_file,
-        )
+        return replace(facts, read_file=read_file)
 
     def container_config(self, container: ContainerSpec, made: Made) -> pb.ContainerConfig:
         return container_config(self._run.pod, container, made, self._node)
@@ -325,10 +319,6 @@ def _expanded(text: str, values: dict[str, str]) -> str:
     return expand(text, values)
 
 
-def _node_resolver(path: str) -> Resolver:
-    return parse_resolver(_text_of(Path(path)))
-
-
 def _text_of(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace")
@@ -337,8 +327,6 @@ def _text_of(path: Path) -> str:
 
 
 def _rfc3339(wall_s: float) -> str:
-    from datetime import UTC, datetime
-
     if not wall_s:
         return ""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

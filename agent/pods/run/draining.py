@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from agent.pods.plan.drain import Candidate, EndPod, Group, begin_drain, plan_drain, priority_of
-from agent.pods.plan.memory import Outcome
+from agent.pods.plan.remembered import Outcome
 from agent.pods.plan.record import SHUTDOWN_REASON
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
@@ -54,10 +54,7 @@ class Drainer:
         runs = [keeper.run for keeper in self._runner.keepers.values() if keeper.run.memory.outcome is None]
         return [
             Candidate(
-                uid=run.pod.uid,
-                key=run.pod.key,
-                priority=priority_of(run.pod.spec),
-                grace_s=float(run.pod.grace_s),
+                uid=run.pod.uid, key=run.pod.key, priority=priority_of(run.pod.spec), grace_s=float(run.pod.grace_s)
             )
             for run in runs
         ]

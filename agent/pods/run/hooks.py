@@ -14,7 +14,7 @@ from agent.model.pod_fields import Hook, HttpGet
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
 
-__all__ = ["HookResult", "HookRunner", "Target", "port_number"]
+__all__ = ["HookResult", "HookRunner", "Target", "http_question", "port_number"]
 
 USER_AGENT = "kube-lifecycle/1.36"
 LONGEST_OUTPUT = 4096
@@ -59,6 +59,23 @@ def port_number(container: ContainerSpec, port: int | str) -> int:
     raise ValueError(f"couldn't find port: {port!r} in container {container.name}")
 
 
+def http_question(given: HttpGet, target: Target, agent: str) -> HttpQuestion:
+    """As a kubelet asks, for a hook or a probe: an Accept header without a value takes its default away."""
+    names = {one.name.lower() for one in given.http_headers}
+    headers = [(one.name, one.value) for one in given.http_headers if one.name.lower() != "accept" or one.value]
+    if "user-agent" not in names:
+        headers.append(("User-Agent", agent))
+    if "accept" not in names:
+        headers.append(("Accept", "*/*"))
+    return HttpQuestion(
+        host=given.host or target.ip,
+        port=port_number(target.container, given.port),
+        path=given.whole_path,
+        is_tls=given.scheme == "HTTPS",
+        headers=headers,
+    )
+
+
 class HookRunner:
     """Runs one hook to its end. Cancelling gives it up."""
 
@@ -90,7 +107,7 @@ class HookRunner:
 
     async def _http(self, given: HttpGet, target: Target) -> HookResult:
         """Any status is a success; only who cannot be reached fails (HOK-07)."""
-        question = _question(given, target)
+        question = http_question(given, target, USER_AGENT)
         try:
             answer = await self._client.http_get(question)
         except ValueError as error:
@@ -103,22 +120,6 @@ class HookRunner:
 def _told(answer: HttpAnswer, *, fell_back: bool = False) -> HookResult:
     body = answer.body[:LONGEST_OUTPUT].decode("utf-8", "replace")
     return HookResult(is_good=True, text=f"status {answer.status}", output=body, fell_back=fell_back)
-
-
-def _question(given: HttpGet, target: Target) -> HttpQuestion:
-    headers = [(one.name, one.value) for one in given.http_headers]
-    names = {name.lower() for name, _ in headers}
-    if "user-agent" not in names:
-        headers.append(("User-Agent", USER_AGENT))
-    if "accept" not in names:
-        headers.append(("Accept", "*/*"))
-    return HttpQuestion(
-        host=given.host or target.ip,
-        port=port_number(target.container, given.port),
-        path=given.whole_path,
-        is_tls=given.scheme == "HTTPS",
-        headers=headers,
-    )
 
 
 def _in_plain(question: HttpQuestion) -> HttpQuestion:

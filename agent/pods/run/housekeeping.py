@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import structlog
 
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.memory import Outcome
+from agent.pods.plan.remembered import Outcome
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext

@@ -20,7 +20,7 @@ import structlog
 
 from agent.model.pod import PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.memory import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
+from agent.pods.plan.remembered import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
 from agent.pods.plan.record import record_name
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (

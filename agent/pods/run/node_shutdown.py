@@ -36,12 +36,7 @@ class NodeShutdown:
     """The pods plane's part in the shutdown of the node."""
 
     def __init__(
-        self,
-        runner: PodRunner,
-        drainer: Drainer,
-        logind: Logind,
-        clock: Clock,
-        groups: Callable[[], Sequence[Group]],
+        self, runner: PodRunner, drainer: Drainer, logind: Logind, clock: Clock, groups: Callable[[], Sequence[Group]]
     ) -> None:
         self._runner = runner
         self._drainer = drainer

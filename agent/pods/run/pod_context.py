@@ -18,7 +18,7 @@ from agent.pods.plan.restart import Curve
 from agent.pods.ports import Containers, Features, Groups, Images, Maintenance, ProbeClient, Records, Sandboxes
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.runtime.burstable_shares import BurstableShares
+from agent.pods.runtime.qos import BurstableShares
 
 __all__ = ["PodContext", "PodNodeFacts", "PodSettings"]
 

@@ -11,11 +11,11 @@ import os
 from collections.abc import Awaitable, Callable
 
 from agent.model.http_question import HttpQuestion
-from agent.model.pod_fields import Exec, GrpcCheck, HttpGet, Probe, TcpSocket
+from agent.model.pod_fields import Exec, GrpcCheck, Probe, TcpSocket
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.hooks import Target, port_number
+from agent.pods.run.hooks import Target, http_question, port_number
 from agent.pods.runtime.environment import expand
 
 __all__ = ["ProbeRunner"]
@@ -49,7 +49,7 @@ class ProbeRunner:
             if probe.exec is not None:
                 return await self._exec(probe.exec, target, probe.timeout_s)
             if probe.http_get is not None:
-                question = _question(probe.http_get, target)
+                question = http_question(probe.http_get, target, USER_AGENT)
                 return await _bounded(lambda: self._http(question), limit_s, f'Get "{_url(question)}": ')
             if probe.tcp_socket is not None:
                 return await self._tcp(probe.tcp_socket, target, limit_s)
@@ -120,22 +120,6 @@ async def _bounded(ask: Callable[[], Awaitable[ProbeAnswer]], limit_s: float, he
 
 def _words(error: OSError) -> str:
     return f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error).lower()
-
-
-def _question(given: HttpGet, target: Target) -> HttpQuestion:
-    headers = [(one.name, one.value) for one in given.http_headers if one.name.lower() != "accept" or one.value]
-    names = {one.name.lower() for one in given.http_headers}
-    if "user-agent" not in names:
-        headers.append(("User-Agent", USER_AGENT))
-    if "accept" not in names:
-        headers.append(("Accept", "*/*"))
-    return HttpQuestion(
-        host=given.host or target.ip,
-        port=port_number(target.container, given.port),
-        path=given.whole_path,
-        is_tls=given.scheme == "HTTPS",
-        headers=headers,
-    )
 
 
 def _url(question: HttpQuestion) -> str:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec
 from agent.model.pod_fields import Probe
-from agent.pods.plan.decision import policy_of
-from agent.pods.plan.memory import Failing
+from agent.pods.plan.restart import policy_of
+from agent.pods.plan.remembered import Failing
 from agent.pods.plan.probe import (
     AnswerKind,
     ProbeAnswer,
@@ -144,10 +144,7 @@ class Prober:
     def _set_started(self, container: ContainerSpec, instance_id: str) -> None:
         is_ready = container.fields.readiness_probe is None
         self._run.note("probe_started", container.name)
-        self._run.remember(
-            container.name,
-            lambda one: replace(one.of(instance_id), is_started=True, is_ready=is_ready),
-        )
+        self._run.remember(container.name, lambda one: replace(one.of(instance_id), is_started=True, is_ready=is_ready))
         self._run.save_soon()
 
     def _intent(self, container: ContainerSpec) -> str:

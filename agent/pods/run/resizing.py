@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agent.model.pod_state import Condition
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.memory import Failing
+from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, Room, differences, plan_resize
 from agent.pods.plan.work import Resizing
 from agent.pods.run.run_state import PodRun, reason_of_error

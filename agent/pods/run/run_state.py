@@ -23,7 +23,7 @@ from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.annotations import PodAnnotations, read_annotations
-from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import orphan_container
 from agent.pods.plan.record import encode_record, record_name

@@ -21,7 +21,7 @@ from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Hook
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.image_request import image_request
-from agent.pods.plan.memory import ContainerMemory, Failing
+from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, MakeSandbox, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
@@ -381,8 +381,7 @@ class Starter:
         if not any(one.id == instance.id for one in run.seen.instances):
             raise RuntimeCallFailed("ContainerStatus", "the container is gone right after its start")
         run.remember(
-            container.name,
-            lambda one: replace(one.of(instance.id), reason="", message="", pause_s=0.0, retry_s=0.0),
+            container.name, lambda one: replace(one.of(instance.id), reason="", message="", pause_s=0.0, retry_s=0.0)
         )
         run.note("started", container.name, seconds=context.clock.now_s() - now_s)
         run.tell("Started", "Container started", container.name)
@@ -480,8 +479,7 @@ class Starter:
             shown = "ImagePullBackOff"
             message = f'Back-off pulling image "{container.image}": ErrImagePull: {text}'
         run.remember(
-            container.name,
-            lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s),
+            container.name, lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s)
         )
         if is_image or reason == "ImageInspectError":
             self._tell_image(container, reason, shown, text)

@@ -20,15 +20,7 @@ from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
 from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
-from agent.pods.plan.stop_steps import (
-    DropHook,
-    Kill,
-    RestartSidecar,
-    RunHook,
-    Signal,
-    StopPodSandbox,
-    StopStep,
-)
+from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
 from agent.pods.run.hooks import HookRunner, Target
 from agent.pods.run.run_state import PodRun, reason_of_error

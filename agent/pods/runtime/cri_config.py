@@ -84,7 +84,6 @@ class Made:
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     mounts: Sequence[pb.Mount] = field(default=())
-    deletion_grace_s: int | None = None
 
 
 def sandbox_config(
@@ -292,8 +291,6 @@ def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str
         names.MESSAGE_POLICY: fields.termination_message_policy,
         names.GRACE: str(pod.grace_s),
     }
-    if made.deletion_grace_s is not None:
-        found["io.kubernetes.pod.deletionGracePeriod"] = str(made.deletion_grace_s)
     if fields.pre_stop is not None:
         found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
     if fields.ports:

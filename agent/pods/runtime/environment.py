@@ -59,7 +59,7 @@ def resolve_environment(
     for entry in container.fields.env_from:
         found.update(_all_of(entry, pod, sources))
     for env in container.fields.env:
-        value = _value(env, pod, container, sources, facts, found) if env.value_from else expand(env.value, found)
+        value = _value(env, pod, container, sources, facts) if env.value_from else expand(env.value, found)
         if value is not None:
             found[env.name] = value
     return tuple(found.items())
@@ -97,9 +97,7 @@ def _all_of(entry: EnvFrom, pod: PodSpec, sources: Sources) -> dict[str, str]:
     return {name: value for name, value in named.items() if PRINTABLE_NAME.match(name)}
 
 
-def _value(
-    env: Env, pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts, _found: Mapping[str, str]
-) -> str | None:
+def _value(env: Env, pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts) -> str | None:
     """Of a variable that has its value from elsewhere; None leaves it out."""
     source = env.value_from or EnvSource()
     if source.field_ref is not None:

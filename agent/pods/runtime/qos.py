@@ -13,6 +13,7 @@ from agent.model.pod_fields import Resources
 from agent.model.quantity import QuantityError, parse_quantity
 
 __all__ = [
+    "BurstableShares",
     "Needs",
     "container_needs",
     "cpu_quota",
@@ -176,3 +177,24 @@ def most_at_once(pod: PodSpec, figure: Callable[[ContainerSpec], int]) -> int:
             most_at_init = max(most_at_init, beside + figure(one))
     mains = sum(figure(one) for one in pod.containers if one.kind is ContainerKind.MAIN)
     return max(beside + mains, most_at_init)
+
+
+class BurstableShares:
+    """What all Burstable pods of the node ask for together, one figure per pod, so that nothing walks over pods."""
+
+    def __init__(self) -> None:
+        self._milli: dict[str, int] = {}
+
+    @property
+    def milli(self) -> int:
+        """Thousandths of a processor."""
+        return sum(self._milli.values())
+
+    def note(self, pod: PodSpec) -> None:
+        if qos_class(pod) == "Burstable":
+            self._milli[pod.uid] = pod_needs(pod).cpu_request
+        else:
+            self.forget(pod.uid)
+
+    def forget(self, uid: str) -> None:
+        self._milli.pop(uid, None)

@@ -129,11 +129,7 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Pla
         volume.projected is not None and any(one.secret is not None for one in volume.projected.sources)
     )
     return PlannedVolume(
-        name=volume.name,
-        directory=place,
-        files=files,
-        group=group,
-        tmpfs_bytes=SECRET_BYTES if has_secret else None,
+        name=volume.name, directory=place, files=files, group=group, tmpfs_bytes=SECRET_BYTES if has_secret else None
     )
 
 

@@ -15,7 +15,7 @@ from math import inf
 from typing import Generic, TypeVar
 
 from agent.model.pod import PodSpec, container_hash
-from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules, note_progress, plan_start
 from agent.pods.plan.start_steps import Launch, MakeSandbox, StartStep
 from agent.pods.plan.stop_state import HookPhase

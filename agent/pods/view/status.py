@@ -9,17 +9,9 @@ from dataclasses import dataclass
 
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_state import (
-    RUNNING,
-    TERMINATED,
-    WAITING,
-    Condition,
-    ContainerState,
-    PodState,
-    Termination,
-)
-from agent.pods.plan.decision import may_restart
-from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
+from agent.pods.plan.restart import may_restart
+from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import Waiting
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class
@@ -125,11 +117,7 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
         "RestartingAllContainers" if look.is_restarting_all else "PodInitializing" if has_inits else "ContainerCreating"
     )
     return ContainerState(
-        name=one.name,
-        image=one.image,
-        kind=one.kind.value,
-        reason=reason,
-        message=printable(memory.message),
+        name=one.name, image=one.image, kind=one.kind.value, reason=reason, message=printable(memory.message)
     )
 
 

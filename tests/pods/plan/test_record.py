@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.pods.plan.memory import ContainerMemory, Memory, Outcome
+from agent.pods.plan.remembered import ContainerMemory, Memory, Outcome
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import decode_record, encode_record
 from agent.pods.plan.restart import BackOff

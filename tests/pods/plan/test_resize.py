@@ -11,7 +11,7 @@ import pytest
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.memory import ContainerMemory, Memory
+from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, Room, plan_resize
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod

@@ -15,7 +15,7 @@ import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import Unavailable
-from agent.pods.plan.memory import Outcome
+from agent.pods.plan.remembered import Outcome
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import DISKS, News, Plane, Slow, running

@@ -67,7 +67,7 @@ class TestNames:
         """LBL-03."""
         ports = [{"containerPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "UDP", "hostPort": 53}]
         app = container("app", ports=ports, lifecycle={"preStop": {"exec": {"command": ["bye"]}}})
-        notes = made_of(make_pod([app], terminationGracePeriodSeconds=7), attempt=1, deletion_grace_s=5).annotations
+        notes = made_of(make_pod([app], terminationGracePeriodSeconds=7), attempt=1).annotations
 
         assert json.loads(notes.pop("io.kubernetes.container.ports")) == [
             {"containerPort": 80, "name": "http", "protocol": "TCP"},
@@ -80,7 +80,6 @@ class TestNames:
             "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
             "io.kubernetes.container.terminationMessagePolicy": "File",
             "io.kubernetes.pod.terminationGracePeriod": "7",
-            "io.kubernetes.pod.deletionGracePeriod": "5",
         }
 
     def test_messages_name_a_pod_with_its_uid(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.pod_state import PodState
-from agent.pods.plan.memory import Memory, Outcome
+from agent.pods.plan.remembered import Memory, Outcome
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
 from agent.pods.view.status import Look, pod_status

@@ -13,43 +13,12 @@ HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+\Z")
 HIGHEST_PORT = 65535
 SIDECARS_ONLY = "may not be set for init containers without restartPolicy=Always"
 PORT_RANGE = "must be between 1 and 65535, inclusive"
-BASE_SIGNALS = [
-    "ABRT",
-    "ALRM",
-    "BUS",
-    "CHLD",
-    "CLD",
-    "CONT",
-    "FPE",
-    "HUP",
-    "ILL",
-    "INT",
-    "IO",
-    "IOT",
-    "KILL",
-    "PIPE",
-    "POLL",
-    "PROF",
-    "PWR",
-    "QUIT",
-    "SEGV",
-    "STKFLT",
-    "STOP",
-    "SYS",
-    "TERM",
-    "TRAP",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-    "URG",
-    "USR1",
-    "USR2",
-    "VTALRM",
-    "WINCH",
-    "XCPU",
-    "XFSZ",
-]
-REAL_TIME = ["RTMIN", *(f"RTMIN+{i}" for i in range(1, 16)), *(f"RTMAX-{i}" for i in range(14, 0, -1)), "RTMAX"]
+BASE_SIGNALS = (
+    "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL", "PIPE", "POLL",
+    "PROF", "PWR", "QUIT", "SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP", "TTIN", "TTOU", "URG", "USR1",
+    "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ",
+)  # fmt: skip
+REAL_TIME = ("RTMIN", *(f"RTMIN+{i}" for i in range(1, 16)), *(f"RTMAX-{i}" for i in range(14, 0, -1)), "RTMAX")
 SIGNALS = frozenset(f"SIG{name}" for name in (*BASE_SIGNALS, *REAL_TIME))
 HANDLERS = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket", "grpc": "grpc", "sleep": "sleep"}
 NUMBERS = {
