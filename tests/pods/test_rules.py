@@ -12,8 +12,8 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import ContainerKind
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.order import Member, waits_for_end
+from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
 from agent.pods.run.commands import PodCommands
@@ -37,8 +37,10 @@ def cri() -> Slow:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S", "NETWORK_PAUSE_S"):
+    for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S"):
         monkeypatch.setattr(f"agent.pods.run.starting.{name}", 0.05)
+    for name in ("FIRST_PAUSE_S", "NETWORK_PAUSE_S"):
+        monkeypatch.setattr(f"agent.pods.run.sandbox_maker.{name}", 0.05)
 
 
 def text(spec: str, more: str = "") -> bytes:

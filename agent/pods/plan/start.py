@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.pods.plan.restart import RESTART_ALL, is_done_init, matching_action, may_restart
-from agent.pods.plan.remembered import Memory
 from agent.pods.plan.order import Dependency
-from agent.pods.plan.restart import Curve
+from agent.pods.plan.remembered import Memory
+from agent.pods.plan.restart import RESTART_ALL, Curve, is_done_init, matching_action, may_restart
 from agent.pods.plan.start_steps import (
     BeginStop,
     EndContainer,

@@ -8,17 +8,14 @@ import asyncio
 
 import structlog
 
-from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.collect import dead_instances, dead_sandboxes
 from agent.pods.plan.work import Collecting
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.seen import SeenPod, Stage
 
 __all__ = ["Collector"]
 
 log = structlog.get_logger(plane="pods")
-
-FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 
 class Collector:

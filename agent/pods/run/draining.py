@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import structlog
 
 from agent.pods.plan.drain import Candidate, EndPod, Group, begin_drain, plan_drain, priority_of
-from agent.pods.plan.remembered import Outcome
 from agent.pods.plan.record import SHUTDOWN_REASON
+from agent.pods.plan.remembered import Outcome
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 

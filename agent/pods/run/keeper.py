@@ -19,9 +19,8 @@ from dataclasses import replace
 import structlog
 
 from agent.model.pod import PodSpec
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.remembered import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
 from agent.pods.plan.record import record_name
+from agent.pods.plan.remembered import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
     BeginStop,
@@ -45,11 +44,14 @@ from agent.pods.plan.work import (
     holds_end_up,
 )
 from agent.pods.run.collecting import Collector
+from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.observer import Observer
+from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.probing import Prober
 from agent.pods.run.resizing import Resizer
-from agent.pods.run.run_state import PodRun, reason_of_error, without_problem
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error, without_problem
+from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
 from agent.pods.runtime.environment import ConfigProblem
@@ -59,7 +61,6 @@ __all__ = ["PodKeeper"]
 
 log = structlog.get_logger(plane="pods")
 
-FAILURES = (RuntimeCallFailed, OSError, ValueError)
 RETRY_S = 1.0
 STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
@@ -72,7 +73,10 @@ LASTING = ("completed", "sandbox")
 class PodKeeper:
     def __init__(self, run: PodRun, probes: ProbeRunner) -> None:
         self.run = run
-        self._starter = Starter(run)
+        self._setup = ContainerSetup(run)
+        images = PodImages(run, self._setup)
+        self._sandboxes = SandboxMaker(run, self._setup, images)
+        self._starter = Starter(run, self._setup, images)
         self._stopper = Stopper(run, self._starter.relaunch)
         self._prober = Prober(run, probes)
         self._resizer = Resizer(run, self._resize_one)
@@ -123,7 +127,7 @@ class PodKeeper:
         """Bring volumes up to date, and once more for what changed meanwhile."""
         while self._has_new_content and self.run.memory.stop is None:
             self._has_new_content = False
-            for problem in await self._starter.update_volumes():
+            for problem in await self._setup.update():
                 self.run.tell("FailedMount", problem, is_warning=True)
 
     def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
@@ -286,7 +290,7 @@ class PodKeeper:
         match step:
             case MakeSandbox():
                 if SANDBOX not in run.tasks:
-                    run.spawn(SANDBOX, self._starter.make_sandbox(step))
+                    run.spawn(SANDBOX, self._sandboxes.make(step))
             case Launch(name=name):
                 run.spawn(Launching(name), self._starter.launch(step))
             case Settle(instance):
@@ -372,7 +376,7 @@ class PodKeeper:
         run, context = self.run, self.run.context
         try:
             await asyncio.to_thread(context.files.release, run.pod.uid)
-            for group in self._starter.cgroups:
+            for group in self._setup.cgroups:
                 await asyncio.to_thread(context.groups.remove, group)
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
@@ -389,10 +393,10 @@ class PodKeeper:
                     await asyncio.to_thread(context.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(context.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(context.files.remove, pod.uid)
-                for group in self._starter.cgroups:
+                for group in self._setup.cgroups:
                     await asyncio.to_thread(context.groups.remove, group)
                 context.shares.forget(pod.uid)
-                await self._starter.level()
+                await self._setup.level()
                 run.is_forgotten = True
                 await context.records.remove(record_name(pod.uid))
                 break
@@ -410,9 +414,9 @@ class PodKeeper:
         run = self.run
         # Either may have to come first: the group of the pod when there is more, the container when there is less.
         with suppress(ConfigProblem):
-            await self._starter.limit_pod()
-        await run.context.maintenance.update_resources(instance_id, self._starter.resources_of(run.pod.by_name[name]))
-        await self._starter.limit_pod()
+            await self._setup.limit()
+        await run.context.maintenance.update_resources(instance_id, self._setup.resources_of(run.pod.by_name[name]))
+        await self._setup.limit()
 
 
 def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec
 from agent.model.pod_fields import Probe
-from agent.pods.plan.restart import policy_of
-from agent.pods.plan.remembered import Failing
 from agent.pods.plan.probe import (
     AnswerKind,
     ProbeAnswer,
@@ -23,6 +21,8 @@ from agent.pods.plan.probe import (
     is_delayed,
     next_run_s,
 )
+from agent.pods.plan.remembered import Failing
+from agent.pods.plan.restart import policy_of
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Probing
 from agent.pods.run.hooks import Target

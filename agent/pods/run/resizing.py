@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from agent.model.pod_state import Condition
-from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, Room, differences, plan_resize
 from agent.pods.plan.work import Resizing
-from agent.pods.run.run_state import PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.qos import pod_needs
 
@@ -22,7 +21,6 @@ __all__ = ["Resizer"]
 TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
 RETRY_S = 10.0
-FAILURES = (RuntimeCallFailed, OSError, ValueError, ConfigProblem)
 
 
 class Resizer:
@@ -89,7 +87,7 @@ class Resizer:
             try:
                 await self._check_usage(step)
                 await self._apply(step.name, step.instance_id)
-            except FAILURES as error:
+            except (*FAILURES, ConfigProblem) as error:
                 self._refused(step, reason_of_error(error))
                 await run.context.clock.sleep(RETRY_S)
                 return

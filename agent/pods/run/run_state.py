@@ -23,10 +23,10 @@ from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.annotations import PodAnnotations, read_annotations
-from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import orphan_container
 from agent.pods.plan.record import encode_record, record_name
+from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.work import Saving, Work
@@ -36,10 +36,12 @@ from agent.pods.runtime.observation import lost_instance, with_status
 from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
 from agent.pods.view.history import History, Moment
 
-__all__ = ["Listeners", "PodRun", "reason_of_error", "without_problem"]
+__all__ = ["FAILURES", "Listeners", "PodRun", "reason_of_error", "without_problem"]
 
 log = structlog.get_logger(plane="pods")
 
+# How calls to the runtime, the disk and the manifest fail, which is tried again.
+FAILURES = (RuntimeCallFailed, OSError, ValueError)
 # A record that is never at rest is written again when something else happens.
 MOST_SAVES = 3
 

@@ -32,10 +32,10 @@ from agent.pods.manifest.objects import Identity, Source
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.plan.backoff import RetryPause
-from agent.pods.plan.remembered import Memory, Outcome, without_outdated
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
+from agent.pods.plan.remembered import Memory, Outcome, without_outdated
 from agent.pods.plan.work import RestartingAll
 from agent.pods.ports import Events, Manifests, Snapshot
 from agent.pods.run.housekeeping import Housekeeping

@@ -9,29 +9,26 @@ Never: decides what is launched.
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
 
-from agent.model.image_pull import PullRequest
-from agent.model.image_reference import default_policy
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Hook
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.image_request import image_request
 from agent.pods.plan.remembered import ContainerMemory, Failing
-from agent.pods.plan.start_steps import Launch, MakeSandbox, RestartAll, Settle
+from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.hooks import HookResult, HookRunner, Target
-from agent.pods.run.run_state import PodRun, reason_of_error
+from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, sandboxes_newest_first
+from agent.pods.runtime.seen import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["Starter"]
@@ -40,20 +37,8 @@ log = structlog.get_logger(plane="pods")
 
 FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S = 10.0, 300.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-NETWORK_PAUSE_S = 1.0
-MEMORY_S = 120.0
-NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
 AFTER_SIGNAL_S = 2
 INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it counts as done and is not run again"
-OWN_EVENTS = {
-    "FailedMount": "FailedMount",
-    "ErrImageNeverPull": "ErrImageNeverPull",
-    "ImageInspectError": "InspectFailed",
-}
-# Words of the images plane for a pull that is not to be had; each keeps its name on the container.
-REFUSALS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed")
-IMAGE_REASONS = (*REFUSALS, "ErrImageNeverPull")
-FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 Result = TypeVar("Result")
 
@@ -67,10 +52,11 @@ class AlreadyStarted(Exception):
 
 
 class Starter:
-    def __init__(self, run: PodRun) -> None:
+    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages) -> None:
         self._run = run
         self._context = run.context
-        self._setup = ContainerSetup(run)
+        self._setup = setup
+        self._images = images
         self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
         self._long: dict[str, asyncio.Timeout] = {}
         self._is_interrupted = False
@@ -89,132 +75,12 @@ class Starter:
         """Launches are wanted again."""
         self._is_interrupted = False
 
-    async def update_volumes(self) -> list[str]:
-        """What is mounted follows its sources (VOL-07); answers what could not be done."""
-        return await self._setup.update()
-
-    @property
-    def cgroups(self) -> set[str]:
-        """Where the pod's containers are counted, and were."""
-        return self._setup.cgroups
-
-    async def level(self) -> None:
-        """The pod is over; what it asked for is no longer counted."""
-        await self._setup.level()
-
-    async def limit_pod(self) -> None:
-        """The group of the pod gets what the manifest says now."""
-        await self._setup.limit()
-
-    def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
-        """What a container may use, as the runtime wants it."""
-        return self._setup.resources_of(container)
-
-    async def make_sandbox(self, step: MakeSandbox) -> None:
-        """SBX-02, STA-01."""
-        run, context = self._run, self._context
-        try:
-            await self._clear_away(step)
-            await self._setup.prepare()
-            await self._setup.ground()
-            config = self._setup.sandbox_config(step.attempt)
-            began_s = context.clock.now_s()
-            sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
-            status = await context.sandboxes.sandbox_status(sandbox_id)
-            if run.features.uses_systemd:
-                await self._setup.limit()
-        except ConfigProblem as error:
-            self._sandbox_failed(error.reason, str(error))
-            return
-        except FAILURES as error:
-            text = reason_of_error(error)
-            is_network = any(word in text.lower() for word in NETWORK_WORDS)
-            self._sandbox_failed("NetworkNotReady" if is_network else "FailedCreatePodSandBox", text)
-            return
-        made = SeenSandbox(
-            id=sandbox_id,
-            namespace=run.pod.namespace,
-            name=run.pod.name,
-            uid=run.pod.uid,
-            attempt=step.attempt,
-            hash=run.pod.hash,
-            file=run.pod.file,
-            group=config.linux.cgroup_parent,
-            is_ready=status.state == pb.SANDBOX_READY,
-            is_host_network=run.pod.spec.host_network,
-            ip=status.network.ip,
-            more_ips=tuple(one.ip for one in status.network.additional_ips),
-            created_wall_s=status.created_at / 1e9,
-        )
-        others = [one for one in run.seen.sandboxes if one.id != sandbox_id]
-        run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
-        self._rest_before_the_next(context.clock.now_s())
-        run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
-        self._prefetch()
-
-    def _prefetch(self) -> None:
-        """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
-        finds its image missing fetches it itself, and tells what is wrong with it."""
-        images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
-        for image in list(images)[1:]:
-            if FetchingAhead(image) not in self._run.tasks:
-                self._run.spawn(FetchingAhead(image), self._fetch_quietly(image))
-
-    async def _came_ahead(self, image: str) -> bool:
-        """Wait for an image that is on its way already; whether it is there now."""
-        ahead = self._run.tasks.get(FetchingAhead(image))
-        if ahead is None:
-            return False
-        await asyncio.wait([ahead])
-        return await self._context.images.image_status(image) is not None
-
-    async def _fetch_quietly(self, image: str) -> None:
-        images = self._context.images
-        with suppress(*FAILURES):
-            if await images.image_status(image) is None:
-                await images.pull_image(self._request(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
-
-    def _request(self, image: str, policy: str, container: str) -> PullRequest:
-        return image_request(self._run.pod, image, policy, container, self._context.sources())
-
-    def _rest_before_the_next(self, now_s: float) -> None:
-        """A pod that loses its sandbox again and again gets the next one later and later."""
-        known = self._run.memory
-        is_soon = bool(known.pause_s) and now_s <= known.retry_s + MEMORY_S
-        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if is_soon else FIRST_PAUSE_S
-        self._run.memory = replace(known, reason="", message="", pause_s=pause_s, retry_s=now_s + pause_s)
-
-    async def _clear_away(self, step: MakeSandbox) -> None:
-        run, context = self._run, self._context
-        if step.replaces:
-            run.tell("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
-        for sandbox_id in step.replaces:
-            await context.sandboxes.stop_sandbox(sandbox_id)
-        for instance_id in step.removes:
-            await context.containers.remove_container(instance_id)
-            run.drop(instance_id)
-        run.seen = SeenPod(
-            tuple(replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes),
-            run.seen.instances,
-        )
-
-    def _sandbox_failed(self, reason: str, text: str) -> None:
-        run = self._run
-        known = run.memory
-        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if known.pause_s else FIRST_PAUSE_S
-        pause_s = NETWORK_PAUSE_S if reason == "NetworkNotReady" else pause_s
-        retry_s = self._context.clock.now_s() + pause_s
-        run.memory = replace(known, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s)
-        run.tell(reason, text, is_warning=True)
-        run.doubt()
-        log.warning("pod_sandbox_failed", pod=run.pod.key, reason=reason, error=text)
-
     async def launch(self, step: Launch) -> None:
         """One instance, from its image to the end of its postStart."""
         run = self._run
         container = run.pod.by_name[step.name]
         try:
-            image = await self._interruptible(step.name, self._images(container))
+            image = await self._interruptible(step.name, self._images.of(container))
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._settle(container, instance.id)
@@ -233,7 +99,7 @@ class Starter:
             return False
         step = Launch(name, run.seen.next_attempt(name), active.id, (), ended.finished_s)
         try:
-            instance = await self._create(step, container, await self._images(container))
+            instance = await self._create(step, container, await self._images.of(container))
             if not await self._start(instance, container, step):
                 return False
         except (ConfigProblem, AlreadyStarted, *FAILURES) as error:
@@ -266,61 +132,6 @@ class Starter:
             raise
         finally:
             self._long.pop(name, None)
-
-    async def _images(self, container: ContainerSpec) -> pb.Image:
-        """Of the volumes that it mounts, once per pod, and its own."""
-        run = self._run
-        await self._setup.learn()
-        mounted = {mount.name for mount in container.fields.volume_mounts}
-        for volume in run.pod.spec.volumes:
-            if volume.image is None or volume.name not in mounted or volume.name in run.volume_images:
-                continue
-            self._setup.check_image_volume(volume)
-            reference = volume.image.reference
-            policy = volume.image.pull_policy or default_policy(reference)
-            run.volume_images[volume.name] = (await self._image(reference, policy, container.name)).id
-        policy = container.fields.image_pull_policy or default_policy(container.image)
-        return await self._image(container.image, policy, container.name)
-
-    async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
-        """STA-08. Always and IfNotPresent both end with an image that is there."""
-        run, context = self._run, self._context
-        try:
-            present = await context.images.image_status(reference)
-        except RuntimeCallFailed as error:
-            text = f'Failed to inspect image "{reference}": {error.details}'
-            raise ConfigProblem(text, "ImageInspectError") from error
-        request = self._request(reference, policy, name)
-        if present is not None and policy != "Always" and await context.images.may_use(request, present.id):
-            run.tell(
-                "Pulled",
-                f'Container image "{reference}" already present on machine and can be accessed by the pod',
-                name,
-            )
-            return present
-        if policy == "Never":
-            text = f'Container image "{reference}" is not present with pull policy of Never'
-            raise ConfigProblem(text, "ErrImageNeverPull")
-        began_s = context.clock.now_s()
-        run.note("pull_started", name, reference)
-        run.problem = f"fetch {reference} for {name}"
-        run.ring()
-        try:
-            if not await self._came_ahead(reference) or policy == "Always":
-                await context.images.pull_image(request, self._setup.sandbox_config(0))
-        except RuntimeCallFailed as error:
-            run.note("pull_failed", name, reference)
-            if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
-                return present
-            reason, text = _refusal(error.details)
-            raise ConfigProblem(text, reason) from error
-        finally:
-            run.problem = ""
-        run.note("pull_finished", name, reference, context.clock.now_s() - began_s)
-        found = await context.images.image_status(reference)
-        if found is None:
-            raise ConfigProblem(f'image "{reference}" vanished after its pull', "ErrImagePull")
-        return found
 
     async def _discard(self, step: Launch) -> None:
         """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
@@ -482,7 +293,7 @@ class Starter:
             container.name, lambda one: replace(one, reason=shown, message=message, pause_s=pause_s, retry_s=retry_s)
         )
         if is_image or reason == "ImageInspectError":
-            self._tell_image(container, reason, shown, text)
+            self._images.tell_failure(container, reason, shown, text)
         else:
             event = OWN_EVENTS.get(reason, "Failed")
             words = text if event != "Failed" else f"Error: {text}"
@@ -490,19 +301,6 @@ class Starter:
         run.save_soon()
         run.doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
-
-    def _tell_image(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
-        """What happened, and what the state says of it, as far as nobody else tells."""
-        run, name = self._run, container.name
-        if reason in OWN_EVENTS:
-            run.tell(OWN_EVENTS[reason], text, name, is_warning=True)
-            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
-        elif not self._context.images.tells_pulls:
-            run.tell("Failed", f'Failed to pull image "{container.image}": {text}', name, is_warning=True)
-            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
-        if shown != reason:
-            run.tell("BackOff", f'Back-off pulling image "{container.image}"', name)
-            run.tell("Failed", f"Error: {shown}", name, is_warning=True)
 
     async def restart_all(self, step: RestartAll) -> None:
         """RST-05: signal, two seconds, and away; logs stay."""
@@ -528,9 +326,3 @@ class Starter:
         now_s = context.clock.now_s()
         run.remember(step.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         run.memory = replace(run.memory, passed=frozenset(), is_initialised=False)
-
-
-def _refusal(details: str) -> tuple[str, str]:
-    """Reason and text of a pull that failed, in the words of whoever pulled."""
-    word, colon, text = details.partition(": ")
-    return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)

@@ -15,7 +15,7 @@ from math import ceil
 import structlog
 
 from agent.model.pod import ContainerKind
-from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.model.runtime_error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
 from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat
@@ -23,7 +23,7 @@ from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, begin_s
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
 from agent.pods.run.hooks import HookRunner, Target
-from agent.pods.run.run_state import PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 
 __all__ = ["Stopper"]
@@ -33,7 +33,6 @@ log = structlog.get_logger(plane="pods")
 RETRY_S = 1.0
 # How a call fails that never reached the runtime; one that broke on its way back did.
 NEVER_SENT = ("failed to connect", "connection refused", "no such file")
-FAILURES = (RuntimeCallFailed, OSError, ValueError)
 
 
 class Stopper:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
-from agent.pods.plan.restart import may_restart
 from agent.pods.plan.remembered import ContainerMemory, Memory
+from agent.pods.plan.restart import may_restart
 from agent.pods.plan.start import Waiting
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.pods.plan.remembered import ContainerMemory, Memory, Outcome
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import decode_record, encode_record
+from agent.pods.plan.remembered import ContainerMemory, Memory, Outcome
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop import after_step
 from agent.pods.plan.stop_state import Ending, HookPhase, Trigger, begin_stop

@@ -6,8 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.pods.plan.remembered import ContainerMemory, Failing, resumed_memory
 from agent.pods.plan.order import Dependency
+from agent.pods.plan.remembered import ContainerMemory, Failing, resumed_memory
 from agent.pods.plan.restart import Curve
 from agent.pods.plan.start import StartRules, plan_start
 from agent.pods.plan.start_steps import Launch

@@ -12,6 +12,8 @@ ROOM = Path(__file__).resolve().parents[3] / "agent/pods/run"
 PARTS = {
     "keeper",
     "starting",
+    "sandbox_maker",
+    "pod_images",
     "container_setup",
     "stopping",
     "probing",

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images of one pod: those of its containers and volumes, each with its pull policy (STA-08).
+
+A part of the keeper of its pod. Never: pulls by itself; the images plane or the runtime does.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from agent.model.image_pull import PullRequest
+from agent.model.image_reference import default_policy
+from agent.model.pod import ContainerSpec
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.image_request import image_request
+from agent.pods.plan.work import FetchingAhead
+from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.run_state import FAILURES, PodRun
+from agent.pods.runtime.environment import ConfigProblem
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["IMAGE_REASONS", "OWN_EVENTS", "PodImages"]
+
+# Words of the images plane for a pull that is not to be had; each keeps its name on the container.
+REFUSALS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed")
+IMAGE_REASONS = (*REFUSALS, "ErrImageNeverPull")
+OWN_EVENTS = {
+    "FailedMount": "FailedMount",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "ImageInspectError": "InspectFailed",
+}
+
+
+class PodImages:
+    def __init__(self, run: PodRun, setup: ContainerSetup) -> None:
+        self._run = run
+        self._context = run.context
+        self._setup = setup
+
+    def prefetch(self) -> None:
+        """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
+        finds its image missing fetches it itself, and tells what is wrong with it."""
+        images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
+        for image in list(images)[1:]:
+            if FetchingAhead(image) not in self._run.tasks:
+                self._run.spawn(FetchingAhead(image), self._fetch_quietly(image))
+
+    async def _came_ahead(self, image: str) -> bool:
+        """Wait for an image that is on its way already; whether it is there now."""
+        ahead = self._run.tasks.get(FetchingAhead(image))
+        if ahead is None:
+            return False
+        await asyncio.wait([ahead])
+        return await self._context.images.image_status(image) is not None
+
+    async def _fetch_quietly(self, image: str) -> None:
+        images = self._context.images
+        with suppress(*FAILURES):
+            if await images.image_status(image) is None:
+                await images.pull_image(self._request(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
+
+    def _request(self, image: str, policy: str, container: str) -> PullRequest:
+        return image_request(self._run.pod, image, policy, container, self._context.sources())
+
+    async def of(self, container: ContainerSpec) -> pb.Image:
+        """Of the volumes that it mounts, once per pod, and its own."""
+        run = self._run
+        await self._setup.learn()
+        mounted = {mount.name for mount in container.fields.volume_mounts}
+        for volume in run.pod.spec.volumes:
+            if volume.image is None or volume.name not in mounted or volume.name in run.volume_images:
+                continue
+            self._setup.check_image_volume(volume)
+            reference = volume.image.reference
+            policy = volume.image.pull_policy or default_policy(reference)
+            run.volume_images[volume.name] = (await self._image(reference, policy, container.name)).id
+        policy = container.fields.image_pull_policy or default_policy(container.image)
+        return await self._image(container.image, policy, container.name)
+
+    async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
+        """STA-08. Always and IfNotPresent both end with an image that is there."""
+        run, context = self._run, self._context
+        try:
+            present = await context.images.image_status(reference)
+        except RuntimeCallFailed as error:
+            text = f'Failed to inspect image "{reference}": {error.details}'
+            raise ConfigProblem(text, "ImageInspectError") from error
+        request = self._request(reference, policy, name)
+        if present is not None and policy != "Always" and await context.images.may_use(request, present.id):
+            run.tell(
+                "Pulled",
+                f'Container image "{reference}" already present on machine and can be accessed by the pod',
+                name,
+            )
+            return present
+        if policy == "Never":
+            text = f'Container image "{reference}" is not present with pull policy of Never'
+            raise ConfigProblem(text, "ErrImageNeverPull")
+        began_s = context.clock.now_s()
+        run.note("pull_started", name, reference)
+        run.problem = f"fetch {reference} for {name}"
+        run.ring()
+        try:
+            if not await self._came_ahead(reference) or policy == "Always":
+                await context.images.pull_image(request, self._setup.sandbox_config(0))
+        except RuntimeCallFailed as error:
+            run.note("pull_failed", name, reference)
+            if present is not None and run.pod.notes.get("kepd.dev/fallback-to-present") == "true":
+                return present
+            reason, text = _refusal(error.details)
+            raise ConfigProblem(text, reason) from error
+        finally:
+            run.problem = ""
+        run.note("pull_finished", name, reference, context.clock.now_s() - began_s)
+        found = await context.images.image_status(reference)
+        if found is None:
+            raise ConfigProblem(f'image "{reference}" vanished after its pull', "ErrImagePull")
+        return found
+
+    def tell_failure(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
+        """What happened, and what the state says of it, as far as nobody else tells."""
+        run, name = self._run, container.name
+        if reason in OWN_EVENTS:
+            run.tell(OWN_EVENTS[reason], text, name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        elif not self._context.images.tells_pulls:
+            run.tell("Failed", f'Failed to pull image "{container.image}": {text}', name, is_warning=True)
+            run.tell("Failed", f"Error: {reason}", name, is_warning=True)
+        if shown != reason:
+            run.tell("BackOff", f'Back-off pulling image "{container.image}"', name)
+            run.tell("Failed", f"Error: {shown}", name, is_warning=True)
+
+
+def _refusal(details: str) -> tuple[str, str]:
+    """Reason and text of a pull that failed, in the words of whoever pulled."""
+    word, colon, text = details.partition(": ")
+    return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the sandbox of one pod, after what is left of earlier ones has been cleared away.
+
+A part of the keeper of its pod. Never: decides when there is to be one.
+"""
+
+from dataclasses import replace
+
+import structlog
+
+from agent.pods.plan.start_steps import MakeSandbox
+from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.pod_images import PodImages
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+__all__ = ["SandboxMaker"]
+
+log = structlog.get_logger(plane="pods")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+NETWORK_PAUSE_S = 1.0
+MEMORY_S = 120.0
+NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no network config found")
+
+
+class SandboxMaker:
+    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages) -> None:
+        self._run = run
+        self._context = run.context
+        self._setup = setup
+        self._images = images
+
+    async def make(self, step: MakeSandbox) -> None:
+        """SBX-02, STA-01."""
+        run, context = self._run, self._context
+        try:
+            await self._clear_away(step)
+            await self._setup.prepare()
+            await self._setup.ground()
+            config = self._setup.sandbox_config(step.attempt)
+            began_s = context.clock.now_s()
+            sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
+            status = await context.sandboxes.sandbox_status(sandbox_id)
+            if run.features.uses_systemd:
+                await self._setup.limit()
+        except ConfigProblem as error:
+            self._failed(error.reason, str(error))
+            return
+        except FAILURES as error:
+            text = reason_of_error(error)
+            is_network = any(word in text.lower() for word in NETWORK_WORDS)
+            self._failed("NetworkNotReady" if is_network else "FailedCreatePodSandBox", text)
+            return
+        made = SeenSandbox(
+            id=sandbox_id,
+            namespace=run.pod.namespace,
+            name=run.pod.name,
+            uid=run.pod.uid,
+            attempt=step.attempt,
+            hash=run.pod.hash,
+            file=run.pod.file,
+            group=config.linux.cgroup_parent,
+            is_ready=status.state == pb.SANDBOX_READY,
+            is_host_network=run.pod.spec.host_network,
+            ip=status.network.ip,
+            more_ips=tuple(one.ip for one in status.network.additional_ips),
+            created_wall_s=status.created_at / 1e9,
+        )
+        others = [one for one in run.seen.sandboxes if one.id != sandbox_id]
+        run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
+        self._rest_before_the_next(context.clock.now_s())
+        run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
+        self._images.prefetch()
+
+    def _rest_before_the_next(self, now_s: float) -> None:
+        """A pod that loses its sandbox again and again gets the next one later and later."""
+        known = self._run.memory
+        is_soon = bool(known.pause_s) and now_s <= known.retry_s + MEMORY_S
+        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if is_soon else FIRST_PAUSE_S
+        self._run.memory = replace(known, reason="", message="", pause_s=pause_s, retry_s=now_s + pause_s)
+
+    async def _clear_away(self, step: MakeSandbox) -> None:
+        run, context = self._run, self._context
+        if step.replaces:
+            run.tell("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+        for sandbox_id in step.replaces:
+            await context.sandboxes.stop_sandbox(sandbox_id)
+        for instance_id in step.removes:
+            await context.containers.remove_container(instance_id)
+            run.drop(instance_id)
+        run.seen = SeenPod(
+            tuple(replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes),
+            run.seen.instances,
+        )
+
+    def _failed(self, reason: str, text: str) -> None:
+        run = self._run
+        known = run.memory
+        pause_s = min(known.pause_s * 2, LONGEST_PAUSE_S) if known.pause_s else FIRST_PAUSE_S
+        pause_s = NETWORK_PAUSE_S if reason == "NetworkNotReady" else pause_s
+        retry_s = self._context.clock.now_s() + pause_s
+        run.memory = replace(known, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s)
+        run.tell(reason, text, is_warning=True)
+        run.doubt()
+        log.warning("pod_sandbox_failed", pod=run.pod.key, reason=reason, error=text)
