@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the images plane needs from outside.
 
-Owns: the protocols. Everything but the runtime, state files and the clock may be absent; what depends on it is then
-left out and reported.
+Everything but the runtime, state files and the clock may be absent; what depends on it is left out and reported.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence

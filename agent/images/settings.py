@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns configuration keys into the rules of the parts: limits, pauses, deadlines, access, collection, prefetch.
 
-Owns: the translation, the defaults that depend on other keys, and faults that only a combination of keys has.
-Never: reads the document or keeps state; a reload makes new settings.
-Source of behaviour: IMG-S23; docs/reference.md has all keys.
+Also the defaults that depend on other keys, and faults that only a combination of keys has (IMG-S23).
 """
 
 from collections.abc import Collection, Mapping, Sequence

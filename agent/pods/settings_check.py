@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `pods.` that are wrong only together.
-
-Owns: the findings. Never: repeats what single keys are checked for. Pure.
-"""
+"""Values of `pods.` that are wrong only together."""
 
 from collections.abc import Iterator
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `proxy.` that are wrong only together with others.
-
-Owns: the findings. Never: repeats what single keys are checked for.
-Source: PRX-5, PRX-8, PRX table 1.
-"""
+"""Values of `proxy.` that are wrong only together with others (PRX-5, PRX-8, PRX table 1)."""
 
 from collections.abc import Iterator
 

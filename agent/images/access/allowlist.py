@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists images that any pod may use without a check of its credentials.
 
-Owns: what an entry may look like, and whether an image is covered.
-Never: applies it; grants.py decides whether there is anything to check.
 Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`; IMG-V01.
 """
 

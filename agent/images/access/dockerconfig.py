@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads credentials in Docker's formats: pull secrets of both types and the node's config files.
 
-Owns: reading them into entries in the order written.
-Never: keeps what it cannot read, or repeats a value in a message. Names of fields count without regard to case, as Go
-reads them.
+Never: repeats a value in a message. Names of fields count without regard to case, as Go reads them.
 Source of behaviour: kubernetes `pkg/credentialprovider/config.go`; IMG-C01, C02, C12.
 """
 

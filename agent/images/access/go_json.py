@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the first error of a JSON text, in the words of programs written in Go.
 
-Owns: finding the first error of a text and naming it.
-Never: repeats more than one sign of the text, for it may be a Secret; never builds values (the json module does).
-Source of behaviour: Go `encoding/json/scanner.go`.
+Never: repeats more than one sign of the text, for it may be a Secret. Source: Go `encoding/json/scanner.go`.
 """
 
 import json

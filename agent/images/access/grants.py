@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides who may use an image on the node without asking its registry again.
+"""Decides who may use an image on the node without asking its registry again, and what a pull adds to the record.
 
-Owns: the decision, and what a successful pull adds to the record.
-Never: reads or writes records (records.py does) and never sees a password: it compares hashes.
+Never: sees a password: it compares hashes.
 Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`; IMG-V01, V03, V04, V07, V08.
 """
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the credentials to try for an image, in order.
 
-Owns: keyrings (a set of entries with its index) and the order over several of them.
-Never: reads files or secrets, or asks providers; it gets entries.
 Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go`; IMG-C05, C06, C13.
 """
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matches images with the registries that a credential or a provider is for.
+"""Matches images with the registries that a credential or a provider is for: host labels, port and path.
 
-Owns: reading the keys of a Docker configuration, and matching host labels, port and path.
-Never: resolves names or touches credentials. A pattern that is no address matches nothing.
+A pattern that is no address matches nothing.
 Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go` and Go `net/url`; IMG-C03, C04.
 """
 

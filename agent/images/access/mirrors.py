@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the hosts that a runtime asks for images of a registry, from containerd's hosts.toml.
 
-Owns: where the file of a registry may be, reading it, and the chain in the order of asking.
-Never: writes such files or asks a host; fallbacks happen inside the runtime and count for the written registry.
+Fallbacks happen inside the runtime and count for the written registry.
 Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01, C09.
 """
 

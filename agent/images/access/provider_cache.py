@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches answers of credential providers for as long as the answers say.
+"""Caches answers of one credential provider for as long as they say, and says when to renew them.
 
-Owns: under which key an answer is kept, in which order the keys are tried, when it is old, when it is renewed.
-Never: reads a clock or calls a provider. One cache per provider; changed by its owner alone.
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`; IMG-C22, C23, C25.
 """
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the list of credential provider plugins from CredentialProviderConfig documents.
+"""Reads the list of credential provider plugins from CredentialProviderConfig documents, with all complaints at once.
 
-Owns: the shape of the documents, merging several of them, and every complaint about them at once.
-Never: reads files or starts a plugin.
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin/config.go`, kubelet.config.k8s.io/v1; IMG-C20, C23.
 """
 

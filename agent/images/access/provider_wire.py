@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes requests to a credential provider plugin and reads its answers, as JSON.
 
-Owns: CredentialProviderRequest and CredentialProviderResponse.
 Never: repeats any part of an answer in a message, because all of it may be secret.
 Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21, C23.
 """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which images are removed, in which order and why; and why each other image stays.
 
-Owns: the age and the space phase, protection, thresholds for bytes and inodes.
-Never: removes anything or measures. The sizes that runtimes report are compressed and count shared layers twice, so the
-space phase is planned again after each removal, with the file system measured again.
+The sizes that runtimes report are compressed and count shared layers twice, so the space phase is planned again after
+each removal, with the file system measured again.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13.
 """
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which images to fetch before a pod needs them, and which pins to set and to remove.
 
-Owns: the decision over a configured list and over pods that are bound to this node but not started.
-Never: pulls or pins. Prefetching yields to pods, to the disk, and to programs that keep deleting what it fetched.
-Source of behaviour: IMG-F01 to F04, F06, V09.
+Prefetching yields to pods, to the disk, and to programs that keep deleting what it fetched (IMG-F01 to F04, F06, V09).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds how many pulls may run, with `maxParallelPulls: auto`.
+"""Finds how many pulls may run, with `maxParallelPulls: auto` (IMG-N02).
 
-Owns: the rule: one more per minute of waiting work as long as that brought more bytes and the disk is calm, half as
-many when the disk or the memory is short. And the text of the kernel's pressure files.
-Never: reads a file or a clock; a limiter (limiter.py) feeds it.
-Source of behaviour: IMG-N02.
+One more per minute of waiting work as long as that brought more bytes and the disk is calm, half as many when the disk
+or the memory is short.
 """
 
 from dataclasses import dataclass, replace

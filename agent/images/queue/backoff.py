@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Back-off after failed attempts: which keys must wait, and how long the next pause is.
 
-Owns: the curve by class of error, and the table of entries. One entry per key; the puller chooses the keys.
-Never: waits, reads a clock or draws random numbers; jitter is handed in.
 Source of behaviour: kubernetes client-go `util/flowcontrol/backoff.go` for the default curve; IMG-B01, B05 to B07.
 """
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when a running pull has taken too long.
+"""Decides when a running pull has taken too long: no progress, too slow over five minutes, or too long in total.
 
-Owns: the three limits: no progress, too slow over five minutes, too long in total; and the sentence for each.
-Never: counts time in the queue, or judges progress that was not visible.
-Source of behaviour: IMG-S22, T08, T09.
+Time in the queue never counts, nor progress that was not visible (IMG-S22, T08, T09).
 """
 
 from collections.abc import Sequence

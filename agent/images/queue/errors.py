@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classifies a failed pull, and words its reason and message as a kubelet does.
 
-Owns: the texts of runtimes that distinguish failures, and how several failures of one pull are joined.
 Never: changes the runtime's words in messages beyond redaction; classes are a field of their own.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts; IMG-B03, B04, B06, B08.
 """

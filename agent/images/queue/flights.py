@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flights: real pulls, each shared by all requests that want the same thing.
 
-Owns: the values, and what follows for a flight from its members: its class, which member counts for its turn.
-Never: changes; the queue replaces a flight by a new value.
+What follows for a flight from its members (its class, its turn) is derived here; the queue replaces it by a new value.
 """
 
 from typing import Self, TypeVar

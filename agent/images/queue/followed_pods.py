@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knows priority and policy of this node's pods, which a kubelet's pull does not carry.
-
-Owns: both, by pod and image. Never: follows pods itself.
-Source of behaviour: IMG-X07.
-"""
+"""Knows priority and policy of this node's pods, which a kubelet's pull does not carry (IMG-X07)."""
 
 from collections.abc import Iterable
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pull queue: which requests wait, which run, and which share a pull.
 
-Owns: flights by number and everything that changes them: arrival, leaving, the end of a pull, new rules, pauses, and
-carrying a plan over into its own state. This class is changed by its puller alone, in one task, without waiting.
-Never: decides which flight is next (plan.py), pulls, or reads a clock.
+Changed by its puller alone, in one task, without waiting. Never: decides which flight is next (plan.py).
 Source of behaviour: IMG-S03, S04, S06, S14 to S18, S20, S24, S25.
 """
 

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes secrets from texts of other programs, such as the runtime's error messages.
+"""Removes secrets from texts of other programs, such as the runtime's error messages (IMG-B08, C10).
 
-Owns: what counts as a secret in free text: signed queries, authorization headers, user information in addresses, and
-any value the caller knows to be one.
-Never: lets a text through unseen; every text from outside passes here before a log, event, status or state file has it.
-Source of behaviour: IMG-B08, C10.
+Every text from outside passes here before a log, event, status or state file has it.
 """
 
 import re

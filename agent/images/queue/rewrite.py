@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a reference to pull the image from another repository.
+"""Rewrites a reference to pull the image from another repository; containerd has no path rewrite (IMG-R03 to R05).
 
-Owns: the ordered rules and what they make of a reference.
-Never: pulls, or chooses credentials: those go by the target, or by the original if `images.rewrite.auth` says so.
-Source of behaviour: IMG-R03 to R05. containerd has no path rewrite.
+Credentials go by the target, or by the original if `images.rewrite.auth` says so.
 """
 
 import re

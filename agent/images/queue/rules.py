@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits and order options of the pull queue, as one value that can be replaced while pulls run.
 
-Owns: their names, the neutral defaults with which the queue is first come first served, and what `kubelet` means.
-Never: reads configuration (settings.py does) or decides.
-Source of behaviour: IMG-S01 to S25; the kubelet's side is KEP-3673.
+The defaults are neutral: with them the queue is first come first served (IMG-S01 to S25; the kubelet's side: KEP-3673).
 """
 
 from collections.abc import Mapping

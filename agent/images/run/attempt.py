@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One real pull, from its intent to its record: credentials in turn, deadlines, a runtime that comes back.
 
-Owns: what is tried after what. A restart of the runtime in the middle is waited for and the same attempt made again;
-what a deadline or a cancel cuts off keeps its half-written blobs for an hour, so that the next try resumes.
-Never: decides when a pull starts or what its failure means for those who wait. Its lifetime is one task of the puller.
+A restart of the runtime in the middle is waited for and the same attempt made again; what a deadline or a cancel cuts
+off keeps its half-written blobs for an hour, so that the next try resumes.
 Source of behaviour: IMG-S18, S22, C06, C08, V02, B06.
 """
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes images as collect/plan.py plans it, and knows what images there are and who uses them.
 
-Owns: the loop (every period, or when somebody asks), looking at the node, carrying a plan out one image at a time with
-the disk measured again after each, and the records of images that are gone. Its tasks live in the group of `run`.
-Never: decides what goes.
+One image at a time, with the disk measured again after each. Its tasks live in the group of `run`.
 Source of behaviour: IMG-G02 to G12, G16, V06.
 """
 

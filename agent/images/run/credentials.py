@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All credentials that are tried for a pull, in order: the pod's secrets, the node's file, the providers.
 
-Owns: reading the node's file (kept for five minutes) and joining the three.
-Never: shows any of it. What could not be read is a note, not a failure, unless the kubelet's way is asked for.
-Source of behaviour: IMG-C06, C07, C11, C24.
+What could not be read is a note, not a failure, unless the kubelet's way is asked for (IMG-C06, C07, C11, C24).
 """
 
 import asyncio

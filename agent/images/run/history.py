@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the node remembers of its images: since when they are here, when they were last used, where they came from.
 
-Owns: the memory by image id and its file, written at most once a minute and at the end, so that ages survive a restart.
-Never: decides what goes.
-Source of behaviour: IMG-G04, G08.
+Written at most once a minute and at the end, so that ages survive a restart (IMG-G04, G08).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that happens with a request before the queue: name, presence, access, pauses, credentials.
 
-Owns: the order of these checks, the pauses after failures, and the answers that need no pull.
-Never: pulls. Credentials are looked up only when a pull or a check of access needs them.
+Credentials are looked up only when a pull or a check of access needs them.
 Source of behaviour: IMG-S05, P02 to P05, P11, P12, B01 to B03, B05, C25, V03.
 """
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the node's limit where auto_limit.py says while `images.maxParallelPulls` is `auto`.
+"""Keeps the node's limit where auto_limit.py says while `images.maxParallelPulls` is `auto` (IMG-N02, IMG-S20).
 
-Owns: the samples and the moment they are taken. Its task lives in the group of the plane.
-Never: touches a limit that somebody set by a number, in the configuration or by hand.
-Source of behaviour: IMG-N02, IMG-S20.
+Never: touches a limit that was set by a number, in the configuration or by hand.
 """
 
 from typing import Protocol

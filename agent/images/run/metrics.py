@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of the images plane: kept as plain counts where they arise, made into families only for a scrape.
 
-Owns: counters, histograms, and the bounded `registry` label.
-Never: has a label per image, pod or namespace. Gauges are read from the parts at scrape time.
+No label per image, pod or namespace; the `registry` label is bounded.
 Source of behaviour: IMG-M01 to M06; buckets and size classes are the kubelet's.
 """
 

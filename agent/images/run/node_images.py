@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people ask about images of the node, answered from the parts of the plane.
-
-Owns: joining what collector, prefetcher and puller know into one answer, and reading the runtime's mirror files.
-Never: decides or keeps state.
-Source of behaviour: IMG-R01, G13; API-06.
-"""
+"""What people ask about images of the node, answered from the parts of the plane (IMG-R01, G13; API-06)."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How pulls end: what is remembered and counted, and the answer to each of those who waited.
 
-Owns: outcomes with the kubelet's reasons and messages, events, pauses after failures, and which pods have which pauses.
-Never: decides what is pulled. The puller calls it from the flight's own task.
-Source of behaviour: IMG-S24, B03 to B06, B09, P11, R03, V02.
+The puller calls it from the flight's own task (IMG-S24, B03 to B06, B09, P11, R03, V02).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a plugin: a child process that reads a request and prints an answer.
 
-Owns: start, input, output up to a bound, time limit, and the end of the process with all it started.
 Never: uses a shell, and never shows what went in or came out: standard error is cut to its first line and redacted.
 """
 

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches images ahead of need and keeps pins, as prefetch/plan.py says.
 
-Owns: the loop (the list changed, pods changed, a pull ended, a pause is over), the requests to the puller with class
-prefetch, pins on image names, and how often each image was fetched. Its tasks live in the group that `run` opens.
-Never: decides what to fetch; never takes a pin away that it did not set.
-Source of behaviour: IMG-F01 to F04, F06, F07.
+Its tasks live in the group that `run` opens. Never: takes a pin away that it did not set (IMG-F01 to F04, F06, F07).
 """
 
 import asyncio

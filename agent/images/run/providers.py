@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credential providers: asks the plugins that are for an image, keeps their answers, and says who failed.
 
-Owns: one cache, one pause after failures and one lock per image for each provider; the plugins' environment.
-Never: lets a failing plugin fail a pull: the pull goes on without it and the failure is told.
+A failing plugin never fails a pull: the pull goes on without it and the failure is reported.
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin`; IMG-C20 to C25.
 """
 

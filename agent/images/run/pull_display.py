@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulls as those who look see them: states in the feed, events while a pull waits or runs.
-
-Owns: when each is written. Never: words them (view/texts.py does) or changes a pull.
-"""
+"""Pulls as those who look see them: states in the feed, events while a pull waits or runs."""
 
 from collections.abc import Mapping
 

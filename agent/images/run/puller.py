@@ -4,8 +4,7 @@
     request ─► intake ─► queue ─► plan ─► one task per flight ─► outcome for every member
                  │ present, refused, paused                └─ watcher: progress, deadlines
 
-Owns: the queue and the loop over its plans. Its tasks live in the group that `run` opens.
-Never: decides which pull is next (plan.py) or talks to the runtime itself (attempt.py does).
+Its tasks live in the group that `run` opens. Never: decides which pull is next (plan.py).
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pull with its record: the intent before it, the outcome after it, so that a crash between them is known.
 
-Owns: that order, content before image, and the second name where a rule pulls from elsewhere.
-Never: decides when a pull starts, or what its end means for those who wait.
-Source of behaviour: IMG-R03, S24, V02.
+Content comes before the image, and the written name after a pull from elsewhere (IMG-R03, S24, V02).
 """
 
 from collections.abc import Callable

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may use which image, and which pulls were under way: the records that survive the process.
 
-Owns: one file per intent and per image below `pulling/` and `pulled/`, in memory as read at the start; an intent is
-on the disk before the first byte is asked for.
-Never: holds a password: only keyed hashes. Never decides (grants.py does) and never writes a kubelet's records.
-Source of behaviour: KEP-2535; IMG-V02, V04 to V06.
+One file per intent and per image below `pulling/` and `pulled/`; an intent is on the disk before the first byte is
+asked for. Never: holds a password: only keyed hashes. Source of behaviour: KEP-2535; IMG-V02, V04 to V06.
 """
 
 import hashlib

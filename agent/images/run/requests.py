@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for which pull, and the feed in which everybody can follow the pulls.
-
-Owns: asks (a request with its future and its place in the queue), the feed, and how long finished pulls stay in it.
-Never: decides or pulls. Changed by the puller alone.
-"""
+"""Who waits for which pull, and the feed in which everybody can follow the pulls. Changed by the puller alone."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed state in files: reading what an earlier process, a crash or a stranger left, and writing it whole.
 
-Owns: the envelope (format and version), and keeping aside what cannot be read, with a warning.
-Never: fails because of what is in a file; what can be learnt again is learnt again.
+What cannot be read is kept aside with a warning, and learnt again.
 """
 
 from typing import Generic, TypeVar

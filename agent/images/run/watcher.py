@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the content store while pulls run and turns what it sees into their progress.
 
-Owns: one poller for all pulls, the events of snapshots, and finding out which manifest a pull is about. Its task lives
-in the group that calls `run`; it sleeps while nothing is pulled.
-Never: touches a pull. When the store cannot be watched, progress is off and everything else goes on. Bytes that cannot
-be attributed to one pull are nobody's.
-Source of behaviour: IMG-T01 to T04, T08.
+One poller for all pulls; it sleeps while nothing is pulled. When the store cannot be watched, progress is off and
+everything else goes on. Bytes that cannot be attributed to one pull belong to none (IMG-T01 to T04, T08).
 """
 
 import asyncio

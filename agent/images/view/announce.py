@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which pulls get an event while they wait or run, and how often.
-
-Owns: the memory of what was announced, per flight.
-Never: sends an event itself; it returns sentences for the members of a flight.
-Source of behaviour: IMG-T06, T07.
-"""
+"""Decides which pulls get an event while they wait or run, and how often (IMG-T06, T07)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what an image consists of: layers with their sizes, from the manifest in the content store.
 
-Owns: reading OCI and Docker manifests, indexes and configs, and the chain ids of layers.
-Never: reads the store or chooses a platform; the runtime has chosen by fetching.
-Source of behaviour: OCI image spec; IMG-T02, T03.
+The runtime has chosen the platform by fetching. Source of behaviour: OCI image spec; IMG-T02, T03.
 """
 
 import hashlib

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the progress of a pull: bytes, share, rate, time left, layers.
+"""Computes the progress of a pull: bytes, share, rate, time left, layers (IMG-T03 to T06).
 
-Owns: the arithmetic over what was seen in the content store, as values that follow from each other.
-Never: looks anything up or guesses: without a manifest there are bytes but no total, and no percentage.
-Source of behaviour: IMG-T03 to T06.
+Never: guesses: without a manifest there are bytes but no total, and no percentage.
 """
 
 import math

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sentences that users read about images: events and waiting messages, word for word as in a kubelet.
 
-Owns: the wording, one function per sentence, and event values.
-Never: decides when something is said.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`; IMG-B03, B09, T07.
 """
 

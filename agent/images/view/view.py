@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns flights, plan and progress into the values that people, the API and tests see.
-
-Owns: the translation. Never: changes anything, or shows a credential.
-"""
+"""Turns flights, plan and progress into the values that people, the API and tests see; without credentials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What annotations `kepd.dev/…` ask of a pod: order, graces, hooks, restarts.
 
-Owns: their keys and what each value may be; agent/model/annotation_list.py has the grammar. A value that cannot be used
-is ignored and noted; it never keeps a pod from running.
-Never: applies them. Pure.
+A value that cannot be used is ignored and noted; it never keeps a pod from running.
 """
 
 import re

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests into pods, ConfigMaps and Secrets.
 
-Owns: which kinds are understood, lists of objects, names and identities. What fields there are stands in the model,
-what values are right in validation/; a document with any fault gives no pod.
-Never: reads files; gets their content. reading.py decides what follows from findings. Never renders a Secret's value.
+A document with any fault gives no pod; reading.py decides what follows. Never: renders a Secret's value.
 """
 
 import base64

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shall run, from all manifest files together and from what they said before.
+"""Which pods are wanted, from all manifest files together and from what they said before.
 
-Owns: the last good version. A file with a fault keeps the pods that it had (MAN-07), for a slip of the pen must not
-end what runs; only a file or document that is gone from a faultless file ends its pod. Of two pods with one name or
-uid the one that is in force stays, else the first file wins (MAN-03). A source in a document comes before one in a
-directory.
-Never: reads files or knows what runs. Pure: one reading and the next snapshot give the next reading.
+A file with a fault keeps the pods that it had (MAN-07), for a slip of the pen must not end what runs; only a file or
+document that is gone from a faultless file ends its pod. Of two pods with one name or uid the one that is in force
+stays, else the first file wins (MAN-03). A source in a document comes before one in a directory.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ConfigMaps and Secrets a pod speaks of, so that a change of one wakes nobody else.
-
-Owns: the walk over volumes, variables and pull secrets. Never: looks whether they exist. Pure.
-"""
+"""Which ConfigMaps and Secrets a pod speaks of, so that a change of one wakes no other pod."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a document has the fields and types that it may have.
+"""Whether a document has the fields and types that it may have: all complaints at once, each with its place.
 
-Owns: the comparison of a YAML tree with a type, all complaints at once, and the places of every path for whoever
-complains about values later.
-Never: judges values. A field nobody knows is a complaint (MAN-05): half of what a manifest says would be worse than
-nothing. Pure.
+An unknown field is a complaint (MAN-05): half of what a manifest says would be worse than nothing.
 """
 
 from collections.abc import Iterator

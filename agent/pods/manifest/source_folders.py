@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConfigMaps and Secrets from directories with one file per key (VOL-06).
 
-Owns: which names are possible, and what stays in force: a directory with any fault keeps the source that it had, as a
-manifest does (MAN-07).
-Never: reads files, or puts a value into a text. Pure.
+A directory with any fault keeps the source that it had, as a manifest does (MAN-07).
 """
 
 from collections.abc import Iterator

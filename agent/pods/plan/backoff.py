@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses between attempts that fail.
-
-Owns: the curve (1 s, doubling, 60 s at most) and the last failure. Never: waits or reads a clock.
-"""
+"""Pauses between attempts that fail: 1 s, doubling, 60 s at most."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dead containers and sandboxes of a pod are of no use any more.
-
-Owns: GC-01 and GC-02. Never: removes. Pure.
-"""
+"""Which dead containers and sandboxes of a pod are of no use any more (GC-01, GC-02)."""
 
 from collections import Counter
 

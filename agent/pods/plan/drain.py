@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods end when the node goes down, and when the next of them.
+"""Which pods end when the node goes down, and when the next of them (NSD-01, NSD-02).
 
-Owns: groups by priority with their time (NSD-01, NSD-02), and whose turn it is. Without groups, pods of one priority
-end together and take the time they need.
-Never: ends a pod; draining.py carries this out, and stop.py ends each pod within its own share. Pure.
+Without groups, pods of one priority end together and take the time they need.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod asks of the images: whose it is, how urgent, and the pull secrets that it names.
 
-Owns: finding those among the Secrets of the files beside the pods. A Secret is one by its key, so that a directory with
-a file per key, which has no type, can be one too. Never: shows or keeps what is in them; asks no registry. Pure.
+A Secret is one by its key, so that a directory with a file per key, which has no type, can be one too.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of containers as kubelet 1.36 does it, quirks included (profile `kubelet`).
 
-Owns: whole seconds rounded down between stages (Q-FLOOR), a sleep that outlives its container (Q-SLEEP), containers
-that end without regard to inits (Q-INIT), no restarts (Q-RESTART). A container counts as done for others once its own
-procedure is over, not once its process is gone.
-Source of behaviour: kubernetes: pkg/kubelet/kuberuntime, the kill of one container and the termination order. Pure.
+Whole seconds rounded down between stages (Q-FLOOR), a sleep that outlives its container (Q-SLEEP), containers that end
+without regard to inits (Q-INIT), no restarts (Q-RESTART). A container counts as done for others once its own procedure
+is over, not once its process is gone. Source of behaviour: kubernetes: pkg/kubelet/kuberuntime.
 """
 
 from dataclasses import dataclass

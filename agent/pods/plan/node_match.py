@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a pod is meant for this node: `nodeSelector` and required node affinity, so that nodes can share manifests.
 
-Owns: what stands in the way, in words. Never: looks at preferences, taints or room; a manifest beside a node was put
-there by somebody. Pure.
+Preferences, taints and room do not count: a manifest lies beside a node on purpose.
 """
 
 import platform

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to be gone before whom, and who has to be there before whom.
 
-Owns: the graph that start and stop follow: the list order of Kubernetes (STA-02, TRM-10, TRM-11), or the one that
-`kepd.dev/depends-on.NAME` draws (BEY-03).
-Never: knows what runs. Pure.
+The list order of Kubernetes (STA-02, TRM-10, TRM-11), or the graph that `kepd.dev/depends-on.NAME` draws (BEY-03).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and containers of which no manifest and no record is left, as the runtime tells of them (TRM-30).
-
-Owns: reading annotations back. Pure.
-"""
+"""Pods and containers of which no manifest and no record is left, read back from the runtime's annotations (TRM-30)."""
 
 import msgspec
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the answers of a probe amount to, and when it is asked next.
 
-Owns: thresholds (PRB-05), first words (PRB-01), the schedule (PRB-02, PRB-03).
-Never: asks. Pure.
+Thresholds (PRB-05), first words (PRB-01), the schedule (PRB-02, PRB-03).
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod as it stands on disk, so that a kepd that starts anew knows what an earlier one knew (ADO-04).
 
-Owns: the format, one JSON file per uid, and what a reboot makes of it: monotonic times mean nothing any more, outcomes
-and counts do.
-Never: holds values of Secrets: a pod's manifest names them only. Pure; keepers write through the port.
+After a reboot monotonic times mean nothing any more, outcomes and counts do. Never: holds values of Secrets.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kepd remembers of a pod beyond what the runtime tells; written down, so that a restart of kepd forgets nothing.
+"""What kepd remembers of a pod beyond what the runtime reports; written down, so that a restart forgets nothing.
 
-Owns: the values: hooks that ran, probes' last words, back-off, problems, a stop under way, and how it all ended.
-Never: decides. Times are on the monotonic clock of one boot. Pure.
+Hooks that ran, probes' last words, back-off, problems, a stop under way, and how it all ended. Times are on the
+monotonic clock of one boot.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be done so that running containers may use what their manifest says now.
+"""What has to be done so that running containers may use what their manifest says now (RSZ-01).
 
-Owns: which containers differ, whether a restart is wanted, what comes first, and what this node cannot grant now or at
-all (RSZ-01). Planning again what has been brought about gives nothing.
-Never: changes anything; resizing.py does. Pure.
+What this node cannot grant now or at all is the answer as well. Planning again what has been brought about gives
+nothing.
 """
 
 from dataclasses import dataclass, replace

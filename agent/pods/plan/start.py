@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to be done next so that a pod runs as its manifest says, or is over as it says.
 
-Owns: sandbox loss (SBX), the order of init containers, sidecars and mains (STA), restarts and their pauses (RST), the
-end of a pod whose work is done (CMP-01). Planning again after any step, also after a crash, goes on where the state
-shows; planning what is as it shall be gives nothing.
-Never: ends a whole pod itself (stop.py does), or restarts anything because kepd did. Pure.
+Sandbox loss (SBX), the order of init containers, sidecars and mains (STA), restarts and their pauses (RST), the end of
+a pod whose work is done (CMP-01). Planning again after any step, also after a crash, goes on where the state shows;
+planning what is as wanted gives nothing. Never: restarts anything because kepd did.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the end of a pod, or of one of its containers, has come.
+"""How far the end of a pod, or of one of its containers, has come; written down before each step (TRM-31).
 
-Owns: the values, which are also what is written down before each step (TRM-31), and what facts do to them: an exit, the
-end of a hook, a shorter grace. Times are seconds of one clock that goes on over restarts of kepd.
-Never: decides what is done next; stop.py does. Pure.
+Times are seconds of one clock that goes on over restarts of kepd. Never: decides what is done next; stop.py does.
 """
 
 from collections.abc import Callable, Sequence

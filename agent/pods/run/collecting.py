@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what plan/collect.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02).
-
-Owns: when it tries again. A part of the keeper of its pod. Never: decides what is no longer needed.
-"""
+"""Carries out what plan/collect.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02)."""
 
 import asyncio
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people may ask of pods: look, end, restart, apply, drain.
 
-Owns: the translation of a command into what keepers do, and the files that `apply` writes and `delete` takes away. A
-command that cannot be carried out raises Refused with the reason.
-Never: ends or starts anything itself. Its lifetime is the runner's.
+A command that cannot be carried out raises Refused with the reason. Keepers end and start; this only asks them.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Works out what one instance of a container is made with: variables, mounts, names.
 
-Owns: bringing together manifest, sources, files and node; volumes and hosts file are made as they are needed.
-Never: calls the runtime.
+Volumes and hosts file are made as they are needed. Never: calls the runtime.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends all pods of the node, as plan/drain.py plans it.
+"""Ends all pods of the node, as plan/drain.py plans it; no new pods meanwhile.
 
-Owns: the loop around that planner: telling keepers, and seeing when their pods are down. No new pods meanwhile.
-Never: decides whose turn it is. Its caller owns its lifetime; a drain that is cancelled leaves pods that end ending.
+Its caller owns its lifetime; a drain that is cancelled leaves pods that end ending.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails (HOK-01).
 
-Owns: what counts as success (HOK-06, HOK-07), the plain answer to an HTTPS question (HOK-08).
-Never: bounds a hook in time (its caller does), or puts output into an event: it may hold secrets (HOK-04).
+Never: puts output into an event: it may hold secrets (HOK-04).
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from agent.model.clock import Clock
@@ -77,15 +77,24 @@ def http_question(given: HttpGet, target: Target, agent: str) -> HttpQuestion:
 
 
 class HookRunner:
-    """Runs one hook to its end. Cancelling gives it up."""
+    """Cancelling a run abandons the hook."""
 
     def __init__(self, containers: Containers, client: ProbeClient, clock: Clock) -> None:
         self._containers = containers
         self._client = client
         self._clock = clock
 
-    async def run(self, hook: Hook, target: Target) -> HookResult:
-        """Any failure is a result."""
+    async def run(self, hook: Hook, target: Target, limit_s: float | None = None) -> HookResult:
+        """Any failure is a result; HOK-03: without a limit it takes as long as it takes."""
+        try:
+            async with asyncio.timeout(limit_s) as scope:
+                return await self._run(hook, target)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        return HookResult(is_good=False, text=f"not finished after {limit_s:g} s")
+
+    async def _run(self, hook: Hook, target: Target) -> HookResult:
         try:
             if hook.exec is not None:
                 return await self._exec(list(hook.exec.command), target)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be looked after now and then: logs that grow (CLG-02) and volumes that fill (VOL-03).
-
-Owns: the two clocks. Its lifetime is the runner's. Never: looks where nothing is to be found: without limits and
-without running containers it sleeps.
-"""
+"""What has to be looked after now and then: logs that grow (CLG-02) and volumes that fill (VOL-03)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps one pod as it shall be, from its first sandbox to the last file.
+"""Keeps one pod as it is wanted, from its first sandbox to the last file.
 
     keep
     ├── plan_start → launches, sandboxes, ends of single containers: a task each
     ├── an end of the whole pod: one task that drives stop.py
     └── probes: a task per container and kind
 
-Owns: the loop around the planners and all tasks of its pod; they live in its own group and end with it. What runs in
-the runtime goes on when kepd ends (ADO-03).
+All tasks of the pod live in its own group and end with it. What runs in the runtime goes on when kepd ends (ADO-03).
 Never: looks at another pod.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the pods plane for /metrics.
-
-Owns: the names (`kepd_pod_*`, `kepd_pods`) and the counting. Never: decides.
-"""
+"""Figures of the pods plane for /metrics."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

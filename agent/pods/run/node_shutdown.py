@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the shutdown of the node up until its pods have ended in their order.
+"""Holds the shutdown of the node up until its pods have ended in their order (NSD-01, NSD-03).
 
     run
     ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
     └── drain: while a shutdown is being prepared
 
-Owns: the lock, and when pods are refused, ended and taken again (NSD-01, NSD-03). It does nothing while no groups are
-configured.
-Never: decides which pods end when (plan/drain.py) or speaks D-Bus (the driver does).
+It does nothing while no groups are configured.
 """
 
 import asyncio

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at what the runtime has of one pod, and takes it over into what is known.
-
-Owns: which containers have to be looked at once more. A part of the keeper of its pod. Never: decides, or looks at
-another pod.
-"""
+"""Looks at what the runtime has of one pod, and takes it over into what is known. A part of the keeper of its pod."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose a container, a sandbox or a name is, without asking every pod.
 
-Owns: the index, which follows what keepers know. Changed by the runner alone; pods say what they have by `learn`.
-Never: looks at the runtime.
+Changed by the runner alone; pods say what they have by `learn`.
 """
 
 from collections.abc import Mapping

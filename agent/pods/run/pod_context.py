@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pods share: the ports, the settings of the node, and where news go.
-
-Owns: nothing; hands on. Made once by the runner.
-"""
+"""What all pods share: the ports, the settings of the node, and where news go. Made once by the runner."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks one question of a probe and says what the answer means.
+"""Asks one question of a probe and says what the answer means (PRB-07 to PRB-10).
 
-Owns: what is success, warning, failure and error for exec, httpGet, tcpSocket and gRPC (PRB-07 to PRB-10), and the
-texts people know. A question that nobody could be asked is repeated twice at once (PRB-05).
-Never: counts answers; plan/probe.py does.
+A question that could not be asked is repeated twice at once (PRB-05). Never: counts answers; plan/probe.py does.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the probes of one pod running: a worker per container and kind, each on its own schedule.
 
-Owns: when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from a verdict: started, ready, to be ended.
-Never: judges an answer (probes.py) or ends a container (the planner sees `failing`).
+Owns when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from a verdict: started, ready, to be ended.
 """
 
 import random

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries resizes of one pod out, and remembers how far they have come.
 
-Owns: the loop around plan/resize.py, events, conditions, and trying again what was refused.
-Never: decides. It lives as long as the keeper of its pod.
+Also events, conditions, and trying again what was refused. It lives as long as the keeper of its pod.
 """
 
 from collections.abc import Awaitable, Callable

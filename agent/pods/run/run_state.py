@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pod at work: what is wanted, what was seen, what is remembered, and what is being done to it now.
 
-Owns: the state of one uid, the ways to change it, and telling about changes: history, events, the record on disk.
-Changed by its keeper and the keeper's parts alone (starting, container_setup, stopping, probing, resizing, collecting,
-observer); others read it and ask the keeper. Never: plans.
+Changed by its keeper and the keeper's parts alone (starting, sandbox_maker, pod_images, container_setup, stopping,
+probing, resizing, collecting, observer); others read it and ask the keeper. Never: plans.
 """
 
 import asyncio
@@ -213,7 +212,7 @@ class PodRun:
 
     def put(self, instance: Instance) -> None:
         """An instance is new or has changed. An exit is told to whatever ends it."""
-        known = next((one for one in self.seen.instances if one.id == instance.id), None)
+        known = self.seen.instance(instance.id)
         others = [one for one in self.seen.instances if one.id != instance.id]
         self.seen = SeenPod(self.seen.sandboxes, newest_first((*others, instance)))
         has_ended = instance.stage is Stage.ENDED and (known is None or known.stage is not Stage.ENDED)
@@ -241,7 +240,8 @@ class PodRun:
 
     def is_running(self, instance_id: str) -> bool:
         """As far as is known."""
-        return any(one.id == instance_id and one.is_running for one in self.seen.instances)
+        known = self.seen.instance(instance_id)
+        return known is not None and known.is_running
 
     def remember(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> None:
         self.memory = self.memory.changed(name, change)
@@ -249,7 +249,7 @@ class PodRun:
 
     async def refresh(self, instance_id: str) -> None:
         """Ask the runtime about one container; what it does not know any more has ended (CMP-07)."""
-        known = next((one for one in self.seen.instances if one.id == instance_id), None)
+        known = self.seen.instance(instance_id)
         if known is None:
             return
         context = self.context
@@ -266,7 +266,7 @@ class PodRun:
             words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
             fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
         # Two answers may come in the wrong order: an end is never taken back.
-        now_known = next((one for one in self.seen.instances if one.id == instance_id), None)
+        now_known = self.seen.instance(instance_id)
         if now_known is None or (now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED):
             return
         self.put(fresh)

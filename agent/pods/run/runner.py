@@ -7,9 +7,8 @@
     ├── keeper per pod: keeper.py
     └── housekeeping: logs that grow, volumes that fill
 
-Owns: which pods there are (by uid), who is told of what, and the feed. All tasks live in the group that `run` opens.
-What happens to one pod holds no other up: a keeper that fails is logged and begins anew.
-Never: decides what happens to a pod.
+All tasks live in the group that `run` opens. What happens to one pod holds no other up: a keeper that fails is logged
+and begins anew. Never: decides what happens to a pod.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings containers up: image, configuration, create, start, postStart (STA-06).
 
-Owns: the sequence for one instance, its problems with their pauses, and sandboxes. What takes long (a pull, a hook)
-can be interrupted when the pod shall end (STA-12); what is short is let finish, so that nobody has to guess how far it
-came.
-Never: decides what is launched.
+What takes long (a pull, a hook) can be interrupted when the pod is to end (STA-12); what is short is let finish, so
+that nothing has to guess how far it came.
 """
 
 import asyncio
@@ -15,14 +13,13 @@ from typing import Any, TypeVar
 import structlog
 
 from agent.model.pod import ContainerSpec
-from agent.model.pod_fields import Hook
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.hooks import HookResult, HookRunner, Target
+from agent.pods.run.hooks import HookRunner, Target
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
@@ -139,7 +136,7 @@ class Starter:
         run = self._run
         for instance_id in step.discards:
             await run.refresh(instance_id)
-            left = next((one for one in run.seen.instances if one.id == instance_id), None)
+            left = run.seen.instance(instance_id)
             if left is not None and left.stage is not Stage.CREATED:
                 raise AlreadyStarted
             await self._context.containers.remove_container(instance_id)
@@ -189,7 +186,7 @@ class Starter:
             return False
         # It may have ended already; only the runtime knows.
         await run.refresh(instance.id)
-        if not any(one.id == instance.id for one in run.seen.instances):
+        if run.seen.instance(instance.id) is None:
             raise RuntimeCallFailed("ContainerStatus", "the container is gone right after its start")
         run.remember(
             container.name, lambda one: replace(one.of(instance.id), reason="", message="", pause_s=0.0, retry_s=0.0)
@@ -203,8 +200,8 @@ class Starter:
     def _check_signal(self, container: ContainerSpec, instance_id: str) -> None:
         """TRM-24: a runtime that does not know the field does not tell a signal either; said once per pod."""
         wanted = container.fields.lifecycle.stop_signal if container.fields.lifecycle is not None else ""
-        told = any(one.stop_signal for one in self._run.seen.instances if one.id == instance_id)
-        if wanted and not told and not self._has_told_of_signal:
+        known = self._run.seen.instance(instance_id)
+        if wanted and not (known is not None and known.stop_signal) and not self._has_told_of_signal:
             self._has_told_of_signal = True
             runtime = self._run.features.label
             text = f"lifecycle.stopSignal {wanted} has no effect: {runtime} does not know it, and ends containers with "
@@ -229,7 +226,7 @@ class Starter:
             limit_s = (
                 run.annotated.post_start_limits_s.get(container.name) or self._context.settings().post_start_limit_s
             )
-            result = await self._interruptible(container.name, self._bounded(hook, target, limit_s))
+            result = await self._interruptible(container.name, self._hooks.run(hook, target, limit_s or None))
             took_s = self._context.clock.now_s() - began_s
             run.note("poststart_end", container.name, "ok" if result.is_good else "failed", took_s)
             run.hook_outputs[f"{container.name}/postStart"] = result.record
@@ -254,16 +251,6 @@ class Starter:
 
         run.remember(container.name, settle)
         run.save_soon()
-
-    async def _bounded(self, hook: Hook, target: Target, limit_s: float) -> HookResult:
-        """HOK-03: no limit unless somebody set one."""
-        try:
-            async with asyncio.timeout(limit_s or None) as scope:
-                return await self._hooks.run(hook, target)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        return HookResult(is_good=False, text=f"not finished after {limit_s:g} s")
 
     def _hook_failed(self, container: ContainerSpec, instance_id: str, text: str) -> None:
         """HOK-04: the container ends, with its preStop and full grace; output stays out of events."""

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries ends out: of a whole pod, or of one container for a fault of its own.
 
-Owns: the loop around plan/stop.py, hooks under way, calls to the runtime and their repetition (TRM-19). State is
-written down before each step (TRM-31). A step never waits for another: waiting is the planner's.
-Never: decides.
+State is written down before each step (TRM-31), and failed calls are repeated (TRM-19). A step never waits for another:
+waiting is the planner's.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +20,7 @@ from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, 
 from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
-from agent.pods.run.hooks import HookRunner, Target
+from agent.pods.run.hooks import HookResult, HookRunner, Target
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 
@@ -167,26 +165,19 @@ class Stopper:
         began_s = clock.now_s()
         if resumed_from_s is not None and hook.sleep is not None:
             await clock.sleep(max(resumed_from_s + hook.sleep.seconds - began_s, 0.0))
-            is_good, text = True, ""
+            result = HookResult(is_good=True)
         else:
             limit_s = run.annotated.pre_stop_limits_s.get(name)
             target = Target(container, newest.id, (active.ip or "") if active is not None else "")
-            try:
-                async with asyncio.timeout(limit_s) as scope:
-                    result = await self._hooks.run(hook, target)
-                is_good, text = result.is_good, result.text
-                run.hook_outputs[f"{name}/preStop"] = result.record
-                if result.fell_back:
-                    run.tell("LifecycleHTTPFallback", "hook answered in plain HTTP", name, is_warning=True)
-            except TimeoutError:
-                if not scope.expired():
-                    raise
-                is_good, text = False, f"not finished after {limit_s:g} s"
-        phase = HookPhase.OK if is_good else HookPhase.FAILED
+            result = await self._hooks.run(hook, target, limit_s)
+            run.hook_outputs[f"{name}/preStop"] = result.record
+            if result.fell_back:
+                run.tell("LifecycleHTTPFallback", "hook answered in plain HTTP", name, is_warning=True)
+        phase = HookPhase.OK if result.is_good else HookPhase.FAILED
         took_s = clock.now_s() - began_s
-        run.note("prestop_end", name, f"{phase} {text}".strip(), took_s)
+        run.note("prestop_end", name, f"{phase} {result.text}".strip(), took_s)
         self._context.metrics.hook_ended("preStop", phase.value, took_s)
-        if not is_good:
+        if not result.is_good:
             # Who cannot be asked now is taken for what it was; the next look tells.
             with suppress(*FAILURES):
                 await run.refresh(newest.id)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams into running containers, for people: commands, attaching, ports.
 
-Owns: finding the container or sandbox that is meant, and asking the runtime for an address that is good for one use.
-Never: carries the streams; whoever asked connects to the runtime itself.
+The runtime gives an address that is good for one use; whoever asked connects to the runtime itself.
 """
 
 from collections.abc import Awaitable, Sequence

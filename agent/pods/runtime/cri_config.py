@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runtime is told about a pod and its containers.
 
-Owns: the translation into CRI messages: names and labels that crictl and log shippers know (LBL), namespaces (NET-04),
-security (SEC), resources (RES).
-Never: resolves variables or volumes; gets them. Pure.
+Names and labels that crictl and log shippers know (LBL), namespaces (NET-04), security (SEC), resources (RES).
 """
 
 from collections.abc import Sequence

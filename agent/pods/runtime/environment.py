@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables of a container, and `$(VAR)` in its command.
 
-Owns: order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06).
-Never: reads files itself, or puts a value into an error. Pure.
+Order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06).
+Never: puts a value into an error.
 """
 
 import re

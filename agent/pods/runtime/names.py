@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names under which a pod is found: labels, annotations, log files. Pure."""
+"""Names under which a pod is found: labels, annotations, log files."""
 
 __all__ = [
     "CONTAINER",

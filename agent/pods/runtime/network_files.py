@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod's hosts file and resolver say.
 
-Owns: the text of the hosts file (NET-01), DNS policies and their limits (NET-02, NET-03), the host name (LBL-08).
-Never: writes. Pure.
+The hosts file (NET-01), DNS policies and their limits (NET-02, NET-03), the host name (LBL-08).
 """
 
 from collections.abc import Sequence

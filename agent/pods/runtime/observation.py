@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime lists, as the planners see it.
-
-Owns: which sandboxes are ours (LBL-05), and the translation from CRI's messages; wall times become moments of the
-monotonic clock. Pure.
-"""
+"""What the runtime lists, as the planners see it: only sandboxes of ours (LBL-05), on the monotonic clock."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

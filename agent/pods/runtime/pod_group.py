@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control group of a whole pod: where it stands, what it may use, and the writes that bring that about.
 
-Owns: paths for both ways of managing groups (RES-04), limits (RES-04, RES-05), and the steps from what the kernel says
-to what is wanted, for both versions of control groups.
-Never: touches a group; drivers do. The kernel rounds memory down to pages; figures are compared as it keeps them. Pure.
+For both ways of managing groups and both versions of them (RES-04, RES-05). The kernel rounds memory down to pages;
+figures are compared as it keeps them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and limits as the kernel wants them: QoS class, shares, quota, scores.
-
-Owns: the arithmetic of RES-01 to RES-06. Never: writes to a cgroup. Pure.
-"""
+"""Requests and limits as the kernel wants them: QoS class, shares, quota, scores (RES-01 to RES-06)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

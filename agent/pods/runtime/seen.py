@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as the runtime has it: sandboxes and containers, newest first.
-
-Owns: the values that planners look at. Times are on the monotonic clock. Pure.
-"""
+"""A pod as the runtime has it: sandboxes and containers, newest first. Times are on the monotonic clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +91,9 @@ class SeenPod:
     def newest(self, name: str, sandbox_id: str = "") -> Instance | None:
         """The latest instance of a container, in one sandbox or in any."""
         return next((one for one in self.instances if one.name == name and sandbox_id in ("", one.sandbox_id)), None)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        return next((one for one in self.instances if one.id == instance_id), None)
 
     @property
     def running(self) -> tuple[Instance, ...]:

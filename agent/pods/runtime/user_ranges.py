@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Users of their own for pods: which ids of the node a pod's ids are (KEP-127).
 
-Owns: the arithmetic (a range of 65536 per pod, beginning at a multiple of that and never among the node's own), the
-format on disk, and what /etc/subuid and /etc/subgid leave to us (SEC-07).
-Never: reads or writes a file. Pure.
+A range of 65536 per pod, beginning at a multiple of that and never among the node's own, from what /etc/subuid and
+/etc/subgid leave to us (SEC-07).
 """
 
 from collections.abc import Iterable, Sequence

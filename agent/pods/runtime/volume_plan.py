@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a pod's volumes: which directories there are, and which files with which content.
-
-Owns: places below the pod's directory (VOL-01), and the content of configMap, secret, downwardAPI and projected volumes
-(VOL-06 to VOL-08). Never: touches a disk; files.py does. Pure.
-"""
+"""What stands in a pod's volumes: directories (VOL-01), and files with their content (VOL-06 to VOL-08)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

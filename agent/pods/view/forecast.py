@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the start and the end of a pod would look like, in virtual time.
 
-Owns: assumptions about containers that end, and the lists of what happens. `kepctl plan stop` and `kepctl timeline
---from-files` show them, the vectors check them.
-Never: knows a rule of its own; whatever it shows, a production planner decided. Pure.
+`kepctl plan stop` and `kepctl timeline --from-files` show it, the vectors check it. Never: knows a rule of its own;
+whatever it shows, a production planner decided.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to a pod, moment by moment; the picture is drawn from it.
-
-Owns: the values, and how many are kept. Never: draws. Pure.
-"""
+"""What happened to a pod, moment by moment; the picture is drawn from it."""
 
 from collections import deque
 from collections.abc import Iterable

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod that lives in virtual time: production planners, and containers that behave as assumed.
 
-Owns: the clock that jumps from one moment to the next, and a runtime that does at once what a start asks of it.
-forecast.py shows people what would happen; tests let whole lives go by.
-Never: knows a rule of its own; whatever happens, a planner decided. Pure.
+forecast.py shows people what would happen; tests let whole lives go by. Never: knows a rule of its own.
 """
 
 import heapq
@@ -215,8 +213,8 @@ class PodSimulation(Simulation[StartStep]):
             happen()
 
     def exit(self, instance_id: str, code: int, reason: str = "") -> None:
-        known = next((one for one in self.seen.instances if one.id == instance_id and one.is_running), None)
-        if known is not None:
+        known = self.seen.instance(instance_id)
+        if known is not None and known.is_running:
             ended = replace(known, stage=Stage.ENDED, finished_s=self.now_s, exit_code=code, reason=reason)
             instances = tuple(ended if one.id == instance_id else one for one in self.seen.instances)
             self.seen = SeenPod(self.seen.sandboxes, instances)

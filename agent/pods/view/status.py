@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people are shown of a pod: states of containers, phase, conditions, and what it waits for.
-
-Owns: the tables of sections 3 and 7. Never: decides what happens next. Pure.
-"""
+"""What people are shown of a pod: states of containers, phase, conditions, and what it waits for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of a pod: what happened as bars and marks, one row per container, and the budget of its end.
 
-Owns: how moments become a picture. The same picture is drawn from what happened and from what would happen.
-Never: draws; kepctl does, as text or SVG. Pure.
+The same picture is made from what happened and from what would happen; kepctl draws it as text or SVG.
 """
 
 from collections.abc import Iterable, Sequence

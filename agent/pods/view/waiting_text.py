@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line that says what a pod waits for (BEY-04).
-
-Owns: the words. Never: works anything out: it reads what planners left. Pure.
-"""
+"""One line that says what a pod waits for (BEY-04)."""
 
 from collections.abc import Iterable, Sequence
 

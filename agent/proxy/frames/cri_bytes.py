@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few changes to messages of CRI, as bytes to bytes.
+"""The few changes to messages of CRI, as bytes to bytes: another timeout of a stop, exits that look like a success.
 
-Owns: a StopContainer with another timeout, and answers in which an exit looks like a success. Whatever else a message
-has, also fields of newer kubelets and runtimes, stays.
-Never: changes annotations or labels, for a kubelet rebuilds its own state from them.
-Source: PRX-21, PRX-44, JOB-4.
+Whatever else a message has, also fields of newer kubelets and runtimes, stays. Never: changes annotations or labels,
+for a kubelet rebuilds its own state from them (PRX-21, PRX-44, JOB-4).
 """
 
 from collections.abc import Collection

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Header blocks of HTTP/2: reading them along, so that paths and status codes are known, and writing plain ones.
 
-Owns: the decoder with its table, one per direction of a connection, for the table is part of the wire. Blocks of
-others are never written anew, so both ends keep the tables they would have without us.
-Never: reads a socket. A block that cannot be read raises HeadersInvalid; the connection is then of no use.
-Source: RFC 7541.
+One decoder per direction of a connection, for its table is part of the wire. Blocks of others are never written anew,
+so both ends keep the tables they would have without us. Source: RFC 7541.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Huffman code of HTTP/2 header strings.
+"""The Huffman code of HTTP/2 header strings, which is canonical and so follows from its lengths (RFC 7541, appendix B).
 
-Owns: the code, which is canonical and therefore follows from the lengths alone, and decoding.
 Never: encodes; what we write ourselves is plain, which every reader understands.
-Source: RFC 7541, appendix B.
 """
 
 from functools import lru_cache

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames of HTTP/2 and the messages of gRPC in them: taking apart, and making the few that we add ourselves.
 
-Owns: layouts, and the texts and status that gRPC puts into headers.
-Never: keeps state or reads a socket.
 Source: RFC 9113; gRPC over HTTP/2.
 """
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer that is changed on its way, message by message.
 
-Owns: the bytes that wait for the rest of their message, and by how much what went out is longer than what came in.
-Never: keeps much: a message beyond the limit passes unchanged, for the runtime may not be allowed to send its rest
-before what it sent so far has been confirmed.
+A message beyond the limit passes unchanged, for the runtime may not be allowed to send its rest before what it sent so
+far has been confirmed.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls are looked into, and how.
+"""Which calls are looked into, and how. Any other path passes as bytes, whatever service or version it belongs to.
 
-Owns: the table. A path that is not in it passes as bytes, whatever service or version of an interface it belongs to.
-Never: decides about a call; gates do.
 Source of what must never be held: NOH-1 to NOH-5.
 """
 

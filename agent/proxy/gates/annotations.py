@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What annotations `kepd.dev/…` ask of the proxy for one pod.
 
-Owns: their keys and what each value may be; agent/model/annotation_list.py has the grammar. A value that cannot be used
-is noted and has no effect; it never keeps a pod from running.
-Never: applies them, or knows all containers of a pod: CRI names them one by one, so names are not checked.
+A value that cannot be used is noted and has no effect. CRI names containers one by one, so names are not checked.
 Source: ORD, STO, SLP and JOB rules; KEP-753 and KEP-3960 are what they stand in for.
 """
 

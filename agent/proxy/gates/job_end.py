@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sidecars of a pod whose work is done: when they are ended, and which exits look like success from then on.
 
-Owns: the decision, and the record of masked containers as it lies on the disk.
-Never: stops anything or masks a container that ended before we touched it.
-Source: JOB-1 to JOB-7.
+Never: masks a container that ended before we touched it. Source: JOB-1 to JOB-7.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kubelet's own configuration means for the proxy, and what to change in it.
 
-Owns: reading the few settings that matter from a configuration file or from configz, and the advice.
-Never: fetches them, or changes anything.
 Source: IMG-X09, NOH-7, PRX table 1; the defaults are those of KubeletConfiguration v1beta1.
 """
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of pods that asked for something: sandboxes, their containers, what happened to them.
 
-Owns: the record, changed by the judge as calls and events go by, and rebuilt from the runtime's lists after a start.
-Pods without annotations are not in it.
-Never: decides, waits or reads a clock; whoever tells it something says when that was.
-Source: REC-2, STO-3, STO-5.
+Changed by the judge as calls and events go by, and rebuilt from the runtime's lists after a start. Pods without
+annotations are not in it. Source: REC-2, STO-3, STO-5.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kubelet's PullImage as a wish to the pull queue.
+"""A kubelet's PullImage as a request to the pull queue; the call itself reaches the runtime as the kubelet wrote it.
 
-Owns: what identifies the pod, and a fingerprint by which two wishes with the same credentials are known as such.
-Never: keeps or shows a credential. The request itself reaches the runtime as the kubelet wrote it.
-Source: IMG-X07, IMG-X08.
+Never: keeps or shows a credential: requests with the same ones have the same fingerprint (IMG-X07, IMG-X08).
 """
 
 import hashlib

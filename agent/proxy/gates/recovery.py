@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the runtime's lists to the ledger: what a proxy knows that has just started.
+"""From the runtime's lists to the ledger: what a proxy knows that has just started (REC-1, REC-2).
 
-Owns: the reading of both lists, and what follows from them for a sandbox: whether a main was ever started, whether it
-is over. Exit codes are in no list; the caller asks for those it needs.
-Never: calls the runtime. A sandbox without annotations of ours is left out.
-Source: REC-1, REC-2.
+Exit codes are in no list; the caller asks for those it needs.
 """
 
 from collections.abc import Sequence

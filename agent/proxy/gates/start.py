@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May this container be made, or started, now?
+"""May this container be made, or started, now? Mains after sidecars, sidecars one after another.
 
-Owns: the start order for kubelets that know no sidecars: mains after them, sidecars one after another.
-Never: waits. A wait that it asks for ends by itself, because a kubelet does not give up a call when its pod is deleted.
+A wait that it asks for ends by itself, because a kubelet does not give up a call when its pod is deleted.
 Source: ORD-1 to ORD-10; KEP-753 is what a newer kubelet has instead.
 """
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When may a StopContainer go on, and with how much time?
 
-Owns: when the stop order binds for kubelets that stop all containers at once, the sleep before a stop, and the
-arithmetic of the one budget that both are taken from. Who ends before whom is the pods plane's answer.
-Never: lengthens anything: what was spent here is taken off the time the container gets, and 2 s always remain.
+Never: lengthens anything: what was spent here is taken off the time the container gets, and 2 s always remain. Who ends
+before whom is the pods plane's answer.
 Source: STO-1 to STO-9, SLP-1 to SLP-4, NOH-6; KEP-753 and KEP-3960 are what newer kubelets have instead.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call is about, noted with its request and needed again with its answer.
-
-Owns: one type per kind of call. Never: judges.
-"""
+"""What a call is about, noted with its request and needed again with its answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

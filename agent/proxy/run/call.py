@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One call on its way through the proxy.
 
-Owns: what is known of it while it is under way: path, deadline, what was kept of request and answer, what is held.
 Changed by its link, and by the judge through `release` and `refuse` alone.
-Never: decides.
 """
 
 from dataclasses import dataclass, field

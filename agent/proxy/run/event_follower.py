@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens in containers behind the kubelet's back: exits from the runtime's events, and the end of Jobs.
 
-Owns: the state after a start (lists, exit codes of those that matter, masks from the disk), following events, and
-ending the sidecars of finished pods. Its tasks live in the group of the plane's run.
 Never: touches a pod without annotations, or stops a container before its mask is on the disk: a kill of this process
 between the two must not leave an exit that makes a finished Job fail.
 Source: REC-1 to REC-4, JOB-1 to JOB-5, PRX-52.

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of the proxy: counts where they arise, families only for a scrape, rows for people.
+"""Numbers of the proxy: counts where they arise, families only for a scrape, rows for people (PRX-53, PRX-55).
 
-Owns: calls by method and code, the time they spent here, holds that are over, errors of the policy code.
-Never: has a label per pod, container or image. Methods that nobody knows count as `other`.
-Source: PRX-53, PRX-55.
+No label per pod, container or image. Unknown methods count as `other`.
 """
 
 from bisect import bisect_left

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each call that is read along, at the door: what it tells the ledger, and whether it passes, waits or is refused.
 
-Owns: the reading of requests and answers, method by method. A pod without annotations costs one look for the prefix.
-Never: waits (waiting.py does) or judges order (gates/start.py and gates/stop.py do). What fails in here lets the call
-pass, is counted and logged once; only `proxy.failOpen: false` refuses instead.
-Source: PRX-21, PRX-53, NOH-3, NOH-8, JOB-4.
+A pod without annotations costs one look for the prefix. What fails in here lets the call pass, is counted and logged
+once; only `proxy.failOpen: false` refuses instead. Source: PRX-21, PRX-53, NOH-3, NOH-8, JOB-4.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@
          ├─ watchdog
          └─ server ─► link per client ─► judge
 
-Owns: the order of these, and what is reported about them.
-Never: makes the socket or the link to it; `Endpoint` is wiring's.
 Source: PRX-3, PRX-5, PRX-51, PRX-54.
 """
 

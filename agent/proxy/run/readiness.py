@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a sidecar that was started does what `kepd.dev/ready.NAME` asks for.
 
-Owns: one task per such sidecar, from its start until it is ready, gone, or nobody can wait for it any more.
-Never: judges; it writes down that the sidecar is ready and wakes whoever waits. A kubelet's own probes are not
-visible to a proxy, so the question is asked here (ORD-9).
+One task per such sidecar, from its start until it is ready, gone, or no call can wait for it any more. A kubelet's own
+probes are not visible to a proxy, so the question is asked here (ORD-9).
 """
 
 import asyncio

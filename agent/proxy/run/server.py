@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The socket that a kubelet connects to: one link per connection, until the end.
 
-Owns: accepting, the connection to the runtime for each client, and a drain in which nothing that is under way fails.
-Its tasks live in the group that `run` opens.
-Never: makes or removes the listening socket (wiring does, under its lock), or answers when the runtime does not: a
-client that cannot be connected through is hung up on, which its gRPC reports as it reports a runtime that is away.
+Its tasks live in the group that `run` opens. Never: answers when the runtime does not: a client that cannot be
+connected through is hung up on, which its gRPC reports as it reports a runtime that is away.
 """
 
 import asyncio

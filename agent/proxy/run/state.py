@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the proxy share while it runs: the ledger, the masks, the holds, and how they are told of change.
-
-Owns: these, one wake-up per sandbox, events and log lines about pods, and the count of what went wrong here.
-Never: decides. Its tasks live in the group of the plane's run.
-"""
+"""What the parts of the proxy share while it runs: the ledger, the masks, the holds, and how they hear of changes."""
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine

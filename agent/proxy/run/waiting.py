@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that are held: one task each, which asks its gate again whenever something changed, until it opens.
 
-Owns: the holds of CreateContainer, StartContainer, StopContainer and PullImage, and the watchdog that opens what no
-gate opened in time. Tasks live in the group of the plane's run and end with their call.
-Never: decides when a gate opens. Every hold has an end of its own (PRX-41); PullImage, which no client times, has the
-pull queue.
+Tasks live in the group of the plane's run and end with their call. Every hold has an end of its own (PRX-41), which the
+watchdog enforces; PullImage, which no client times, has the pull queue.
 Source: ORD-3 to ORD-8, STO-1 to STO-8, SLP-1, SLP-2, PRX-51, IMG-X01 to X05, X12.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing that is wrong with a value: path, kind, value and detail, worded as Kubernetes words it.
-
-Owns: the kinds and their wording, and the list that checks write to. Never: checks. Pure.
-"""
+"""One thing that is wrong with a value: path, kind, value and detail, worded as Kubernetes words it."""
 
 import ipaddress
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers: names, restarts, ports, variables, mounts, resources, security. Owns: what is right in them. Pure."""
+"""Containers: names, restarts, ports, variables, mounts, resources, security."""
 
 import re
 from collections import Counter

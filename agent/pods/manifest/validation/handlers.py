@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks and probes. Owns: what is right in them. Never: runs them. Pure."""
+"""Hooks and probes: what a manifest may say of them."""
 
 import re
 

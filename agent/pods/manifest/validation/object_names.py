@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, labels and annotations of objects. Owns: what is right in them. Pure."""
+"""Names, labels and annotations of objects."""
 
 import re
 

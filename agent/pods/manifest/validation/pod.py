@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as a whole. Owns: the order of complaints, and warnings about what is right and yet unwise (VAL-01). Pure."""
+"""A pod as a whole: the order of complaints, and warnings about what is right and yet unwise (VAL-01)."""
 
 import re
 from collections.abc import Iterator

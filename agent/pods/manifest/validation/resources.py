@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and limits. Owns: what is right in them, of a container and of a pod as a whole. Pure."""
+"""Requests and limits, of a container and of a pod as a whole."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes. Owns: what is right in them, without a control plane (VOL-08). Pure."""
+"""Volumes, as far as they do without a control plane (VOL-08)."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories and files that appear with their mode and group, or not at all.
 
-Owns: making one under a draft name beside its place and giving it its name as the last step. So one that is there needs
-no further look, whenever kepd died before; and its mode is the one asked for, whatever the umask of the process.
+Each is made under a draft name beside its place and gets its name as the last step. So one that is there needs no
+further look, whenever kepd died before; and its mode is the one asked for, whatever the umask of the process.
 Never: changes or replaces what has the name already. Blocking; called in threads. Functions raise OSError.
 """
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod's own directory: volumes, hosts file, termination messages.
+"""A pod's own directory, `pods.directory/UID`: volumes, hosts file, termination messages. Blocking; called in threads.
 
-Owns: `pods.directory/UID` and everything below it. Content of volumes is swapped whole (VOL-07): whoever reads sees the
-old or the new, never a mixture. Blocking; called in threads.
+Content of volumes is swapped whole (VOL-07): readers see the old or the new, never a mixture.
 Never: leaves the directory, follows a link out of a volume (VOL-05), or removes what containers may still use.
 """
 

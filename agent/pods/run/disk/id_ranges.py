@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps which pod has which ids of the node, in a file in each pod's own directory.
+"""Keeps which pod has which ids of the node, in a file in each pod's own directory. Blocking; called in threads.
 
-Owns: taking a range and writing it down before anything runs with it. A range is free again when its pod's directory is
-gone, which is after its last container; so there is nothing to release and nothing to forget in a crash.
-Never: chooses; user_ranges.py does. Blocking; called in threads.
+A range is written down before anything runs with it, and free again when its pod's directory is gone, which is after
+its last container; so there is nothing to release and nothing to forget in a crash.
 """
 
 import os

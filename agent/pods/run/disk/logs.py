@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Container logs: the runtime writes them but makes no directories, and nobody else rotates or removes them.
+"""Container logs: the runtime writes them but makes no directories, and nothing else rotates or removes them.
 
-Owns: `pods.logDirectory/NAMESPACE_POD_UID/CONTAINER`, made before its first use and removed with the pod (CLG-03),
-links for log shippers (CLG-01), rotation (CLG-02). Blocking; called in threads.
+`pods.logDirectory/NAMESPACE_POD_UID/CONTAINER` is removed with the pod (CLG-03); links for log shippers (CLG-01),
+rotation (CLG-02). Blocking; called in threads.
 Never: follows a link or leaves its directory, whatever a sandbox claims to be called.
 """
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Content that kepd writes into volumes: ConfigMaps, Secrets, downward API.
+"""Content that kepd writes into volumes: ConfigMaps, Secrets, downward API. Blocking; called in threads.
 
-Owns: a directory per version of the content, `..data` that leads to the one in force, and a link through it for each
-name. A new version is seen whole or not at all (VOL-07). Each step looks at what is there, so content is brought to its
-end by the next call wherever the one before it died.
-Never: writes where containers may write. Blocking; called in threads. Raises OSError.
+A directory per version of the content, `..data` that leads to the one in force, and a link through it for each name. A
+new version is seen whole or not at all (VOL-07). Each step looks at what is there, so the next call completes what a
+dead one began. Never: writes where containers may write.
 """
 
 import os
