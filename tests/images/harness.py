@@ -17,7 +17,7 @@ from agent.images.run.history import ImageHistory
 from agent.images.run.intake import Intake
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import OutcomeStores, PullOutcomes
+from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers
 from agent.images.run.puller import Parts, Puller
@@ -93,8 +93,7 @@ def build_plane(
     attempts = Attempts(cri, watcher, containerd, containerd, clock=clock, contents=contents)
     requests = PullRequests(metrics, told, clock=clock)
     history = ImageHistory(files, clock=clock)
-    stores = OutcomeStores(records=records, metrics=metrics, watcher=watcher, history=history)
-    outcomes = PullOutcomes(intake, requests, stores, lambda: 0.0, clock=clock)
+    outcomes = PullOutcomes(intake, requests, metrics, watcher, history, luck=lambda: 0.0, clock=clock)
     pulls = RecordedPulls(attempts, records, containerd, clock)
     collector_parts = CollectorParts(
         runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
@@ -104,7 +103,7 @@ def build_plane(
     parts = Parts(
         intake=intake, attempts=attempts, watcher=watcher, outcomes=outcomes, pulls=pulls,
         requests=requests, records=records,
-        sizes=StateFile(files, "sizes.json", "SizeMemory", dict[str, SizeRecord]), probe=probe, room=collector,
+        sizes=StateFile(files, "sizes.json", "SizeMemory", dict[str, SizeRecord]), probe=probe, collector=collector,
     )  # fmt: skip
     puller = Puller(parts, settings, clock=clock)
     for one in (puller, *wanted):

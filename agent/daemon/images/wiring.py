@@ -40,7 +40,7 @@ from agent.images.run.intake import Intake
 from agent.images.run.limiter import AutoLimiter
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import OutcomeStores, PullOutcomes
+from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers, provider_documents
 from agent.images.run.puller import Parts, Puller
@@ -219,18 +219,18 @@ def _puller(
         cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain
     )
     requests = PullRequests(shared.metrics, shared.events, clock=clock)
-    stores = OutcomeStores(records=shared.records, metrics=shared.metrics, watcher=watcher, history=shared.history)
+    luck = random.SystemRandom().random
     parts = Parts(
         intake=intake,
         attempts=attempts,
         watcher=watcher,
         pulls=RecordedPulls(attempts, shared.records, containerd, clock),
-        outcomes=PullOutcomes(intake, requests, stores, random.SystemRandom().random, clock=clock),
+        outcomes=PullOutcomes(intake, requests, shared.metrics, watcher, shared.history, luck=luck, clock=clock),
         requests=requests,
         records=shared.records,
         sizes=StateFile(shared.files, "sizes.json", "SizeMemory", dict[str, SizeRecord]),
         probe=shared.probe,
-        room=collector,
+        collector=collector,
         pods=shared.followed,
     )
     return Puller(parts, settings, clock=clock)

@@ -88,12 +88,9 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One image that goes. `sum_bytes` adds up what went before it."""
-
     image: NodeImage
     reason: RemovalReason
     age_s: float
-    sum_bytes: int
 
     def __str__(self) -> str:
         idle = duration_text(float(round(self.age_s)))
@@ -130,15 +127,10 @@ class CollectPlan:
     missing_inodes: int = 0
     problem: str = ""
     used_percent: int = 0
-    expected_bytes: int = field(default=0)
+    expected_bytes: int = 0
 
     def __str__(self) -> str:
         return "\n".join(map(str, (*self.removals, *self.unnames, *self.kept)))
-
-    @property
-    def is_short(self) -> bool:
-        """Whether even all removals together are not enough, as far as sizes tell."""
-        return self.expected_bytes < self.missing_bytes
 
 
 def rules_fault(rules: CollectRules) -> str:
@@ -186,7 +178,7 @@ def plan_collection(
                 break
             enough.append(image)
             freed += image.size_bytes
-    removals += _removals(enough, RemovalReason.SPACE, now_s, sum(image.size_bytes for image in old))
+    removals += _removals(enough, RemovalReason.SPACE, now_s)
     kept += [Kept(image, _why_not_now(image, rules, now_s)) for image in rest[len(enough) :]]
     going = {removal.image.id for removal in removals}
     return CollectPlan(
@@ -255,11 +247,8 @@ def _missing(disk: Filesystem, rules: CollectRules) -> tuple[int, int, str]:
     return max(0, missing), max(0, inodes), ""
 
 
-def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float, begun: int = 0) -> Iterable[Removal]:
-    total = begun
-    for image in images:
-        total += image.size_bytes
-        yield Removal(image, reason, _age_s(image, now_s), total)
+def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float) -> Iterable[Removal]:
+    return (Removal(image, reason, _age_s(image, now_s)) for image in images)
 
 
 def _why_not_now(image: NodeImage, rules: CollectRules, now_s: float) -> str:

@@ -28,8 +28,7 @@ from enum import StrEnum
 import msgspec
 
 from agent.images.queue.flights import Flight, Member
-from agent.images.queue.rate import TokenBucket
-from agent.images.queue.rules import QueueRules
+from agent.images.queue.rules import QueueRules, StartTokens
 
 __all__ = ["NODE", "Gates", "Hindrance", "PullPlan", "WaitReason", "Waiting", "plan_pulls"]
 
@@ -107,7 +106,7 @@ TURN = Hindrance(WaitReason.TURN)
 class Gates:
     """What depends on time: token buckets and pauses by registry; `NODE` is the node's own."""
 
-    buckets: Mapping[str, TokenBucket]
+    buckets: Mapping[str, StartTokens]
     holds: Mapping[str, float]
 
 
@@ -120,7 +119,7 @@ class PullPlan:
     refusals: tuple[int, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     wake_at_s: float | None = None
-    buckets: Mapping[str, TokenBucket] = field(default_factory=dict)
+    buckets: Mapping[str, StartTokens] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -227,7 +226,7 @@ class _Gatekeeper:
         self._holds = {scope: until_s for scope, until_s in gates.holds.items() if until_s > now_s}
         rates = {NODE: rules.rate, **rules.registry_rates}
         self.buckets = {
-            scope: gates.buckets.get(scope, TokenBucket.full(rate, now_s)).refilled(rate, now_s)
+            scope: gates.buckets.get(scope, StartTokens.full(rate, now_s)).refilled(rate, now_s)
             for scope, rate in rates.items()
             if rate.per_s
         }

@@ -12,8 +12,7 @@ import msgspec
 
 from agent.images.queue.flights import Flight, FlightKey, Member
 from agent.images.queue.plan import Gates, PullPlan, plan_pulls
-from agent.images.queue.rate import TokenBucket
-from agent.images.queue.rules import QueueRules
+from agent.images.queue.rules import QueueRules, StartTokens
 from agent.model.image_pull import PullPolicy
 
 __all__ = ["PullQueue"]
@@ -26,7 +25,7 @@ class PullQueue:
         self._flights: dict[int, Flight] = {}
         self._homes: dict[str, int] = {}
         self._latest: dict[FlightKey, int] = {}
-        self._buckets: Mapping[str, TokenBucket] = {}
+        self._buckets: Mapping[str, StartTokens] = {}
         self._holds: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -104,16 +103,11 @@ class PullQueue:
     def set_size(self, number: int, size_bytes: int) -> None:
         self._flights[number] = msgspec.structs.replace(self._flights[number], size_bytes=size_bytes)
 
-    def drop_present(
-        self, is_proven: Callable[[FlightKey], bool], numbers: frozenset[int] | None = None
-    ) -> list[Member]:
-        """Take those out that wait for what is there by now and need no check (IMG-S06).
-
-        Only waiting flights are looked at, unless `numbers` names others.
-        """
+    def drop_present(self, is_proven: Callable[[FlightKey], bool]) -> list[Member]:
+        """Take those out that wait for what is there by now and need no check (IMG-S06)."""
         served: list[Member] = []
         for number, flight in list(self._flights.items()):
-            if number not in numbers if numbers is not None else flight.is_running:
+            if flight.is_running:
                 continue
             ready = [one for one in flight.members if one.policy is PullPolicy.IF_NOT_PRESENT]
             if not ready or not is_proven(flight.key):

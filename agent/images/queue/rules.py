@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-__all__ = ["DEFAULT_HEAD_START", "QueueRules", "Rate"]
+__all__ = ["DEFAULT_HEAD_START", "QueueRules", "Rate", "StartTokens"]
 
 DEFAULT_HEAD_START: tuple[tuple[int, float], ...] = (
     (2_000_001_000, 600), (2_000_000_000, 300), (1_000_000, 60), (1, 30), (0, 0),
@@ -21,6 +21,28 @@ class Rate:
 
     per_s: float = 0
     burst: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StartTokens:
+    """A token bucket as it was at a moment: full at first, one token per start, refilled by time (IMG-S19)."""
+
+    tokens: float
+    at_s: float
+
+    @classmethod
+    def full(cls, rate: Rate, now_s: float) -> Self:
+        return cls(rate.burst, now_s)
+
+    def refilled(self, rate: Rate, now_s: float) -> Self:
+        """What is in it now; never more than the burst."""
+        return replace(self, tokens=min(self.tokens + (now_s - self.at_s) * rate.per_s, rate.burst), at_s=now_s)
+
+    def without_one(self) -> Self:
+        return replace(self, tokens=self.tokens - 1)
+
+    def next_token_s(self, rate: Rate) -> float:
+        return self.at_s + (1 - self.tokens) / rate.per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ class Lookup:
 
     credentials: tuple[Credential, ...]
     sentences: tuple[Sentence, ...] = ()
-    failed_providers: int = 0
 
 
 def node_config_paths(configured: str, home: str, kubelet_root: str = "/var/lib/kubelet") -> list[Path]:
@@ -98,7 +97,7 @@ class CredentialSource:
         for entries in answers.entries:
             found += entries_for(repo, entries)
         sentences += [provider_failed(name, why) for name, why in answers.failures]
-        return Lookup(tuple(found), tuple(sentences), len(answers.failures))
+        return Lookup(tuple(found), tuple(sentences))
 
     def forget(self) -> None:
         self._node.forget()

@@ -12,7 +12,6 @@ import structlog
 from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
 from agent.images.ports import Runtime
-from agent.images.queue.admission import Admission, admit, is_verdict_needed
 from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Entry
 from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
 from agent.images.queue.flights import FlightKey
@@ -22,7 +21,6 @@ from agent.images.run.credentials import CredentialSource, Lookup
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import (
-    ImageEvent,
     Sentence,
     back_off_message,
     backed_off,
@@ -40,7 +38,7 @@ from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Intake", "Ready", "Settled", "events_of", "own_key", "shared_key"]
+__all__ = ["Intake", "Ready", "Settled", "own_key", "shared_key"]
 
 log = structlog.get_logger(plane="images")
 
@@ -104,16 +102,15 @@ class Intake:
         except RuntimeCallFailed as error:
             sentence = inspect_failed(image, redacted(error.details))
             return _refused(request, "ImageInspectError", sentence.text, ErrorClass.RUNTIME, (sentence,))
-        may_use = False
         lookup: Lookup | None = None
-        if found is not None and is_verdict_needed(request.policy, is_present=True):
+        if found is not None and request.policy is not PullPolicy.ALWAYS:
             may_use, lookup = await self.may_use(request, reference, found.id)
-        match admit(request.policy, is_present=found is not None, may_use=may_use):
-            case Admission.USE if found is not None:
+            if may_use:
                 return self.served(request, found.id, found.size)
-            case Admission.REFUSE:
-                sentence = never_present(image)
-                return _refused(request, "ErrImageNeverPull", sentence.text, None, (sentence,))
+        if request.policy is PullPolicy.NEVER:
+            # The same for absent and forbidden, so that presence is not revealed (IMG-C25).
+            sentence = never_present(image)
+            return _refused(request, "ErrImageNeverPull", sentence.text, None, (sentence,))
         return await self._prepare(request, reference, found, lookup)
 
     async def look(self, reference: ImageReference, handler: str) -> pb.Image | None:
@@ -249,7 +246,3 @@ def _refused(
         result=PullResult.REFUSED, image=request.image, reason=reason, message=message, error_class=error_class
     )
     return Settled(outcome, sentences)
-
-
-def events_of(request: PullRequest, sentences: tuple[Sentence, ...]) -> list[ImageEvent]:
-    return [ImageEvent(request.pod, request.container, sentence) for sentence in sentences]

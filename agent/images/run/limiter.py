@@ -9,10 +9,10 @@ from typing import Protocol
 import structlog
 
 from agent.images.queue.auto_limit import AutoLimit, AutoSample, Pressure, next_limit, read_pressure
-from agent.images.settings import ImageSettings
+from agent.images.run.puller import Puller
 from agent.model.clock import Clock
 
-__all__ = ["AutoLimiter", "Limited", "PressureSource"]
+__all__ = ["AutoLimiter", "PressureSource"]
 
 log = structlog.get_logger(plane="images")
 
@@ -25,23 +25,10 @@ class PressureSource(Protocol):
     def texts(self) -> tuple[str, str]: ...
 
 
-class Limited(Protocol):
-    @property
-    def settings(self) -> ImageSettings: ...
-
-    @property
-    def is_short_of_slots(self) -> bool: ...
-
-    @property
-    def rate_bytes_s(self) -> float: ...
-
-    def tune(self, limit: int) -> None: ...
-
-
 class AutoLimiter:
     """`state` is what was decided last."""
 
-    def __init__(self, puller: Limited, pressure: PressureSource, *, clock: Clock) -> None:
+    def __init__(self, puller: Puller, pressure: PressureSource, *, clock: Clock) -> None:
         self._puller = puller
         self._pressure = pressure
         self._clock = clock

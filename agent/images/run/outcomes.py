@@ -5,7 +5,6 @@ The puller calls it from the flight's own task (IMG-S24, B03 to B06, B09, P11, R
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
@@ -16,7 +15,6 @@ from agent.images.run.attempt import Job, Pulled
 from agent.images.run.history import ImageHistory
 from agent.images.run.intake import Intake, own_key, shared_key
 from agent.images.run.metrics import ImageMetrics
-from agent.images.run.records import AccessRecords
 from agent.images.run.requests import Ask, PullRequests
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.view.texts import failed, fell_back, present, pulled
@@ -24,32 +22,30 @@ from agent.model.clock import Clock
 from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LayerStage, PullStage
 
-__all__ = ["OutcomeStores", "PullOutcomes"]
+__all__ = ["PullOutcomes"]
 
 log = structlog.get_logger(plane="images")
 
 MOST_PODS_KNOWN = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeStores:
-    """Where the ends of pulls leave their marks."""
-
-    records: AccessRecords
-    metrics: ImageMetrics
-    watcher: ProgressWatcher
-    history: ImageHistory
-
-
 class PullOutcomes:
-    """Everything after a pull's start."""
-
     def __init__(
-        self, intake: Intake, requests: PullRequests, stores: OutcomeStores, luck: Callable[[], float], *, clock: Clock
+        self,
+        intake: Intake,
+        requests: PullRequests,
+        metrics: ImageMetrics,
+        watcher: ProgressWatcher,
+        history: ImageHistory,
+        *,
+        luck: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._intake = intake
         self._requests = requests
-        self._stores = stores
+        self._metrics = metrics
+        self._watcher = watcher
+        self._history = history
         self._luck = luck
         self._clock = clock
         self._failed_keys: dict[str, set[str]] = {}
@@ -58,11 +54,11 @@ class PullOutcomes:
         is_critical = request.priority >= CRITICAL_PRIORITY
         of_pod = PullClass.CRITICAL if is_critical else PullClass.POD
         pull_class = PullClass.PREFETCH if request.is_prefetch else of_pod
-        self._stores.metrics.request_ended(outcome.result, pull_class)
+        self._metrics.request_ended(outcome.result, pull_class)
 
     def started(self, flight: Flight, now_s: float) -> None:
         waited_s = now_s - min(member.arrived_s for member in flight.members)
-        self._stores.metrics.waited(flight.pull_class, waited_s)
+        self._metrics.waited(flight.pull_class, waited_s)
         log.info(
             "image_pull_started", image=flight.key.reference, waited_s=round(waited_s, 3), members=len(flight.members)
         )
@@ -73,7 +69,7 @@ class PullOutcomes:
         active_s = now_s - started_s
         sizes.learn(job.reference.repo, str(job.reference), result.size_bytes, self._clock.wall_s())
         if result.image_id:
-            self._stores.history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
+            self._history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
         fetched_bytes = self._count(flight, job, result, active_s)
         asks = self._requests.asks(flight.members)
         for position, ask in enumerate(asks):
@@ -95,18 +91,17 @@ class PullOutcomes:
     def _count(self, flight: Flight, job: Job, result: Pulled, active_s: float) -> int:
         now_s = self._clock.now_s()
         first_s = min((member.arrived_s for member in flight.members), default=now_s)
-        metrics = self._stores.metrics
-        metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s)
-        progress = self._stores.watcher.progress(flight.number)
+        self._metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s)
+        progress = self._watcher.progress(flight.number)
         fetched_bytes = 0
         if progress is not None and progress.downloaded_s is not None:
-            metrics.unpacked(max(0.0, now_s - progress.downloaded_s))
+            self._metrics.unpacked(max(0.0, now_s - progress.downloaded_s))
         if progress is not None and progress.manifest is not None:
             cached = sum(layer.stage is LayerStage.CACHED for layer in progress.layers)
             # Where no layer was missing, nothing but the manifest was asked for.
             is_new = cached < len(progress.layers)
             fetched_bytes = progress.total_bytes or 0 if is_new else 0
-            metrics.fetched(flight.registry, fetched_bytes, len(progress.layers) - cached, cached)
+            self._metrics.fetched(flight.registry, fetched_bytes, len(progress.layers) - cached, cached)
         log.info(
             "image_pull_finished",
             image=str(job.reference),
@@ -123,7 +118,7 @@ class PullOutcomes:
         secrets += [one.identity_token.reveal() for one in job.credentials]
         failure = failure_of(job.reference.written, job.failures, secrets)
         self._intake.note_shared_failure(flight.key, failure)
-        self._stores.metrics.pull_failed(flight.registry, failure.error_class)
+        self._metrics.pull_failed(flight.registry, failure.error_class)
         log.warning(
             "image_pull_failed",
             image=str(job.reference),

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -16,18 +15,18 @@ import structlog
 from agent.images.ports import ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
 from agent.images.prefetch.plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
 from agent.images.queue.followed_pods import FollowedPods
-from agent.images.run.collector import PINNED_BY, PINNED_BY_US
+from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
+from agent.images.run.puller import Puller
 from agent.images.run.state import StateFile
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import ImageEvent, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.image_pull import NO_POD, PrefetchWish, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.image_pull import NO_POD, PrefetchWish, PullPolicy, PullRequest, PullResult
 from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_store import Filesystem
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
-__all__ = ["Disk", "Prefetcher", "PrefetcherParts", "Pulls"]
+__all__ = ["Prefetcher", "PrefetcherParts"]
 
 log = structlog.get_logger(plane="images")
 
@@ -36,17 +35,6 @@ RUNTIME_PIN_VALUE = "pinned"
 FILE, KIND = "prefetch.json", "PrefetchHistory"
 LOOK_AGAIN_S = 60.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 30.0, 1800.0
-
-
-class Pulls(Protocol):
-    async def request(self, request: PullRequest) -> PullOutcome: ...
-
-    def size_guess(self, image: str) -> int | None: ...
-
-
-class Disk(Protocol):
-    @property
-    def disk(self) -> Filesystem: ...
 
 
 class PrefetchState(msgspec.Struct, frozen=True):
@@ -60,8 +48,8 @@ class PrefetchState(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetcherParts:
     runtime: Runtime
-    pulls: Pulls
-    disk: Disk
+    pulls: Puller
+    disk: ImageCollector
     files: Files
     names: ImageNames | None = None
     pods: Callable[[], PodSource | None] = lambda: None

@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -23,6 +22,7 @@ from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.size_memory import SizeRecord
 from agent.images.run.attempt import Attempts, Job, Pulled
+from agent.images.run.collector import ImageCollector
 from agent.images.run.credentials import Lookup
 from agent.images.run.intake import Intake, Ready, Settled
 from agent.images.run.metrics import Gauges
@@ -57,7 +57,7 @@ from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import LimitState, PullState
 from agent.model.runtime_error import RuntimeCallFailed
 
-__all__ = ["Parts", "Puller", "Room"]
+__all__ = ["Parts", "Puller"]
 
 log = structlog.get_logger(plane="images")
 
@@ -66,12 +66,6 @@ GONE_PODS_KEPT_S = 3600.0
 DISK_HOLD_S = 600.0
 SHUTTING_DOWN = "kepd is shutting down"
 SLOT_REASONS = frozenset({WaitReason.SLOT, WaitReason.RESERVE, WaitReason.POD})
-
-
-class Room(Protocol):
-    """Makes space on the disk of the images. Answers whether there is enough now."""
-
-    async def make_room(self, needed_bytes: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +78,8 @@ class Parts:
     requests: PullRequests
     records: AccessRecords
     sizes: StateFile[dict[str, SizeRecord]]
+    collector: ImageCollector
     probe: SizeProbe | None = None
-    room: Room | None = None
     pods: FollowedPods = field(default_factory=FollowedPods)
 
 
@@ -210,10 +204,7 @@ class Puller:
     def order(self, request: PullRequest) -> None:
         """Have an image, and nobody waits for it: the plane itself sees it through."""
         if self._group is not None:
-            self._group.create_task(self._see_through(request), name=f"image-order:{request.image}")
-
-    async def _see_through(self, request: PullRequest) -> None:
-        await self.request(request)
+            self._group.create_task(self.request(request), name=f"image-order:{request.image}")
 
     def cancel(self, some_id: str) -> bool:
         """Cancel a pull with all who wait for it, or one of those. False: there is no such thing."""
@@ -451,13 +442,13 @@ class Puller:
             return
         if hold_s is not None:
             self._queue.hold(flight.registry, now_s + hold_s)
-        if error_class is ErrorClass.NO_SPACE and self._parts.room is not None and self._group is not None:
+        if error_class is ErrorClass.NO_SPACE and self._group is not None:
             self._queue.hold(NODE, now_s + DISK_HOLD_S)
-            self._group.create_task(self._make_room(self._parts.room, flight.size_bytes or 0), name="images-make-room")
+            self._group.create_task(self._make_room(flight.size_bytes or 0), name="images-make-room")
 
-    async def _make_room(self, room: Room, size_bytes: int) -> None:
+    async def _make_room(self, size_bytes: int) -> None:
         try:
-            await room.make_room(size_bytes + size_bytes // 5)
+            await self._parts.collector.make_room(size_bytes + size_bytes // 5)
         finally:
             self._queue.release(NODE)
             self._wake.set()
@@ -467,10 +458,7 @@ class Puller:
         asks = self._requests.asks(flight.members)
         job = Job(flight.number, asks[0].ready.reference, asks[0].ready.reference.cri_image, flight.key.handler, ())
         job.failures.append(Failure("pull QPS exceeded"))
-        group.create_task(self._refused(flight, job), name=f"pull-refused:{flight.key.reference}")
-
-    async def _refused(self, flight: Flight, job: Job) -> None:
-        await self._parts.outcomes.failed(flight, job)
+        group.create_task(self._parts.outcomes.failed(flight, job), name=f"pull-refused:{flight.key.reference}")
 
     def _leave(self, ask: Ask) -> None:
         flight = self._queue.home(ask.id)

@@ -5,17 +5,24 @@ Content comes before the image, and the written name after a pull from elsewhere
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
 
 from agent.images.ports import ImageNames
 from agent.images.queue.errors import Failure
 from agent.images.run.attempt import Attempts, Job, Pulled
-from agent.images.run.naming import keep_name
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
+from agent.model.image_reference import ImageReference
 from agent.model.image_state import PullStage
+from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 
 __all__ = ["RecordedPulls"]
+
+log = structlog.get_logger(plane="images")
 
 
 class RecordedPulls:
@@ -66,8 +73,32 @@ class RecordedPulls:
             result = await self._attempts.pull(job, settings)
         finally:
             job.image = written
-        if result is not None and not await keep_name(self._names, job.target, job.reference):
+        if result is not None and not await _keep_name(self._names, job.target, job.reference):
             text = f"{job.target} was pulled, but could not be tagged {job.reference}"
             job.failures.append(Failure(text))
             return None
         return result
+
+
+async def _keep_name(names: ImageNames, target: ImageReference, written: ImageReference) -> bool:
+    """Whether the written name now stands for what was pulled as the target.
+
+    It never fails: without the name the runtime would pull the written one, which is the fallback anyway.
+    """
+    try:
+        records = {record.name: record for record in await names.image_records()}
+        pulled = records.get(str(target))
+        if pulled is None:
+            return False
+        known = records.get(str(written))
+        if known is not None and known.digest == pulled.digest:
+            return True
+        if known is not None:
+            with suppress(NotFound):
+                await names.delete_image(known.name)
+        with suppress(AlreadyExists):
+            await names.create_image(replace(pulled, name=str(written)))
+    except RuntimeCallFailed as error:
+        log.warning("image_name_not_kept", image=str(written), pulled_as=str(target), error=error.details)
+        return False
+    return True

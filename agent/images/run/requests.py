@@ -10,10 +10,10 @@ from agent.images.ports import Events
 from agent.images.queue.flights import Flight, Member
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.rules import QueueRules
-from agent.images.run.intake import Ready, events_of
+from agent.images.run.intake import Ready
 from agent.images.run.metrics import ImageMetrics
 from agent.images.view.progress import Progress
-from agent.images.view.texts import Sentence
+from agent.images.view.texts import ImageEvent, Sentence
 from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state
 from agent.model.clock import Clock
 from agent.model.feed import Feed
@@ -104,8 +104,8 @@ class PullRequests:
 
     def tell(self, request: PullRequest, sentences: tuple[Sentence, ...]) -> None:
         if self._events is not None and (request.pod.uid or request.is_prefetch):
-            for event in events_of(request, sentences):
-                self._events.tell(event)
+            for sentence in sentences:
+                self._events.tell(ImageEvent(request.pod, request.container, sentence))
 
     def tell_all(self, members: Iterable[Member], sentences: tuple[Sentence, ...]) -> None:
         for ask in self.asks(members):

@@ -5,13 +5,13 @@ Never: guesses: without a manifest there are bytes but no total, and no percenta
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.images.view.manifest import Manifest
 from agent.model.image_state import LayerStage, LayerState
 
-__all__ = ["Cadence", "Progress", "Seen", "advance", "begin", "predicted_wait_s", "resolved"]
+__all__ = ["Cadence", "Progress", "Seen", "advance", "begin", "resolved"]
 
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
@@ -164,12 +164,6 @@ def _rate(progress: Progress, done_bytes: int, now_s: float) -> float:
         return current
     weight = 1 - math.exp(-span_s / RATE_MEMORY_S)
     return progress.rate_bytes_s + weight * (current - progress.rate_bytes_s)
-
-
-def predicted_wait_s(ahead: Sequence[int | None], limit: int, rate_bytes_s: float, unknown_s: float) -> float:
-    """A rough time until it is the turn of whoever has these sizes before it."""
-    times = [unknown_s if size is None else size / rate_bytes_s if rate_bytes_s > 0 else unknown_s for size in ahead]
-    return sum(times) / max(1, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from agent.images.queue.plan import Hindrance, Waiting, WaitReason
 from agent.images.queue.size_memory import MOST_REMEMBERED, SizeMemory
 from agent.images.view.announce import Announcer
 from agent.images.view.manifest import Blob, Manifest, chain_ids, read_diff_ids, read_manifest
-from agent.images.view.progress import Cadence, Seen, advance, begin, predicted_wait_s, resolved
+from agent.images.view.progress import Cadence, Seen, advance, begin, resolved
 from agent.model.image_state import LayerStage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
@@ -172,12 +172,6 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
     assert overdue(state, (), rules, 1000, is_visible=False).startswith("not finished within 16m40s")
     assert len(marks) < 50
     assert next_check_s(DeadlineRules(progress_s=4)) == 1
-
-
-def test_the_wait_of_a_queued_pull_is_a_rough_guess() -> None:
-    """IMG-T06."""
-    assert predicted_wait_s([1000, None], 2, 100, 10) == 10
-    assert predicted_wait_s([], 2, 100, 10) == 0
 
 
 def test_waiting_is_told_once_and_progress_seldom() -> None:
