@@ -17,7 +17,6 @@ from agent.images.queue.backoff import CURVES, BackoffRules, Curve
 from agent.images.queue.deadline import DeadlineRules
 from agent.images.queue.rewrite import RewriteRule, rule_fault
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
-from agent.images.view.progress import Cadence
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.image_pull import ErrorClass
 
@@ -31,29 +30,18 @@ KUBELET = "kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSettings:
-    """Everything the plane takes from the configuration; `source` is where it came from."""
+    """What the plane takes from the configuration: rules of its parts, and `keys` as they are written."""
 
-    source: Images = field(default_factory=Images)
+    keys: Images = field(default_factory=Images)
     queue: QueueRules = field(default_factory=QueueRules)
     backoff: BackoffRules = field(default_factory=BackoffRules)
     deadline: DeadlineRules = field(default_factory=DeadlineRules)
     access: AccessRules = field(default_factory=AccessRules)
     collect: CollectRules = field(default_factory=CollectRules)
-    collect_period_s: float = 300.0
     prefetch: PrefetchRules = field(default_factory=PrefetchRules)
     listed: tuple[ListedImage, ...] = ()
     rewrite: tuple[RewriteRule, ...] = ()
-    is_original_auth_tried: bool = False
-    cadence: Cadence = field(default_factory=Cadence)
-    has_progress_events: bool = True
     is_like_kubelet: bool = False
-    falls_back: bool = False
-    always_cache_s: float = 0.0
-    size_probe: str = "auto"
-    size_probe_except: tuple[str, ...] = ("docker.io",)
-    is_auth_for_host_only: bool = False
-    mirror_auth: tuple[str, ...] = ()
-    drain_s: float = 30.0
     is_limit_auto: bool = False
 
 
@@ -87,7 +75,7 @@ def image_settings(
     queue = _queue(images)
     mode = images.gc.mode if images.gc.mode != "auto" else ("age" if has_kubelet else "full")
     return ImageSettings(
-        source=images,
+        keys=images,
         queue=queue.as_kubelet() if is_like_kubelet else queue,
         backoff=_backoff(images.backoff, is_like_kubelet=is_like_kubelet),
         deadline=DeadlineRules(
@@ -100,7 +88,6 @@ def image_settings(
             is_normalised=not is_like_kubelet,
         ),
         collect=_collect(images, mode, theirs),
-        collect_period_s=images.gc.period,
         prefetch=PrefetchRules(
             is_for_pods=has_kubelet and not is_proxied if images.prefetch.pods == "auto" else images.prefetch.pods,
             is_for_rollouts=images.prefetch.rollouts,
@@ -112,19 +99,7 @@ def image_settings(
         ),
         listed=tuple(_listed(dict(line)) for line in images.prefetch.list),
         rewrite=_rewrite(images),
-        is_original_auth_tried=images.rewrite.auth == "original",
-        cadence=Cadence(
-            every_s=images.progress.every, every_bytes=images.progress.bytes, every_percent=images.progress.percent
-        ),
-        has_progress_events=images.progress.events,
         is_like_kubelet=is_like_kubelet,
-        falls_back=images.fallback_to_present,
-        always_cache_s=images.always_cache,
-        size_probe=images.size_probe,
-        size_probe_except=images.size_probe_except,
-        is_auth_for_host_only=images.auth_scope == "host",
-        mirror_auth=images.mirror_auth,
-        drain_s=images.drain,
         is_limit_auto=images.max_parallel_pulls == "auto" and not images.serialize_pulls,
     )
 
@@ -141,27 +116,17 @@ def with_limit(settings: ImageSettings, limit: int, registry: str = "", *, is_tu
             del limits[registry]
         return replace(settings, queue=replace(queue, per_registry=limits))
     is_auto = settings.is_limit_auto and is_tuned
-    if settings.is_like_kubelet:
-        return replace(settings, queue=replace(queue, max_parallel=limit), is_limit_auto=is_auto)
-    shares = _shares(settings.source, limit)
-    changed = replace(
-        queue,
-        max_parallel=limit,
-        per_pod_max=shares.per_pod_max,
-        large_max=shares.large_max,
-        critical_reserve=shares.critical_reserve,
-        lend_s=shares.lend_s,
-    )
+    changed = replace(queue, max_parallel=limit)
+    if not settings.is_like_kubelet:
+        changed = _with_shares(changed, settings.keys)
     return replace(settings, queue=changed, is_limit_auto=is_auto)
 
 
 def _queue(images: Images) -> QueueRules:
     wanted = AutoLimit().limit if images.max_parallel_pulls == "auto" else images.max_parallel_pulls
-    limit = 1 if images.serialize_pulls else wanted
-    shares = _shares(images, limit)
     table = tuple((_int(dict(one)["priority"]), _float(dict(one)["start"])) for one in images.head_start)
-    return QueueRules(
-        max_parallel=limit,
+    rules = QueueRules(
+        max_parallel=1 if images.serialize_pulls else wanted,
         per_registry=dict(images.per_registry),
         per_registry_default=None if images.per_registry_default == "none" else images.per_registry_default,
         registry_groups={host: name for name, hosts in images.registry_groups.items() for host in hosts},
@@ -182,31 +147,22 @@ def _queue(images: Images) -> QueueRules:
         },
         cancel_grace_s=images.cancel_grace,
         cancel_keep_share=images.cancel_keep_share,
-        per_pod_max=shares.per_pod_max,
-        large_max=shares.large_max,
-        critical_reserve=shares.critical_reserve,
-        lend_s=shares.lend_s,
     )
+    return _with_shares(rules, images)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    per_pod_max: int | None
-    large_max: int | None
-    critical_reserve: int
-    lend_s: float
-
-
-def _shares(images: Images, limit: int) -> _Shares:
+def _with_shares(rules: QueueRules, images: Images) -> QueueRules:
     """What depends on the number of slots. Whatever is configured, one slot is left for ordinary pulls."""
+    limit = rules.max_parallel
     most = limit - 1 if limit >= 2 else None
     reserve = (1 if limit >= 3 else 0) if images.critical_reserve == "auto" else images.critical_reserve
-    return _Shares(
-        most if images.per_pod_max == "auto" else images.per_pod_max or None,
-        most if images.large_max == "auto" else images.large_max or None,
-        min(reserve, max(0, limit - 1)),
-        # Who writes a number means it; the default must not cost a batch of small images a slot.
-        LEND_S if images.critical_reserve == "auto" else 0.0,
+    return replace(
+        rules,
+        per_pod_max=most if images.per_pod_max == "auto" else images.per_pod_max or None,
+        large_max=most if images.large_max == "auto" else images.large_max or None,
+        critical_reserve=min(reserve, max(0, limit - 1)),
+        # A number that is configured is meant; the default must not cost a batch of small images a slot.
+        lend_s=LEND_S if images.critical_reserve == "auto" else 0.0,
     )
 
 

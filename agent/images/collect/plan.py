@@ -23,7 +23,6 @@ __all__ = [
     "NodeImage",
     "Removal",
     "RemovalReason",
-    "Unname",
     "plan_collection",
     "rules_fault",
 ]
@@ -98,16 +97,6 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Unname:
-    """One name that goes; its image stays under others."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"remove the name {self.name}: newer ones of its repository are kept"
-
-
-@dataclass(frozen=True, slots=True)
 class Kept:
     image: NodeImage
     why: str
@@ -118,10 +107,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPlan:
-    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough."""
+    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough.
+
+    `unnames` are names that go while their images stay under others.
+    """
 
     removals: tuple[Removal, ...] = ()
-    unnames: tuple[Unname, ...] = ()
+    unnames: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
     missing_bytes: int = 0
     missing_inodes: int = 0
@@ -130,7 +122,8 @@ class CollectPlan:
     expected_bytes: int = 0
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.removals, *self.unnames, *self.kept)))
+        names = [f"remove the name {name}: newer ones of its repository are kept" for name in self.unnames]
+        return "\n".join((*map(str, self.removals), *names, *map(str, self.kept)))
 
 
 def rules_fault(rules: CollectRules) -> str:
@@ -183,9 +176,7 @@ def plan_collection(
     going = {removal.image.id for removal in removals}
     return CollectPlan(
         removals=tuple(removals),
-        unnames=tuple(
-            Unname(name) for image in free if image.id not in going for name in image.tags if name in surplus
-        ),
+        unnames=tuple(name for image in free if image.id not in going for name in image.tags if name in surplus),
         kept=tuple(kept),
         missing_bytes=missing_bytes,
         missing_inodes=missing_inodes,

@@ -14,16 +14,14 @@ from agent.model.image_store import Filesystem
 __all__ = [
     "DAY_S",
     "MOST_FETCHES_A_DAY",
-    "Drop",
     "Fetch",
     "ListedImage",
-    "Pin",
     "PodImage",
     "PrefetchPlan",
     "PrefetchRules",
     "Shelf",
     "Skip",
-    "Unpin",
+    "normalised",
     "plan_prefetch",
 ]
 
@@ -85,36 +83,6 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
-    """Put our mark and the runtime's pin on a name."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"pin {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Unpin:
-    """Take away a pin that we set."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"unpin {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Hold the content of a name no longer."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"drop content of {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class Skip:
     image: str
     why: str
@@ -126,11 +94,14 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetchPlan:
-    """In the order in which it is done: pins first, they cost nothing."""
+    """In the order in which it is done: pins first, they cost nothing.
 
-    pins: tuple[Pin, ...] = ()
-    unpins: tuple[Unpin, ...] = ()
-    drops: tuple[Drop, ...] = ()
+    `pins` get our mark and the runtime's pin, `unpins` lose what we set, the content of `drops` is held no longer.
+    """
+
+    pins: tuple[str, ...] = ()
+    unpins: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
     fetches: tuple[Fetch, ...] = ()
     skips: tuple[Skip, ...] = ()
 
@@ -139,7 +110,9 @@ class PrefetchPlan:
         return not (self.pins or self.unpins or self.drops or self.fetches)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.pins, *self.unpins, *self.drops, *self.fetches, *self.skips)))
+        lines = [f"pin {name}" for name in self.pins] + [f"unpin {name}" for name in self.unpins]
+        lines += [f"drop content of {name}" for name in self.drops]
+        return "\n".join((*lines, *map(str, (*self.fetches, *self.skips))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +132,13 @@ def plan_prefetch(
     listed: Sequence[ListedImage], pods: Sequence[PodImage], shelf: Shelf, rules: PrefetchRules, now_s: float
 ) -> PrefetchPlan:
     """What to do now; applying it and planning again gives nothing more."""
-    wanted_pins = {name for one in listed if one.is_pinned and (name := _normalised(one.image))}
-    wanted_contents = {_normalised(one.image) for one in listed if one.is_content_only} - shelf.names
+    wanted_pins = {name for one in listed if one.is_pinned and (name := normalised(one.image))}
+    wanted_contents = {normalised(one.image) for one in listed if one.is_content_only} - shelf.names
     held = {name for name, until_s in shelf.held_until.items() if until_s > now_s}
     fetches: dict[tuple[str, str], Fetch] = {}
     skips: list[Skip] = []
     for fetch in (*_of_list(listed), *_of_pods(pods, rules, skips)):
-        name = _normalised(fetch.image)
+        name = normalised(fetch.image)
         key = (name, fetch.handler)
         if not name:
             skips.append(Skip(fetch.image, "it is not an image name"))
@@ -176,9 +149,9 @@ def plan_prefetch(
             else:
                 skips.append(why)
     return PrefetchPlan(
-        pins=tuple(Pin(name) for name in sorted((wanted_pins | held) & shelf.names - shelf.our_pins)),
-        unpins=tuple(Unpin(name) for name in sorted(shelf.our_pins - wanted_pins - held)),
-        drops=tuple(Drop(name) for name in sorted(shelf.contents.keys() - wanted_contents)),
+        pins=tuple(sorted((wanted_pins | held) & shelf.names - shelf.our_pins)),
+        unpins=tuple(sorted(shelf.our_pins - wanted_pins - held)),
+        drops=tuple(sorted(shelf.contents.keys() - wanted_contents)),
         fetches=tuple(fetches.values()),
         skips=tuple(skips),
     )
@@ -227,8 +200,9 @@ def _obstacle(name: str, shelf: Shelf, rules: PrefetchRules, now_s: float) -> Sk
     return None
 
 
-def _normalised(image: str) -> str:
+def normalised(image: str) -> str:
+    """The full name; empty where it is not a name."""
     try:
-        return parse_reference(image).runtime_ref
+        return str(parse_reference(image))
     except ReferenceInvalid:
         return ""

@@ -152,9 +152,9 @@ class Attempts:
         if not job.credentials:
             return [(None, EVERYBODY)]
         servers: tuple[str, ...] = (EVERYBODY,)
-        if settings.is_auth_for_host_only:
+        if settings.keys.auth_scope == "host":
             chain = await asyncio.to_thread(self._chain_of, job.registry)
-            servers = auth_servers(chain, settings.mirror_auth)
+            servers = auth_servers(chain, settings.keys.mirror_auth)
         return [(credential, server) for credential in job.credentials for server in servers]
 
     async def _attempt(

@@ -14,6 +14,7 @@ import structlog
 
 from agent.images.collect.plan import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
 from agent.images.ports import Content, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
+from agent.images.prefetch.plan import normalised
 from agent.images.run.history import ImageHistory
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.records import AccessRecords
@@ -23,7 +24,6 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import NO_POD
-from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectedImage, CollectionState, ImageState
 from agent.model.image_store import Filesystem
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
@@ -90,7 +90,7 @@ class ImageCollector:
         await self._parts.history.load()
         try:
             while True:
-                pause_s = self._settings.collect_period_s
+                pause_s = self._settings.keys.gc.period
                 try:
                     state = await self.collect(is_forced=False)
                     report.ready(f"{len(self.images.items)} images, {state.usage_percent}% of the disk used")
@@ -168,12 +168,12 @@ class ImageCollector:
         names = self._parts.names
         if names is None:
             return
-        for unname in plan.unnames:
+        for name in plan.unnames:
             try:
-                await names.delete_image(unname.name)
-                log.info("image_name_removed", image=unname.name)
+                await names.delete_image(name)
+                log.info("image_name_removed", image=name)
             except NotFound:
-                log.debug("image_name_gone", image=unname.name)
+                log.debug("image_name_gone", image=name)
 
     async def _remove(self, removal: Removal, reason: RemovalReason) -> CollectedImage:
         image = removal.image
@@ -251,14 +251,14 @@ class ImageCollector:
             who = f"{labels.get(POD_NAMESPACE, '')}/{labels.get(POD_NAME, container.id[:12])}"
             mounted = await self._mounted_images(container.id)
             for name in (container.image_ref, container.image_id, container.image.image, *mounted):
-                if image_id := by_name.get(name) or by_name.get(_normalised(name)):
+                if image_id := by_name.get(name) or by_name.get(normalised(name)):
                     users.setdefault(image_id, set()).add(who)
         for wanted in self._wanted:
             for name in wanted.wanted_images():
-                if image_id := by_name.get(name) or by_name.get(_normalised(name)):
+                if image_id := by_name.get(name) or by_name.get(normalised(name)):
                     users.setdefault(image_id, set()).add("a pod that is about to start")
         pause = await self._sandbox_image()
-        if image_id := by_name.get(pause) or by_name.get(_normalised(pause)):
+        if image_id := by_name.get(pause) or by_name.get(normalised(pause)):
             users.setdefault(image_id, set()).add("sandboxes")
         return users
 
@@ -366,13 +366,6 @@ class ImageCollector:
         states = list(self.images.items.values())
         used = sum(state.is_in_use for state in states)
         return {"used": used, "unused": len(states) - used, "pinned": sum(state.is_pinned for state in states)}
-
-
-def _normalised(name: str) -> str:
-    try:
-        return str(parse_reference(name))
-    except ReferenceInvalid:
-        return ""
 
 
 def _is_past(text: str, now_s: float) -> bool:

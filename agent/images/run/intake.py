@@ -171,7 +171,7 @@ class Intake:
         if target is None:
             return known or await self._find_credentials(reference.repo, request)
         lookup = await self._find_credentials(target.reference.repo, request)
-        if not self.settings.is_original_auth_tried:
+        if self.settings.keys.rewrite.auth != "original":
             return lookup
         more = known or await self._find_credentials(reference.repo, request)
         return replace(lookup, credentials=(*lookup.credentials, *more.credentials))
@@ -193,7 +193,7 @@ class Intake:
 
     def _is_fresh(self, request: PullRequest, key: FlightKey, image_id: str) -> bool:
         """Whether the registry was asked the same a moment ago."""
-        keep_s = self.settings.always_cache_s
+        keep_s = self.settings.keys.always_cache
         at_s, resolved_id = self._resolved.get(key, (0.0, ""))
         is_recent = keep_s > 0 and resolved_id == image_id and self._clock.now_s() - at_s <= keep_s
         return request.policy is PullPolicy.ALWAYS and is_recent
@@ -204,11 +204,11 @@ class Intake:
             self.backoff.reset(own_key(request))
             self.backoff.reset(shared_key(key))
         self.backoff.forget_expired(now_s)
-        if self.settings.always_cache_s > 0:
+        if self.settings.keys.always_cache > 0:
             self._resolved = {
                 known: value
                 for known, value in self._resolved.items()
-                if now_s - value[0] <= self.settings.always_cache_s
+                if now_s - value[0] <= self.settings.keys.always_cache
             }
             self._resolved[key] = (now_s, image_id)
 

@@ -13,7 +13,16 @@ import msgspec
 import structlog
 
 from agent.images.ports import ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
-from agent.images.prefetch.plan import DAY_S, Fetch, ListedImage, PodImage, PrefetchPlan, Shelf, plan_prefetch
+from agent.images.prefetch.plan import (
+    DAY_S,
+    Fetch,
+    ListedImage,
+    PodImage,
+    PrefetchPlan,
+    Shelf,
+    normalised,
+    plan_prefetch,
+)
 from agent.images.queue.followed_pods import FollowedPods
 from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
 from agent.images.run.puller import Puller
@@ -23,7 +32,6 @@ from agent.images.view.texts import ImageEvent, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.image_pull import NO_POD, PrefetchWish, PullPolicy, PullRequest, PullResult
-from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
 __all__ = ["Prefetcher", "PrefetcherParts"]
@@ -92,7 +100,7 @@ class Prefetcher:
             ListedImage(image=one.image, is_pinned=one.is_pinned, is_content_only=one.is_content_only) for one in images
         )
         names = await self._present_names()
-        present = sum(_normalised(one.image) in names for one in self._asked)
+        present = sum(normalised(one.image) in names for one in self._asked)
         self._wake.set()
         return len(self._asked) - present, present
 
@@ -132,9 +140,7 @@ class Prefetcher:
             return
         async for pods in source.snapshots():
             self._pods = tuple(pods)
-            self._parts.followed.replace(
-                (one.pod.uid, one.priority, _normalised(one.image), one.policy) for one in pods
-            )
+            self._parts.followed.replace((one.pod.uid, one.priority, normalised(one.image), one.policy) for one in pods)
             self._wake.set()
 
     async def _follow_rollouts(self) -> None:
@@ -166,13 +172,13 @@ class Prefetcher:
         await self._pin()
         await self._drop()
         for fetch in self.plan.fetches:
-            name = _normalised(fetch.image)
+            name = normalised(fetch.image)
             due_s, _ = self._retry_at.get(name, (0.0, 0.0))
             if name not in self._fetching and self._clock.now_s() >= due_s:
                 task = group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
                 self._fetching[name] = (fetch, task)
                 task.add_done_callback(partial(self._over, name))
-        self._give_up(frozenset(map(_normalised, wanted)))
+        self._give_up(frozenset(map(normalised, wanted)))
 
     def _give_up(self, wanted: frozenset[str]) -> None:
         """What only pods wanted that are gone, or have it another way (IMG-S17). A list is fetched to its end."""
@@ -196,7 +202,7 @@ class Prefetcher:
             disk=self._parts.disk.disk,
             fetched_at=self._fetched_at,
             contents=self._contents,
-            sizes={_normalised(image): size for image in wanted if (size := self._parts.pulls.size_guess(image))},
+            sizes={normalised(image): size for image in wanted if (size := self._parts.pulls.size_guess(image))},
         )
 
     async def _present_names(self) -> frozenset[str]:
@@ -240,19 +246,19 @@ class Prefetcher:
         contents = self._parts.contents
         if contents is None or not self.plan.drops:
             return
-        for drop in self.plan.drops:
-            await contents.drop(drop.name)
-            self._contents.pop(drop.name, None)
+        for name in self.plan.drops:
+            await contents.drop(name)
+            self._contents.pop(name, None)
         await self._save()
 
     async def _pin(self) -> None:
         names = self._parts.names
         if names is None:
             return
-        for pin in self.plan.pins:
-            await _label(names, pin.name, {RUNTIME_PIN: RUNTIME_PIN_VALUE, PINNED_BY: PINNED_BY_US})
-        for unpin in self.plan.unpins:
-            await _label(names, unpin.name, {RUNTIME_PIN: "", PINNED_BY: ""})
+        for name in self.plan.pins:
+            await _label(names, name, {RUNTIME_PIN: RUNTIME_PIN_VALUE, PINNED_BY: PINNED_BY_US})
+        for name in self.plan.unpins:
+            await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
 
     def _tell_thrashing(self, image: str) -> None:
         log.warning("image_prefetch_given_up", image=image)
@@ -274,10 +280,3 @@ async def _label(names: ImageNames, name: str, labels: dict[str, str]) -> None:
         await names.label_image(name, labels)
     except NotFound:
         log.debug("image_pin_gone", image=name)
-
-
-def _normalised(image: str) -> str:
-    try:
-        return str(parse_reference(image))
-    except ReferenceInvalid:
-        return ""

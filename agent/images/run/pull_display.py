@@ -40,7 +40,7 @@ class PullDisplay:
                 self._requests.show_running(flight, job.stage, self._watcher.progress(number), job.attempts)
         self._relays.show(flights)
         self._requests.tidy(flights)
-        if settings.has_progress_events and not settings.is_like_kubelet:
+        if settings.keys.progress.events and not settings.is_like_kubelet:
             self._announce_waiting(flights, plan, now_s)
             self._announce_running(flights, jobs, settings)
             self._announcer.forget(flights.keys())
@@ -60,6 +60,6 @@ class PullDisplay:
         for number, job in jobs.items():
             progress = self._watcher.progress(number)
             if progress is not None and number in flights:
-                sentence = self._announcer.running(number, job.reference.written, progress, settings.cadence)
+                sentence = self._announcer.running(number, job.reference.written, progress, settings.keys.progress)
                 if sentence is not None:
                     self._requests.tell_all(flights[number].members, (sentence,))

@@ -299,11 +299,11 @@ class Puller:
             if not flight.is_running:
                 self._dismiss(self._requests.asks(flight.members))
         running = list(self._tasks.values())
-        if not running or self._settings.drain_s <= 0:
+        if not running or self._settings.keys.drain <= 0:
             return
-        log.info("image_pulls_drained", running=len(running), allowed_s=self._settings.drain_s)
+        log.info("image_pulls_drained", running=len(running), allowed_s=self._settings.keys.drain)
         async with asyncio.TaskGroup() as group:
-            patience = group.create_task(self._clock.sleep(self._settings.drain_s), name="images-drain")
+            patience = group.create_task(self._clock.sleep(self._settings.keys.drain), name="images-drain")
             while not patience.done() and (left := [task for task in running if not task.done()]):
                 await asyncio.wait([*left, patience], return_when=asyncio.FIRST_COMPLETED)
             patience.cancel()

@@ -40,7 +40,7 @@ class Sizes:
     @property
     def can_ask(self) -> bool:
         """Whether registries may be asked at all."""
-        return self._probe is not None and self._settings().size_probe != "off"
+        return self._probe is not None and self._settings().keys.size_probe != "off"
 
     async def load(self) -> None:
         self.memory = SizeMemory(await self._file.load() or {})
@@ -61,7 +61,7 @@ class Sizes:
     async def known(self, ready: Ready) -> int | None:
         reference = ready.reference
         known = self.memory.guess(reference.repo, str(reference))
-        if known is None and self._settings().size_probe == "always":
+        if known is None and self._settings().keys.size_probe == "always":
             await self.ask(ready)
             known = self.memory.guess(reference.repo, str(reference))
         return known
@@ -69,7 +69,7 @@ class Sizes:
     async def ask(self, ready: Ready) -> int | None:
         """Ask the registry. None: it could not, or shall not, say."""
         reference = ready.reference
-        if self._probe is None or reference.registry in self._settings().size_probe_except:
+        if self._probe is None or reference.registry in self._settings().keys.size_probe_except:
             return None
         credentials = ready.lookup.credentials
         try:

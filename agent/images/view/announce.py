@@ -4,8 +4,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from agent.config.document import ImageProgress
 from agent.images.queue.plan import Waiting
-from agent.images.view.progress import Cadence, Progress
+from agent.images.view.progress import Progress
 from agent.images.view.texts import Sentence, bytes_text, progress, queued
 
 __all__ = ["Announcer"]
@@ -38,7 +39,7 @@ class Announcer:
         told.has_queued = True
         return queued(image, waiting.position, str(waiting.why))
 
-    def running(self, number: int, image: str, now: Progress, cadence: Cadence) -> Sentence | None:
+    def running(self, number: int, image: str, now: Progress, often: ImageProgress) -> Sentence | None:
         told = self._told.setdefault(number, _Told())
         if now.at_s - now.began_s < SHORT_PULL_S or told.count >= MOST_PER_FLIGHT or now.total_bytes is None:
             return None
@@ -46,7 +47,7 @@ class Announcer:
             points = (now.percent or 0) - (told.last.percent or 0)
             if now.at_s - told.last.at_s < LEAST_PAUSE_S or points < LEAST_POINTS:
                 return None
-            if not cadence.is_due(told.last, now):
+            if not _is_due(told.last, now, often):
                 return None
         told.last = now
         told.count += 1
@@ -56,3 +57,12 @@ class Announcer:
 
     def forget(self, present: Collection[int]) -> None:
         self._told = {number: told for number, told in self._told.items() if number in present}
+
+
+def _is_due(then: Progress, now: Progress, often: ImageProgress) -> bool:
+    """Whichever comes first; 0 = not by this."""
+    return (
+        (often.every > 0 and now.at_s - then.at_s >= often.every)
+        or (often.bytes > 0 and now.done_bytes - then.done_bytes >= often.bytes)
+        or (often.percent > 0 and (now.percent or 0) - (then.percent or 0) >= often.percent)
+    )

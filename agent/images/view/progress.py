@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from agent.images.view.manifest import Manifest
 from agent.model.image_state import LayerStage, LayerState
 
-__all__ = ["Cadence", "Progress", "Seen", "advance", "begin", "resolved"]
+__all__ = ["Progress", "Seen", "advance", "begin", "resolved"]
 
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
@@ -164,19 +164,3 @@ def _rate(progress: Progress, done_bytes: int, now_s: float) -> float:
         return current
     weight = 1 - math.exp(-span_s / RATE_MEMORY_S)
     return progress.rate_bytes_s + weight * (current - progress.rate_bytes_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cadence:
-    """How often progress is told: whichever comes first; 0 = not by this."""
-
-    every_s: float = 60.0
-    every_bytes: int = 1 << 30
-    every_percent: int = 0
-
-    def is_due(self, then: Progress, now: Progress) -> bool:
-        return (
-            (self.every_s > 0 and now.at_s - then.at_s >= self.every_s)
-            or (self.every_bytes > 0 and now.done_bytes - then.done_bytes >= self.every_bytes)
-            or (self.every_percent > 0 and (now.percent or 0) - (then.percent or 0) >= self.every_percent)
-        )

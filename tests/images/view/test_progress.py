@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config.document import ImageProgress
 from agent.images.queue.deadline import DeadlineRules, next_check_s, overdue, recent_marks
 from agent.images.queue.plan import Hindrance, Waiting, WaitReason
 from agent.images.queue.size_memory import MOST_REMEMBERED, SizeMemory
 from agent.images.view.announce import Announcer
 from agent.images.view.manifest import Blob, Manifest, chain_ids, read_diff_ids, read_manifest
-from agent.images.view.progress import Cadence, Seen, advance, begin, resolved
+from agent.images.view.progress import Seen, advance, begin, resolved
 from agent.model.image_state import LayerStage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
@@ -176,7 +177,7 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
 
 def test_waiting_is_told_once_and_progress_seldom() -> None:
     """IMG-T07."""
-    announcer, cadence = Announcer(), Cadence(every_s=60)
+    announcer, often = Announcer(), ImageProgress(every=60)
     waiting = Waiting(1, 3, Hindrance(WaitReason.SLOT, 2, 2))
 
     assert announcer.waiting(1, "X", 9, waiting) is None
@@ -187,7 +188,7 @@ def test_waiting_is_told_once_and_progress_seldom() -> None:
     state, told = resolved(begin(0), big, frozenset()), []
     for second in range(1, 600):
         state = advance(state, Seen(ingests={A: second * 15}), second)
-        sentence = announcer.running(1, "X", state, cadence)
+        sentence = announcer.running(1, "X", state, often)
         told += [second] if sentence else []
 
     assert told[0] == 30
