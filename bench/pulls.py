@@ -35,7 +35,7 @@ from agent.images.queue.flights import FlightKey, Member
 from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
 from agent.model.component import Board, State
-from agent.model.image_pull import Carried, PodIdentity, PullPolicy, PullRequest
+from agent.model.image_pull import CallerPullEnd, PodIdentity, PullPolicy, PullRequest
 from tests.images.harness import build_plane
 from tests.lab import Image, Lab
 
@@ -197,8 +197,8 @@ async def present_ms(lab: Lab, folder: Path, runs: int = 300) -> float:
     plane = Plane(lab, folder, "kepd")
     through, bare = [], []
 
-    async def carry() -> Carried:
-        return Carried(image_id=await plane.cri.pull_image(reference))
+    async def carry() -> CallerPullEnd:
+        return CallerPullEnd(image_id=await plane.cri.pull_image(reference))
 
     async with asyncio.TaskGroup() as group:
         runner = group.create_task(plane.plane.run(*plane.reports))

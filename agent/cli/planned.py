@@ -18,11 +18,11 @@ from agent.cli.timeline_text import picture_as_svg, picture_as_text
 from agent.model.exit_codes import USAGE
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Hook
-from agent.pods.manifest.annotations import PodAnnotations, read_annotations
-from agent.pods.manifest.objects import Identity, parse_objects
+from agent.pods.manifest.annotations import KepdAnnotations, read_annotations
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.start import StartRules
-from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop
+from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, Beginning, HookAssumption, forecast_start, forecast_stop
 from agent.pods.view.history import Moment
 from agent.pods.view.timeline import Picture, moments_of_forecast
@@ -42,7 +42,7 @@ class Guess:
 
 def pods_of(path: Path) -> list[PodSpec]:
     """Of one manifest; faults are told all together."""
-    found = parse_objects(str(path), path.read_bytes(), Identity("", has_name_suffix=False))
+    found = parse_objects(str(path), path.read_bytes(), NodeIdentity("", has_name_suffix=False))
     if found.findings:
         raise CommandFailed("\n".join(str(one) for one in found.findings), USAGE)
     return found.pods
@@ -76,7 +76,7 @@ def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> lis
     return [*started, *ended]
 
 
-def _annotated(pod: PodSpec) -> PodAnnotations:
+def _annotated(pod: PodSpec) -> KepdAnnotations:
     return read_annotations(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
 
 
@@ -88,7 +88,7 @@ def _planned_stop(pod: PodSpec, grace_s: float) -> Stop:
     for one in pod.containers:
         hook = one.fields.pre_stop
         endings.append(
-            Ending(
+            ContainerEnding(
                 name=one.name,
                 kind=one.kind,
                 hook=hook.type if hook is not None else "",

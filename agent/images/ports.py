@@ -17,21 +17,21 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 __all__ = [
     "Content",
     "ContentStore",
-    "Events",
     "Files",
+    "ImageEvents",
     "ImageNames",
+    "ImageRuntime",
     "Leases",
     "PodSource",
     "RolloutSource",
-    "Runtime",
     "ServiceAccounts",
     "SizeProbe",
     "Usage",
-    "Wanted",
+    "WantedImages",
 ]
 
 
-class Runtime(Protocol):
+class ImageRuntime(Protocol):
     """CRI's image service."""
 
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None: ...
@@ -120,7 +120,7 @@ class Files(Protocol):
     async def measure(self, path: str) -> Filesystem: ...
 
 
-class Events(Protocol):
+class ImageEvents(Protocol):
     """Where events about pods and the node go."""
 
     def tell(self, event: ImageEvent) -> None: ...
@@ -144,7 +144,7 @@ class RolloutSource(Protocol):
     async def follow(self, tell: Callable[[Sequence[PodImage]], None]) -> None: ...
 
 
-class Wanted(Protocol):
+class WantedImages(Protocol):
     """Images that pods need which have no container yet: by manifest, by binding, or in the queue."""
 
     def wanted_images(self) -> Collection[str]: ...

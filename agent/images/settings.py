@@ -13,7 +13,7 @@ from agent.images.access.grants import AccessRules, VerifyPolicy
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
 from agent.images.prefetch.plan import ListedImage, PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
-from agent.images.queue.backoff import CURVES, BackoffRules, Curve
+from agent.images.queue.backoff import CURVES, BackoffCurve, BackoffRules
 from agent.images.queue.deadline import DeadlineRules
 from agent.images.queue.rewrite import RewriteRule, rule_fault
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
@@ -167,15 +167,15 @@ def _with_shares(rules: QueueRules, images: Images) -> QueueRules:
 
 
 def _backoff(given: ImageBackoff, *, is_like_kubelet: bool) -> BackoffRules:
-    default = Curve(given.start, given.factor, given.cap)
+    default = BackoffCurve(given.start, given.factor, given.cap)
     if is_like_kubelet:
         return BackoffRules(default, {})
     own = {ErrorClass(name): _curve(dict(pairs)) for name, pairs in given.classes.items()}
     return BackoffRules(default, {**CURVES, **own})
 
 
-def _curve(fields: Mapping[str, object]) -> Curve:
-    return Curve(_float(fields["start"]), _float(fields["factor"]), _float(fields["cap"]))
+def _curve(fields: Mapping[str, object]) -> BackoffCurve:
+    return BackoffCurve(_float(fields["start"]), _float(fields["factor"]), _float(fields["cap"]))
 
 
 def _collect(images: Images, mode: str, kubelet: KubeletDisk | None = None) -> CollectRules:

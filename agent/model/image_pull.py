@@ -10,8 +10,8 @@ from agent.model.image_credential import PullSecret, SecretId
 __all__ = [
     "CRITICAL_PRIORITY",
     "NO_POD",
-    "Carried",
-    "Carrier",
+    "CallerPull",
+    "CallerPullEnd",
     "ErrorClass",
     "PodIdentity",
     "PrefetchWish",
@@ -151,11 +151,11 @@ class PullsAway(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CallerPullEnd:
     """How a pull ended that somebody else made: the image it gave, or the runtime's words."""
 
     image_id: str = ""
     error: str = ""
 
 
-Carrier = Callable[[], Awaitable[Carried]]
+CallerPull = Callable[[], Awaitable[CallerPullEnd]]

@@ -14,15 +14,15 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = [
     "Containers",
-    "Events",
     "Features",
     "Groups",
     "Images",
     "Logind",
     "Maintenance",
-    "Manifests",
+    "ManifestSource",
     "ProbeClient",
     "Records",
+    "RuntimeEvents",
     "Sandboxes",
     "Snapshot",
     "Streams",
@@ -135,7 +135,7 @@ class Snapshot(Protocol):
     def exposed(self) -> frozenset[str]: ...
 
 
-class Manifests(Protocol):
+class ManifestSource(Protocol):
     def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
@@ -149,7 +149,7 @@ class Records(Protocol):
     async def remove(self, name: str) -> None: ...
 
 
-class Events(Protocol):
+class RuntimeEvents(Protocol):
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 

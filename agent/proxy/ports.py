@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
-from agent.model.image_pull import Carrier, PullRequest
+from agent.model.image_pull import CallerPull, PullRequest
 from agent.model.runtime_event import RuntimeEvent
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Asker", "Events", "Kubelet", "Pulls", "Records", "Runtime"]
+__all__ = ["Asker", "Kubelet", "ProxyRuntime", "Pulls", "Records", "RuntimeEvents"]
 
 
-class Runtime(Protocol):
+class ProxyRuntime(Protocol):
     """CRI, for the proxy's own questions: after a start, after lost events, for readiness and ended Jobs."""
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
@@ -29,7 +29,7 @@ class Runtime(Protocol):
     async def stop_container(self, container_id: str, grace_s: int) -> None: ...
 
 
-class Events(Protocol):
+class RuntimeEvents(Protocol):
     """News from the runtime."""
 
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
@@ -38,7 +38,7 @@ class Events(Protocol):
 class Pulls(Protocol):
     """The node's pull queue. Raises PullGivenUp or PullsAway."""
 
-    async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None: ...
+    async def run_caller_pull(self, request: PullRequest, fingerprint: str, pull: CallerPull) -> None: ...
 
     @property
     def is_busy(self) -> bool:

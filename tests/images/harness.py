@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.config.document import Images
-from agent.images.queue.size_memory import SizeRecord
 from agent.images.run.attempt import Attempts
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig
 from agent.images.run.history import ImageHistory
-from agent.images.run.intake import Intake
+from agent.images.run.intake import PullIntake
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
 from agent.images.run.outcomes import PullOutcomes
@@ -24,6 +23,7 @@ from agent.images.run.puller import Parts, Puller
 from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
 from agent.images.run.requests import PullRequests
+from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, image_settings
@@ -56,7 +56,7 @@ class Plane:
     node: NodeImages
     metrics: ImageMetrics
     records: AccessRecords
-    intake: Intake
+    intake: PullIntake
     watcher: ProgressWatcher
     told: Told
     board: Board
@@ -86,7 +86,7 @@ def build_plane(
         providers, plugin_folder, {"PATH": "/usr/bin:/bin"}, clock=clock, observe=metrics.provider_called
     )
     records = AccessRecords(files)
-    intake = Intake(
+    intake = PullIntake(
         cri, records, CredentialSource(NodeConfig(node_config, clock=clock), plugins), settings, clock=clock
     )
     watcher = ProgressWatcher(containerd, clock=clock)

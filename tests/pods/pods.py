@@ -9,7 +9,7 @@ import msgspec
 
 from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import Container, PodFields
-from agent.pods.plan.remembered import Outcome
+from agent.pods.plan.remembered import PodOutcome
 from agent.pods.plan.start import StartPlan, StartRules, final_phase
 from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep
 from agent.pods.plan.stop_state import HookPhase
@@ -129,7 +129,7 @@ class World(PodSimulation):
         return final_phase(self.pod, self.seen, self.rules.keystone)
 
     def _finish(self, phase: str) -> None:
-        self.memory = replace(self.memory, outcome=Outcome(phase=phase))
+        self.memory = replace(self.memory, outcome=PodOutcome(phase=phase))
         self.tell(phase)
 
     def _remember(self, name: str, **changes: Any) -> None:

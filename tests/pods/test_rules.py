@@ -15,7 +15,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.restart import BackOff
-from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
+from agent.pods.plan.stop_state import ContainerEnding, Trigger, begin_stop
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.view.forecast import Assumption, forecast_stop
@@ -464,7 +464,7 @@ def test_with_grace_zero_sidecars_of_a_finished_pod_have_two_seconds_and_no_orde
     """CMP-04: this is no force."""
     members = [Member(name=name, kind=ContainerKind.SIDECAR) for name in ("net", "log")]
     waits = waits_for_end(members)
-    endings = [Ending(name=one.name, kind=one.kind, hook="exec", waits_for=waits[one.name]) for one in members]
+    endings = [ContainerEnding(name=one.name, kind=one.kind, hook="exec", waits_for=waits[one.name]) for one in members]
     stop = begin_stop(Trigger.COMPLETE, endings, 0.0, 0.0)
     happenings = forecast_stop(stop, {"net": Assumption(), "log": Assumption(exit_after_s=1)})
 

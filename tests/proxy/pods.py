@@ -5,12 +5,12 @@ import json
 from collections.abc import Mapping
 
 from agent.proxy.gates.annotations import read_wishes
-from agent.proxy.gates.ledger import GRACE, PRE_STOP, Container, ContainerState, Sandbox
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerContainer, LedgerState, Sandbox
 
-CREATED, RUNNING, EXITED = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED
+CREATED, RUNNING, EXITED = LedgerState.CREATED, LedgerState.RUNNING, LedgerState.EXITED
 
 
-def sandbox(notes: Mapping[str, str], *containers: Container, made_s: float = 0.0) -> Sandbox:
+def sandbox(notes: Mapping[str, str], *containers: LedgerContainer, made_s: float = 0.0) -> Sandbox:
     """`notes` without their prefix."""
     wishes = read_wishes({f"kepd.dev/{key}": value for key, value in notes.items()})
     assert wishes.faults == ()
@@ -22,15 +22,15 @@ def sandbox(notes: Mapping[str, str], *containers: Container, made_s: float = 0.
 
 def container(
     name: str,
-    state: ContainerState = RUNNING,
+    state: LedgerState = RUNNING,
     *,
     attempt: int = 0,
     code: int | None = None,
     grace_s: int = 30,
     hook: Mapping[str, object] | None = None,
     is_ready: bool = True,
-) -> Container:
+) -> LedgerContainer:
     notes = {GRACE: str(grace_s)}
     if hook is not None:
         notes[PRE_STOP] = json.dumps(hook)
-    return Container(f"{name}-{attempt}", name, attempt, state, notes, code, is_ready)
+    return LedgerContainer(f"{name}-{attempt}", name, attempt, state, notes, code, is_ready)

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from agent.drivers.clock.driver import SystemClock
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.server import ProxyServer
 
 LARGE = [
@@ -59,17 +59,17 @@ class CallJudge:
     """Passes everything, unless a test replaces one of its methods."""
 
     def __init__(self) -> None:
-        self.finished: list[Call] = []
-        self.verdict: Callable[[Call, bytes], Verdict | Refusal] = lambda _call, _message: Verdict.PASS
-        self.change: Callable[[Call, bytes], bytes] = lambda _call, message: message
+        self.finished: list[ProxyCall] = []
+        self.verdict: Callable[[ProxyCall, bytes], Verdict | Refusal] = lambda _call, _message: Verdict.PASS
+        self.change: Callable[[ProxyCall, bytes], bytes] = lambda _call, message: message
 
-    def judge(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def judge(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         return self.verdict(call, message)
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: ProxyCall) -> None:
         self.finished.append(call)
 
-    def rewrite(self, call: Call, message: bytes) -> bytes:
+    def rewrite(self, call: ProxyCall, message: bytes) -> bytes:
         return self.change(call, message)
 
 

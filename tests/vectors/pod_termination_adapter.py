@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
-from agent.pods.plan.stop_state import Ending, Trigger, begin_stop
+from agent.pods.plan.stop_state import ContainerEnding, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, Happening, HookAssumption, Request, forecast_stop
 
 PROFILES = ("kepd", "kubelet")
@@ -40,7 +40,7 @@ def _run(profile: str, given: dict) -> tuple[Happening, ...]:
     waits = waits_for_end(members)
     trigger = Trigger(given["trigger"])
     endings = [
-        Ending(
+        ContainerEnding(
             name=one["name"],
             kind=ContainerKind(one["kind"]),
             hook=(one.get("pre_stop") or {}).get("type", ""),

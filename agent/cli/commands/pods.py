@@ -158,10 +158,10 @@ def validate(paths: tuple[str, ...]) -> None:
 
 
 def _check(path: str, content: bytes) -> None:
-    from agent.pods.manifest.objects import Identity, parse_objects
+    from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
 
-    found = parse_objects(path, content, Identity("", has_name_suffix=False))
+    found = parse_objects(path, content, NodeIdentity("", has_name_suffix=False))
     for pod in found.pods:
         for place, text in warnings_about(pod.spec):
             click.echo(f"{pod.source}: {place}: warning: {text}")

@@ -30,13 +30,12 @@ from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.access.provider_config import Provider, read_providers
 from agent.images.ports import PodSource, RolloutSource
-from agent.images.queue.followed_pods import FollowedPods
-from agent.images.queue.size_memory import SizeRecord
 from agent.images.run.attempt import Attempts
+from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
 from agent.images.run.history import ImageHistory
-from agent.images.run.intake import Intake
+from agent.images.run.intake import PullIntake
 from agent.images.run.limiter import AutoLimiter
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
@@ -47,6 +46,7 @@ from agent.images.run.puller import Parts, Puller
 from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
 from agent.images.run.requests import PullRequests
+from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
@@ -213,7 +213,7 @@ def _puller(
     shared: _Shared, settings: ImageSettings, collector: ImageCollector, credentials: CredentialSource
 ) -> Puller:
     cri, containerd, clock = shared.outside.cri, shared.outside.containerd, shared.outside.clock
-    intake = Intake(cri, shared.records, credentials, settings, clock=clock)
+    intake = PullIntake(cri, shared.records, credentials, settings, clock=clock)
     watcher = ProgressWatcher(containerd, clock=clock)
     attempts = Attempts(
         cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain

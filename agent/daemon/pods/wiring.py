@@ -32,7 +32,7 @@ from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.pods.plan.drain import Group
 from agent.pods.plan.node_match import labels_of_node
-from agent.pods.plan.restart import Curve
+from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
@@ -159,7 +159,7 @@ def pod_directory(configuration: Configuration) -> str:
 
 def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: str) -> PodSettings:
     pods = configuration.pods
-    first_s = REDUCED_FIRST_S if pods.reduced_backoff else Curve().first_s
+    first_s = REDUCED_FIRST_S if pods.reduced_backoff else RestartCurve().first_s
     longest_s = min(pods.max_restart_period, REDUCED_LONGEST_S if pods.reduced_backoff else pods.max_restart_period)
     return PodSettings(
         node=configuration.node.name,
@@ -171,7 +171,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
         cgroup_root=pods.cgroup_root,
         copies_kubelet=pods.profile == "kubelet",
-        curve=Curve(first_s=first_s, longest_s=longest_s),
+        curve=RestartCurve(first_s=first_s, longest_s=longest_s),
         post_start_limit_s=pods.post_start_timeout,
         exec_probes_at_once=pods.exec_probe_concurrency,
         default_seccomp=pods.default_seccomp,

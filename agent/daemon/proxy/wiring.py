@@ -22,7 +22,7 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.drivers.systemd.driver import activated_socket
 from agent.images.run.puller import Puller
 from agent.model.component import Report
-from agent.model.image_pull import Carrier, PullRequest
+from agent.model.image_pull import CallerPull, PullRequest
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
@@ -74,8 +74,8 @@ class _Queue:
         self._cri = cri
         self._clock = clock
 
-    async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None:
-        await self._puller.relay(request, fingerprint, carry)
+    async def run_caller_pull(self, request: PullRequest, fingerprint: str, pull: CallerPull) -> None:
+        await self._puller.run_caller_pull(request, fingerprint, pull)
 
     @property
     def is_busy(self) -> bool:

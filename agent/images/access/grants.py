@@ -17,10 +17,10 @@ from agent.model.image_credential import Credential, SecretId
 __all__ = [
     "MOST_PROOFS",
     "AccessRules",
+    "AccessVerdict",
     "Claim",
     "Proofs",
     "SecretProof",
-    "Verdict",
     "VerifyPolicy",
     "after_pull",
     "claim_of",
@@ -91,15 +91,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AccessVerdict:
     """`update` replaces the record, when the pod proved itself in a new way."""
 
     may_use: bool
     update: Proofs | None = None
 
 
-USE = Verdict(True)
-VERIFY = Verdict(False)
+USE = AccessVerdict(True)
+VERIFY = AccessVerdict(False)
 
 
 def claim_of(credentials: Sequence[Credential], account: SecretId | None) -> Claim:
@@ -120,7 +120,7 @@ def is_check_needed(image: str, rules: AccessRules, *, is_pulled_by_us: bool) ->
             return not is_allowed(image, rules.allowlist, is_normalised=rules.is_normalised)
 
 
-def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float) -> Verdict:
+def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float) -> AccessVerdict:
     """Whether a pod may use a present image that is checked. Without a record it has to prove itself."""
     if proofs is None:
         return VERIFY
@@ -131,10 +131,10 @@ def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float)
         by_hash = next((proof for proof in valid if proof.hash == digest), None)
         if by_hash is not None:
             known = any(proof.is_of(secret) for proof in proofs.secrets)
-            return USE if known else Verdict(True, _with_secret(proofs, secret, digest, by_hash.at_s))
+            return USE if known else AccessVerdict(True, _with_secret(proofs, secret, digest, by_hash.at_s))
         by_id = next((proof for proof in valid if proof.is_of(secret)), None)
         if by_id is not None and len(proofs.secrets) < MOST_PROOFS:
-            return Verdict(True, _with_secret(proofs, secret, digest, by_id.at_s))
+            return AccessVerdict(True, _with_secret(proofs, secret, digest, by_id.at_s))
     account = claim.account
     if account is not None and any(
         (one.namespace, one.name, one.uid) == (account.namespace, account.name, account.uid)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agent.images.access.dockerconfig import AuthEntry
 from agent.images.access.provider_config import Provider, TokenCache
-from agent.images.access.provider_wire import Answer, CacheKeyType
+from agent.images.access.provider_wire import CacheKeyType, PluginAnswer
 from agent.model.image_credential import SecretId, SecretText
 
 __all__ = ["Cached", "ProviderCache", "account_key"]
@@ -51,7 +51,7 @@ class ProviderCache:
                 return cached
         return None
 
-    def keep(self, repo: str, account: str, answer: Answer, now_s: float) -> tuple[AuthEntry, ...]:
+    def keep(self, repo: str, account: str, answer: PluginAnswer, now_s: float) -> tuple[AuthEntry, ...]:
         """Take an answer in, if it may be kept; answers with its entries."""
         entries = tuple(AuthEntry(pattern, credential) for pattern, credential in answer.entries)
         lifetime_s = self._provider.default_cache_s if answer.cache_s is None else answer.cache_s

@@ -15,7 +15,7 @@ import msgspec
 from agent.images.access.provider_config import Provider, TokenCache
 from agent.model.image_credential import Credential, SecretId, SecretText
 
-__all__ = ["Answer", "AnswerInvalid", "CacheKeyType", "decode_answer", "encode_request"]
+__all__ = ["AnswerInvalid", "CacheKeyType", "PluginAnswer", "decode_answer", "encode_request"]
 
 REQUEST_KIND = "CredentialProviderRequest"
 RESPONSE_KIND = "CredentialProviderResponse"
@@ -51,7 +51,7 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PluginAnswer:
     """Credentials by pattern. `cache_s` None = the provider's default; 0 = not to be kept."""
 
     key_type: CacheKeyType
@@ -73,7 +73,7 @@ def encode_request(
 
 def decode_answer(
     provider: Provider, content: bytes, token: SecretText | None = None, account: SecretId | None = None
-) -> Answer:
+) -> PluginAnswer:
     """Read what the plugin printed. Raises AnswerInvalid."""
     try:
         response = msgspec.json.decode(content, type=_Response)
@@ -97,7 +97,7 @@ def decode_answer(
             service_account=account if token is not None else None,
         )
         entries.append((pattern, credential))
-    return Answer(key_type, _seconds(response.cache_duration), tuple(entries))
+    return PluginAnswer(key_type, _seconds(response.cache_duration), tuple(entries))
 
 
 def _seconds(text: str | None) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agent.model.image_pull import ErrorClass
 
-__all__ = ["KUBELET_CURVE", "SHARED_CLASSES", "BackoffRules", "BackoffTable", "Curve", "Entry"]
+__all__ = ["KUBELET_CURVE", "SHARED_CLASSES", "BackoffCurve", "BackoffRules", "BackoffTable", "Pause"]
 
 # A bad image is tried once per node, not once per pod.
 SHARED_CLASSES = frozenset(
@@ -18,7 +18,7 @@ SHARED_CLASSES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class BackoffCurve:
     """How pauses grow. `jitter` is the largest share that is added at random."""
 
     start_s: float = 10
@@ -32,8 +32,8 @@ class Curve:
         return 2 * self.cap_s
 
 
-KUBELET_CURVE = Curve()
-NETWORK_CURVE = Curve(start_s=2, jitter=0.2)
+KUBELET_CURVE = BackoffCurve()
+NETWORK_CURVE = BackoffCurve(start_s=2, jitter=0.2)
 CURVES = dict.fromkeys((ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, ErrorClass.SERVER), NETWORK_CURVE)
 
 
@@ -41,15 +41,15 @@ CURVES = dict.fromkeys((ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, Erro
 class BackoffRules:
     """The curve of every class; `kubelet` has one for all."""
 
-    default: Curve = KUBELET_CURVE
-    by_class: Mapping[ErrorClass, Curve] = field(default_factory=lambda: dict(CURVES))
+    default: BackoffCurve = KUBELET_CURVE
+    by_class: Mapping[ErrorClass, BackoffCurve] = field(default_factory=lambda: dict(CURVES))
 
-    def curve(self, error_class: ErrorClass) -> Curve:
+    def curve(self, error_class: ErrorClass) -> BackoffCurve:
         return self.by_class.get(error_class, self.default)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Pause:
     """The last failure of a key. `delay_s` is without jitter."""
 
     failed_at_s: float
@@ -67,7 +67,7 @@ class BackoffTable:
     """Entries by key. Changed by its puller alone."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, Pause] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -76,7 +76,7 @@ class BackoffTable:
         self,
         key: str,
         now_s: float,
-        curve: Curve = KUBELET_CURVE,
+        curve: BackoffCurve = KUBELET_CURVE,
         *,
         luck: float = 0.0,
         text: str = "",
@@ -89,10 +89,10 @@ class BackoffTable:
         else:
             delay_s = min(before.delay_s * curve.factor, curve.cap_s)
         pause_s = min(delay_s * (1 + curve.jitter * luck), curve.cap_s) if curve.jitter else delay_s
-        self._entries[key] = Entry(now_s, delay_s, now_s + pause_s, curve.memory_s, text, reason)
+        self._entries[key] = Pause(now_s, delay_s, now_s + pause_s, curve.memory_s, text, reason)
         return pause_s
 
-    def waiting(self, key: str, now_s: float) -> Entry | None:
+    def waiting(self, key: str, now_s: float) -> Pause | None:
         entry = self._entries.get(key)
         return entry if entry is not None and not entry.is_expired(now_s) and now_s < entry.until_s else None
 

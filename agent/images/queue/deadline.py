@@ -7,11 +7,11 @@ Time in the queue never counts, nor progress that was not visible (IMG-S22, T08,
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.images.view.progress import Progress
+from agent.images.view.progress import PullProgress
 from agent.images.view.texts import bytes_text
 from agent.model.image_text import duration_text
 
-__all__ = ["SLOW_WINDOW_S", "DeadlineRules", "Mark", "next_check_s", "overdue", "recent_marks"]
+__all__ = ["SLOW_WINDOW_S", "BytesMark", "DeadlineRules", "next_check_s", "overdue", "recent_marks"]
 
 SLOW_WINDOW_S = 300.0
 CHECK_S = 10.0
@@ -27,13 +27,13 @@ class DeadlineRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BytesMark:
     at_s: float
     done_bytes: int
 
 
 def overdue(
-    progress: Progress, marks: Sequence[Mark], rules: DeadlineRules, now_s: float, *, is_visible: bool
+    progress: PullProgress, marks: Sequence[BytesMark], rules: DeadlineRules, now_s: float, *, is_visible: bool
 ) -> str | None:
     """Why the pull shall end now, or None. `is_visible`: whether this runtime shows progress at all."""
     if rules.total_s and now_s - progress.began_s >= rules.total_s:
@@ -50,11 +50,11 @@ def overdue(
     return None
 
 
-def recent_marks(marks: Sequence[Mark], progress: Progress) -> tuple[Mark, ...]:
+def recent_marks(marks: Sequence[BytesMark], progress: PullProgress) -> tuple[BytesMark, ...]:
     """The marks with one more, as far back as the window for slowness needs; one every ten seconds is enough."""
     if marks and progress.at_s - marks[-1].at_s < CHECK_S:
         return tuple(marks)
-    extended = (*marks, Mark(progress.at_s, progress.done_bytes))
+    extended = (*marks, BytesMark(progress.at_s, progress.done_bytes))
     first = 0
     while first + 1 < len(extended) and progress.at_s - extended[first + 1].at_s >= SLOW_WINDOW_S:
         first += 1
@@ -67,7 +67,7 @@ def next_check_s(rules: DeadlineRules) -> float:
     return min([CHECK_S, *(limit / 4 for limit in limits)])
 
 
-def _how_far(progress: Progress) -> str:
+def _how_far(progress: PullProgress) -> str:
     if not progress.layers:
         return f"{progress.done_bytes} bytes" if progress.done_bytes else "nothing fetched yet"
     share = f", {progress.percent}%" if progress.percent is not None else ""

@@ -16,7 +16,7 @@ __all__ = [
     "AVAILABILITY_CLASSES",
     "BACK_OFF",
     "ERR_PULL",
-    "Failure",
+    "AttemptFailure",
     "PullFailure",
     "classify",
     "failure_of",
@@ -70,7 +70,7 @@ PATTERNS: tuple[tuple[ErrorClass, re.Pattern[str]], ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class AttemptFailure:
     """One attempt that failed, in the runtime's words. `code` is the gRPC code's name, such as `NOT_FOUND`."""
 
     details: str
@@ -95,7 +95,7 @@ class PullFailure:
     hold_s: float | None = None
 
 
-def classify(failure: Failure, *, is_our_cancel: bool = False) -> ErrorClass:
+def classify(failure: AttemptFailure, *, is_our_cancel: bool = False) -> ErrorClass:
     if is_our_cancel:
         return ErrorClass.CANCELLED
     for kind, pattern in PATTERNS:
@@ -108,13 +108,13 @@ def classify(failure: Failure, *, is_our_cancel: bool = False) -> ErrorClass:
     return ErrorClass.RUNTIME if failure.code == "UNAVAILABLE" else ErrorClass.UNKNOWN
 
 
-def joined(failures: Sequence[Failure]) -> str:
+def joined(failures: Sequence[AttemptFailure]) -> str:
     """Several attempts as one text: duplicates merged, one as it is, more in brackets."""
     texts = list(dict.fromkeys(map(str, failures)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def failure_of(image: str, failures: Sequence[Failure], secrets: Sequence[str] = ()) -> PullFailure:
+def failure_of(image: str, failures: Sequence[AttemptFailure], secrets: Sequence[str] = ()) -> PullFailure:
     """What the failed attempts of one pull come to. The last one decides the class: it was the best guess left."""
     text = redacted(joined(failures), secrets)
     error_class = classify(failures[-1])

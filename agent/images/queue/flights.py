@@ -10,7 +10,7 @@ import msgspec
 
 from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullPolicy
 
-__all__ = ["Flight", "FlightKey", "Member"]
+__all__ = ["Flight", "FlightKey", "FlightMember"]
 
 
 class FlightKey(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ class FlightKey(msgspec.Struct, frozen=True, gc=False):
         return self.reference, self.handler
 
 
-class Member(msgspec.Struct, frozen=True, gc=False):
+class FlightMember(msgspec.Struct, frozen=True, gc=False):
     """One request in a flight. `pod` is any text that is equal for requests of one pod."""
 
     id: str
@@ -53,18 +53,18 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     number: int
     key: FlightKey
     registry: str
-    members: tuple[Member, ...]
+    members: tuple[FlightMember, ...]
     size_bytes: int | None = None
     started_s: float | None = None
     orphaned_s: float | None = None
     is_kept: bool = False
     is_critical: bool
     is_prefetch: bool
-    counting_members: tuple[Member, ...]
+    counting_members: tuple[FlightMember, ...]
     """Who decides when it is its turn: members of pods, if there are any."""
 
     @classmethod
-    def of(cls, number: int, key: FlightKey, registry: str, member: Member, size_bytes: int | None) -> Self:
+    def of(cls, number: int, key: FlightKey, registry: str, member: FlightMember, size_bytes: int | None) -> Self:
         return cls(
             number=number,
             key=key,
@@ -87,7 +87,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return PullClass.PREFETCH
         return PullClass.CRITICAL if self.is_critical else PullClass.POD
 
-    def with_member(self, member: Member, size_bytes: int | None) -> Self:
+    def with_member(self, member: FlightMember, size_bytes: int | None) -> Self:
         """Somebody joins; an orphan has a home again."""
         known = self.size_bytes if self.size_bytes is not None else size_bytes
         joined = msgspec.structs.replace(self, size_bytes=known, orphaned_s=None, is_kept=False)
@@ -100,7 +100,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 FlightType = TypeVar("FlightType", bound=Flight)
 
 
-def _of_members(flight: FlightType, members: tuple[Member, ...]) -> FlightType:
+def _of_members(flight: FlightType, members: tuple[FlightMember, ...]) -> FlightType:
     of_pods = tuple(member for member in members if not member.is_prefetch)
     return msgspec.structs.replace(
         flight,

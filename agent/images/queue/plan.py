@@ -27,10 +27,10 @@ from enum import StrEnum
 
 import msgspec
 
-from agent.images.queue.flights import Flight, Member
+from agent.images.queue.flights import Flight, FlightMember
 from agent.images.queue.rules import QueueRules, StartTokens
 
-__all__ = ["NODE", "Gates", "Hindrance", "PullPlan", "WaitReason", "Waiting", "plan_pulls"]
+__all__ = ["NODE", "Gates", "Hindrance", "PullPlan", "WaitReason", "WaitingFlight", "plan_pulls"]
 
 NODE = ""
 # A pull that was called short and still runs after this many times what was allowed for it is none.
@@ -86,7 +86,7 @@ class Hindrance(msgspec.Struct, frozen=True, gc=False):
                 return "its turn is next"
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class WaitingFlight(msgspec.Struct, frozen=True, gc=False):
     """One waiting flight: its place in the line and what holds it."""
 
     flight: int
@@ -117,7 +117,7 @@ class PullPlan:
     cancels: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
     refusals: tuple[int, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingFlight, ...] = ()
     wake_at_s: float | None = None
     buckets: Mapping[str, StartTokens] = field(default_factory=dict)
 
@@ -178,7 +178,7 @@ class _Load:
         time_s, index = self._claim(members[0]) if len(members) == 1 else min(map(self._claim, members))
         return time_s + self.rules.size_term_s(flight.size_bytes), index
 
-    def _claim(self, member: Member) -> tuple[float, int]:
+    def _claim(self, member: FlightMember) -> tuple[float, int]:
         start_s = self._head_starts.get(member.priority)
         if start_s is None:
             start_s = self._head_starts[member.priority] = self.rules.head_start_s(member.priority)
@@ -347,12 +347,12 @@ class _Walk:
     def _hindrance(self, flight: Flight) -> Hindrance | None:
         return self._keeper.held(flight) or self._load.obstacle(flight) or self._keeper.out_of_tokens(flight)
 
-    def line(self) -> Iterable[Waiting]:
+    def line(self) -> Iterable[WaitingFlight]:
         """The waiting ones; who was held before the last start is asked again what holds it now."""
         starts = len(self.starts)
         for position, (flight, why, seen_starts) in enumerate(self._held, 1):
             now = why if seen_starts == starts else self._hindrance(flight) or TURN
-            yield Waiting(flight.number, position, now)
+            yield WaitingFlight(flight.number, position, now)
 
 
 def _orphan_expiry(flight: Flight, rules: QueueRules) -> float | None:

@@ -10,7 +10,7 @@ from itertools import count
 
 import msgspec
 
-from agent.images.queue.flights import Flight, FlightKey, Member
+from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.queue.plan import Gates, PullPlan, plan_pulls
 from agent.images.queue.rules import QueueRules, StartTokens
 from agent.model.image_pull import PullPolicy
@@ -56,7 +56,7 @@ class PullQueue:
     def release(self, scope: str) -> None:
         self._holds.pop(scope, None)
 
-    def arrive(self, member: Member, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
+    def arrive(self, member: FlightMember, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
         """A request comes in: it joins a flight or begins one."""
         flight = self._joinable(member, key)
         if flight is None:
@@ -68,7 +68,7 @@ class PullQueue:
         self._homes[member.id] = flight.number
         return flight
 
-    def _joinable(self, member: Member, key: FlightKey) -> Flight | None:
+    def _joinable(self, member: FlightMember, key: FlightKey) -> Flight | None:
         flight = self._flights.get(self._latest.get(key, 0)) if self._rules.is_shared else None
         if flight is None or flight.started_s is None:
             return flight
@@ -103,9 +103,9 @@ class PullQueue:
     def set_size(self, number: int, size_bytes: int) -> None:
         self._flights[number] = msgspec.structs.replace(self._flights[number], size_bytes=size_bytes)
 
-    def drop_present(self, is_proven: Callable[[FlightKey], bool]) -> list[Member]:
+    def drop_present(self, is_proven: Callable[[FlightKey], bool]) -> list[FlightMember]:
         """Take those out that wait for what is there by now and need no check (IMG-S06)."""
-        served: list[Member] = []
+        served: list[FlightMember] = []
         for number, flight in list(self._flights.items()):
             if flight.is_running:
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
-__all__ = ["BUILT_IN", "RewriteRule", "Target", "rewritten", "rule_fault"]
+__all__ = ["BUILT_IN", "RewriteRule", "RewriteTarget", "rewritten", "rule_fault"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class RewriteRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RewriteTarget:
     """Where to pull from, and by which rule."""
 
     reference: ImageReference
@@ -34,7 +34,7 @@ class Target:
 BUILT_IN = (RewriteRule(match=r"^k8s\.gcr\.io/", replace="registry.k8s.io/"),)
 
 
-def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> Target | None:
+def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> RewriteTarget | None:
     """The first rule that matches, applied once; tag and digest stay. None: pull what is written."""
     for rule in rules:
         pattern = re.compile(rule.match)
@@ -47,7 +47,7 @@ def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> Target
             target = parse_reference(text)
         except ReferenceInvalid:
             return None
-        return None if target.repo == reference.repo else Target(target, rule)
+        return None if target.repo == reference.repo else RewriteTarget(target, rule)
     return None
 
 

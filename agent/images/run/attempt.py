@@ -17,9 +17,9 @@ from enum import Enum, auto
 import structlog
 
 from agent.images.access.mirrors import EVERYBODY, MirrorChain, auth_servers, default_chain
-from agent.images.ports import Content, ContentStore, Leases, Runtime
-from agent.images.queue.deadline import Mark, next_check_s, overdue, recent_marks
-from agent.images.queue.errors import Failure, classify
+from agent.images.ports import Content, ContentStore, ImageRuntime, Leases
+from agent.images.queue.deadline import BytesMark, next_check_s, overdue, recent_marks
+from agent.images.queue.errors import AttemptFailure, classify
 from agent.images.queue.redact import redacted
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
@@ -74,8 +74,8 @@ class Job:
     stage: PullStage = PullStage.RESOLVING
     attempts: int = 0
     overdue: str = ""
-    marks: tuple[Mark, ...] = ()
-    failures: list[Failure] = field(default_factory=list)
+    marks: tuple[BytesMark, ...] = ()
+    failures: list[AttemptFailure] = field(default_factory=list)
 
     @property
     def registry(self) -> str:
@@ -96,7 +96,7 @@ class Pulled:
 class Attempts:
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: ImageRuntime,
         watcher: ProgressWatcher,
         content: Content | None,
         leases: Leases | None,
@@ -116,7 +116,7 @@ class Attempts:
     async def fetch_content(self, job: Job) -> Pulled | None:
         """What the image is made of, with the credentials in turn. None: all failed, `job.failures` says how."""
         if self._contents is None:
-            job.failures.append(Failure("this runtime keeps no content without its image"))
+            job.failures.append(AttemptFailure("this runtime keeps no content without its image"))
             return None
         job.stage = PullStage.DOWNLOADING
         tries: Sequence[Credential | None] = job.credentials or (None,)
@@ -134,11 +134,11 @@ class Attempts:
         for credential, server in await self._tries(job, settings()):
             job.attempts += 1
             result = await self._attempt(job, credential, server, settings)
-            if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
+            if isinstance(result, AttemptFailure) and classify(result) is ErrorClass.CORRUPT:
                 await self._drop_partial(result)
                 job.attempts += 1
                 result = await self._attempt(job, credential, server, settings)
-                if isinstance(result, Failure) and classify(result) is ErrorClass.CORRUPT:
+                if isinstance(result, AttemptFailure) and classify(result) is ErrorClass.CORRUPT:
                     await self._drop_partial(result)
             if isinstance(result, str):
                 return await self._verified(job, result, credential)
@@ -159,7 +159,7 @@ class Attempts:
 
     async def _attempt(
         self, job: Job, credential: Credential | None, server: str, settings: Callable[[], ImageSettings]
-    ) -> str | Failure:
+    ) -> str | AttemptFailure:
         waits_s = iter(UNEXPLAINED_WAITS_S)
         restarts = 0
         while True:
@@ -242,12 +242,12 @@ class Attempts:
             job.failures.append(_failure(error))
             return None
         if image is None or not image.size:
-            job.failures.append(Failure(without_id_or_size(job.image)))
+            job.failures.append(AttemptFailure(without_id_or_size(job.image)))
             return None
         await self._give_up_hold(job)
         return Pulled(image.id, image.size, used)
 
-    async def _drop_partial(self, failure: Failure) -> None:
+    async def _drop_partial(self, failure: AttemptFailure) -> None:
         """A bad blob lies there whole; whoever asks next would go on from its end and fail at once."""
         content, named = self._content, FAILED_REF.search(failure.details)
         if content is not None and named is not None:
@@ -297,8 +297,8 @@ def _hold_id(job: Job) -> str:
     return HOLD_PREFIX + hashlib.sha256(f"{job.reference}\0{job.handler}".encode()).hexdigest()[:16]
 
 
-def _failure(error: RuntimeCallFailed) -> Failure:
-    return Failure(error.details, error.code)
+def _failure(error: RuntimeCallFailed) -> AttemptFailure:
+    return AttemptFailure(error.details, error.code)
 
 
 def _auth(credential: Credential | None, server: str) -> pb.AuthConfig | None:

@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 
 from agent.images.collect.plan import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
-from agent.images.ports import Content, Events, Files, ImageNames, Leases, Runtime, Usage, Wanted
+from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
 from agent.images.run.history import ImageHistory
 from agent.images.run.metrics import ImageMetrics
@@ -44,7 +44,7 @@ OLD_INGEST_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorParts:
-    runtime: Runtime
+    runtime: ImageRuntime
     usage: Usage
     files: Files
     history: ImageHistory
@@ -53,7 +53,7 @@ class CollectorParts:
     names: ImageNames | None = None
     leases: Leases | None = None
     content: Content | None = None
-    events: Events | None = None
+    events: ImageEvents | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ImageCollector:
         self._settings = settings
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._wanted: list[Wanted] = []
+        self._wanted: list[WantedImages] = []
         self._failures = 0
         self._mounted: dict[str, tuple[str, ...]] = {}
         self._pinned_by_us: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class ImageCollector:
     def apply(self, settings: ImageSettings) -> None:
         self._settings = settings
 
-    def protect(self, wanted: Wanted) -> None:
+    def protect(self, wanted: WantedImages) -> None:
         """Somebody who knows of images that will be needed: the puller, the pods plane."""
         self._wanted.append(wanted)
 

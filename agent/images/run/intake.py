@@ -11,12 +11,12 @@ import structlog
 
 from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
-from agent.images.ports import Runtime
-from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Entry
+from agent.images.ports import ImageRuntime
+from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Pause
 from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
 from agent.images.queue.flights import FlightKey
 from agent.images.queue.redact import redacted
-from agent.images.queue.rewrite import Target, rewritten
+from agent.images.queue.rewrite import RewriteTarget, rewritten
 from agent.images.run.credentials import CredentialSource, Lookup
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
@@ -38,7 +38,7 @@ from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Intake", "Ready", "Settled", "own_key", "shared_key"]
+__all__ = ["NeededPull", "PullIntake", "Settled", "own_key", "shared_key"]
 
 log = structlog.get_logger(plane="images")
 
@@ -52,23 +52,23 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class NeededPull:
     """A pull is needed."""
 
     reference: ImageReference
     key: FlightKey
     lookup: Lookup
     present_id: str = ""
-    target: Target | None = None
+    target: RewriteTarget | None = None
     sentences: tuple[Sentence, ...] = ()
 
 
-class Intake:
+class PullIntake:
     """`backoff` has the pauses of all pods; keys begin with the pod's uid."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: ImageRuntime,
         records: AccessRecords,
         credentials: CredentialSource,
         settings: ImageSettings,
@@ -90,7 +90,7 @@ class Intake:
     def apply(self, settings: ImageSettings) -> None:
         self._settings = settings
 
-    async def examine(self, request: PullRequest) -> Settled | Ready:
+    async def examine(self, request: PullRequest) -> Settled | NeededPull:
         image = request.image
         try:
             reference = parse_reference(image)
@@ -149,7 +149,7 @@ class Intake:
 
     async def _prepare(
         self, request: PullRequest, reference: ImageReference, found: pb.Image | None, lookup: Lookup | None
-    ) -> Settled | Ready:
+    ) -> Settled | NeededPull:
         if (pause := self.backoff.waiting(own_key(request), self._clock.now_s())) is not None and request.pod.uid:
             return self._back_off(request, pause)
         try:
@@ -162,10 +162,10 @@ class Intake:
             return self._back_off(request, pause)
         if found is not None and self._is_fresh(request, key, found.id):
             return self.served(request, found.id, found.size)
-        return Ready(reference, key, lookup, found.id if found is not None else "", target, lookup.sentences)
+        return NeededPull(reference, key, lookup, found.id if found is not None else "", target, lookup.sentences)
 
     async def _of_target(
-        self, request: PullRequest, reference: ImageReference, target: Target | None, known: Lookup | None
+        self, request: PullRequest, reference: ImageReference, target: RewriteTarget | None, known: Lookup | None
     ) -> Lookup:
         """The credentials of the repository that is really asked, and on request those of the written one after it."""
         if target is None:
@@ -185,7 +185,7 @@ class Intake:
         except ConfigInvalid:
             return None
 
-    def _back_off(self, request: PullRequest, pause: Entry) -> Settled:
+    def _back_off(self, request: PullRequest, pause: Pause) -> Settled:
         message = back_off_message(request.image, pause.reason, pause.text)
         settled = _refused(request, BACK_OFF, message, None, backed_off(request.image))
         wait_s = pause.until_s - self._clock.now_s()

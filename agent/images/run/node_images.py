@@ -9,6 +9,7 @@ from agent.images.access.mirrors import MirrorChain, default_chain, folder_names
 from agent.images.run.collector import ImageCollector
 from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
+from agent.images.view.texts import about_image, about_pull
 from agent.model.image_pull import PrefetchWish
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
@@ -57,7 +58,7 @@ class NodeImages:
         pull = _latest([state for state in self._puller.pulls.items.values() if state.reference == name])
         states = await self._collector.refresh()
         found = next((state for state in states if name in state.names), None)
-        sentences = [*_about_pull(pull), *_about_image(name, found)]
+        sentences = [*about_pull(pull), *about_image(name, found)]
         sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
         limits = ", ".join(f"{one.scope} {one.running} of {one.limit or 'any number'}" for one in self._puller.limits())
         sentences.append(f"pulls running: {limits}")
@@ -84,22 +85,3 @@ def _registries(image: ImageState) -> set[str]:
 
 def _latest(states: Sequence[PullState]) -> PullState | None:
     return max(states, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)
-
-
-def _about_pull(pull: PullState | None) -> list[str]:
-    if pull is None:
-        return ["no request waits for it, and none of its pulls ended recently"]
-    if pull.position:
-        return [f"it waits at position {pull.position}: {pull.wait_text}"]
-    if pull.error:
-        kind = f" ({pull.error_class})" if pull.error_class else ""
-        return [f"its last pull failed{kind}: {pull.error}"]
-    share = f", {pull.percent}% done" if pull.percent is not None and not pull.stage.is_over else ""
-    return [f"its pull is {pull.stage}{share}"]
-
-
-def _about_image(name: str, image: ImageState | None) -> list[str]:
-    if image is None:
-        return [f"{name} is not on the node"]
-    kept = image.kept_because or "the next collection would remove it"
-    return [f"{name} is on the node as {image.id}: {kept}"]

@@ -10,12 +10,12 @@ import structlog
 
 from agent.images.queue.errors import AVAILABILITY_CLASSES, PullFailure, failure_of
 from agent.images.queue.flights import Flight
-from agent.images.queue.size_memory import SizeMemory
 from agent.images.run.attempt import Job, Pulled
 from agent.images.run.history import ImageHistory
-from agent.images.run.intake import Intake, own_key, shared_key
+from agent.images.run.intake import PullIntake, own_key, shared_key
 from agent.images.run.metrics import ImageMetrics
-from agent.images.run.requests import Ask, PullRequests
+from agent.images.run.requests import PullAsk, PullRequests
+from agent.images.run.sizes import SizeMemory
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.view.texts import failed, fell_back, present, pulled
 from agent.model.clock import Clock
@@ -32,7 +32,7 @@ MOST_PODS_KNOWN = 2000
 class PullOutcomes:
     def __init__(
         self,
-        intake: Intake,
+        intake: PullIntake,
         requests: PullRequests,
         metrics: ImageMetrics,
         watcher: ProgressWatcher,
@@ -132,7 +132,7 @@ class PullOutcomes:
         self._requests.show_over(flight, PullStage.FAILED, error=failure.message, error_class=failure.error_class)
         return failure
 
-    def _fail(self, ask: Ask, flight: Flight, failure: PullFailure) -> None:
+    def _fail(self, ask: PullAsk, flight: Flight, failure: PullFailure) -> None:
         retry_in_s = self._intake.note_failure(ask.request, failure, self._luck())
         if retry_in_s is not None and ask.request.pod.uid:
             self._remember(ask, flight)
@@ -150,7 +150,7 @@ class PullOutcomes:
         )
         self._requests.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
 
-    async def _fall_back(self, ask: Ask, failure: PullFailure) -> bool:
+    async def _fall_back(self, ask: PullAsk, failure: PullFailure) -> bool:
         """Use what is there because nobody answers, where that is wanted (IMG-P11)."""
         request, ready = ask.request, ask.ready
         is_wanted = self._intake.settings.keys.fallback_to_present or request.may_fall_back
@@ -165,7 +165,7 @@ class PullOutcomes:
             self._requests.close(ask, outcome, (fell_back(request.image, failure.text),))
         return may_use
 
-    def present(self, ask: Ask, image_id: str, size_bytes: int) -> None:
+    def present(self, ask: PullAsk, image_id: str, size_bytes: int) -> None:
         """It turned up while the request waited."""
         outcome = PullOutcome(
             result=PullResult.PRESENT,
@@ -196,7 +196,7 @@ class PullOutcomes:
                 self._intake.backoff.reset(key)
         return forgotten
 
-    def _remember(self, ask: Ask, flight: Flight) -> None:
+    def _remember(self, ask: PullAsk, flight: Flight) -> None:
         if len(self._failed_keys) > MOST_PODS_KNOWN:
             del self._failed_keys[next(iter(self._failed_keys))]
         keys = self._failed_keys.setdefault(str(ask.request.pod), set())

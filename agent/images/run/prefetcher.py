@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from agent.images.ports import ContentStore, Events, Files, ImageNames, PodSource, RolloutSource, Runtime
+from agent.images.ports import ContentStore, Files, ImageEvents, ImageNames, ImageRuntime, PodSource, RolloutSource
 from agent.images.prefetch.plan import (
     DAY_S,
     Fetch,
@@ -23,7 +23,7 @@ from agent.images.prefetch.plan import (
     normalised,
     plan_prefetch,
 )
-from agent.images.queue.followed_pods import FollowedPods
+from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
 from agent.images.run.puller import Puller
 from agent.images.run.state import StateFile
@@ -55,7 +55,7 @@ class PrefetchState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetcherParts:
-    runtime: Runtime
+    runtime: ImageRuntime
     pulls: Puller
     disk: ImageCollector
     files: Files
@@ -64,7 +64,7 @@ class PrefetcherParts:
     rollouts: Callable[[], RolloutSource | None] = lambda: None
     follows_pods: bool = False
     """Also while nothing is fetched for them: somebody has to learn which pods are gone (IMG-S17)."""
-    events: Events | None = None
+    events: ImageEvents | None = None
     contents: ContentStore | None = None
     followed: FollowedPods = field(default_factory=FollowedPods)
 

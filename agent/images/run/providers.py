@@ -18,7 +18,7 @@ from agent.images.access.provider_cache import ProviderCache, account_key
 from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import AnswerInvalid, decode_answer, encode_request
 from agent.images.ports import ServiceAccounts
-from agent.images.queue.backoff import BackoffTable, Curve
+from agent.images.queue.backoff import BackoffCurve, BackoffTable
 from agent.images.run.plugin_process import PluginFailed, run_plugin
 from agent.model.clock import Clock
 from agent.model.image_credential import SecretId, SecretText
@@ -30,7 +30,7 @@ log = structlog.get_logger(plane="images")
 
 LIMIT_S = 60.0
 SUFFIXES = (".json", ".yaml", ".yml")
-FAILURE_CURVE = Curve(start_s=1, factor=2, cap_s=60)
+FAILURE_CURVE = BackoffCurve(start_s=1, factor=2, cap_s=60)
 # What a plugin may need to find its cloud and its files; nothing else of our environment is its business.
 PASSED_ON = (
     "PATH", "HOME", "LANG", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",

@@ -7,7 +7,7 @@ from agent.images.queue.flights import Flight
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.queue import PullQueue
 from agent.images.run.attempt import Job
-from agent.images.run.relay import Relays
+from agent.images.run.caller_pulls import CallerPulls
 from agent.images.run.requests import PullRequests
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
@@ -19,11 +19,13 @@ __all__ = ["PullDisplay"]
 class PullDisplay:
     """Works on the puller's own queue, in the puller's loop."""
 
-    def __init__(self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, relays: Relays) -> None:
+    def __init__(
+        self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, caller_pulls: CallerPulls
+    ) -> None:
         self._queue = queue
         self._requests = requests
         self._watcher = watcher
-        self._relays = relays
+        self._caller_pulls = caller_pulls
         self._announcer = Announcer()
 
     def rate_bytes_s(self, jobs: Mapping[int, Job]) -> float:
@@ -38,7 +40,7 @@ class PullDisplay:
             flight = flights.get(number)
             if flight is not None:
                 self._requests.show_running(flight, job.stage, self._watcher.progress(number), job.attempts)
-        self._relays.show(flights)
+        self._caller_pulls.show(flights)
         self._requests.tidy(flights)
         if settings.keys.progress.events and not settings.is_like_kubelet:
             self._announce_waiting(flights, plan, now_s)

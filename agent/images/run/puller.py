@@ -15,25 +15,22 @@ from dataclasses import dataclass, field
 import structlog
 
 from agent.images.ports import SizeProbe
-from agent.images.queue.errors import ERR_PULL, Failure
+from agent.images.queue.errors import ERR_PULL, AttemptFailure
 from agent.images.queue.flights import Flight, FlightKey
-from agent.images.queue.followed_pods import FollowedPods
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
-from agent.images.queue.size_memory import SizeRecord
 from agent.images.run.attempt import Attempts, Job, Pulled
+from agent.images.run.caller_pulls import CallerPulls, FollowedPods
 from agent.images.run.collector import ImageCollector
 from agent.images.run.credentials import Lookup
-from agent.images.run.intake import Intake, Ready, Settled
+from agent.images.run.intake import NeededPull, PullIntake, Settled
 from agent.images.run.metrics import Gauges
 from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.pull_display import PullDisplay
 from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
-from agent.images.run.relay import Relays
-from agent.images.run.requests import Ask, PullRequests
-from agent.images.run.size_probes import SizeProbes
-from agent.images.run.sizes import Sizes
+from agent.images.run.requests import PullAsk, PullRequests
+from agent.images.run.sizes import SizeRecord, Sizes
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, with_limit
@@ -43,7 +40,7 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import (
-    Carrier,
+    CallerPull,
     ErrorClass,
     PullClass,
     PullGivenUp,
@@ -70,7 +67,7 @@ SLOT_REASONS = frozenset({WaitReason.SLOT, WaitReason.RESERVE, WaitReason.POD})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    intake: Intake
+    intake: PullIntake
     attempts: Attempts
     pulls: RecordedPulls
     watcher: ProgressWatcher
@@ -92,12 +89,20 @@ class Puller:
         self._clock = clock
         self._settings = settings
         self._queue = PullQueue(settings.queue)
-        self.relays = Relays(self._queue, parts.requests, parts.watcher, parts.pods, clock)
-        self._display = PullDisplay(self._queue, parts.requests, parts.watcher, self.relays)
-        self._sizes = Sizes(parts.sizes, parts.probe, lambda: self._settings, clock)
+        self.caller_pulls = CallerPulls(self._queue, parts.requests, parts.watcher, parts.pods, clock)
+        self._display = PullDisplay(self._queue, parts.requests, parts.watcher, self.caller_pulls)
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
-        self._probes = SizeProbes(self._queue, parts.requests, parts.watcher, self._sizes, self._wake.set)
+        self._sizes = Sizes(
+            self._queue,
+            parts.requests,
+            parts.watcher,
+            parts.sizes,
+            parts.probe,
+            settings=lambda: self._settings,
+            learned=self._wake.set,
+            clock=clock,
+        )
         self._loaded = asyncio.Event()
         self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -175,7 +180,7 @@ class Puller:
             self._requests.forget(ask)
             raise
 
-    async def relay(self, request: PullRequest, fingerprint: str, carry: Carrier) -> None:
+    async def run_caller_pull(self, request: PullRequest, fingerprint: str, pull: CallerPull) -> None:
         """A slot for a pull that the caller makes itself, as the same requests of others may at the same time.
 
         Raises PullGivenUp if the queue gives the request up, PullsAway where there is no queue for it.
@@ -188,12 +193,12 @@ class Puller:
             reference = parse_reference(request.image)
         except ReferenceInvalid as error:
             raise PullsAway from error  # the runtime has the right words for it
-        ready = Ready(reference, FlightKey(str(reference), request.handler, f"carried {fingerprint}"), Lookup(()))
+        ready = NeededPull(reference, FlightKey(str(reference), request.handler, f"carried {fingerprint}"), Lookup(()))
         size_bytes = self._sizes.memory.guess(reference.repo, str(reference))
-        ask = self.relays.open(request, ready, size_bytes)
+        ask = self.caller_pulls.open(request, ready, size_bytes)
         self._wake.set()
         try:
-            await self.relays.ride(ask, carry)
+            await self.caller_pulls.run(ask, pull)
         except PullGivenUp:
             if self._group is None:
                 raise PullsAway from None
@@ -308,7 +313,7 @@ class Puller:
                 await asyncio.wait([*left, patience], return_when=asyncio.FIRST_COMPLETED)
             patience.cancel()
 
-    def _dismiss(self, asks: Iterable[Ask]) -> None:
+    def _dismiss(self, asks: Iterable[PullAsk]) -> None:
         for ask in asks:
             self._queue.leave(ask.id, self._clock.now_s())
             self._requests.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
@@ -324,7 +329,7 @@ class Puller:
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         now_s = self._clock.now_s()
-        self._probes.note_running(self._jobs)
+        self._sizes.note_running(self._jobs)
         waiting = {number: flight for number, flight in self._queue.flights.items() if not flight.is_running}
         plan = self._queue.dispatch(now_s)
         if not plan.is_empty:
@@ -338,7 +343,7 @@ class Puller:
         for number in plan.starts:
             self._start(group, self._queue.flights[number], now_s)
         self._plan = plan
-        self._probes.ask(group, plan)
+        self._sizes.ask_for(plan, group)
         self._display.show(plan, self._jobs, self._settings, now_s)
 
     def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
@@ -346,7 +351,7 @@ class Puller:
         ready = asks[0].ready
         if asks[0].go is not None:
             self._parts.outcomes.started(flight, now_s)
-            self.relays.start(flight, asks)
+            self.caller_pulls.start(flight, asks)
             return
         target = ready.target
         job = Job(
@@ -392,7 +397,7 @@ class Puller:
             outcomes.cancelled(flight)
         except Exception as error:  # a defect of ours in one pull must not end the others
             log.error("image_pull_broke", image=str(job.reference), exc_info=error)
-            job.failures.append(Failure(f"internal error: {_cause(error)}"))
+            job.failures.append(AttemptFailure(f"internal error: {_cause(error)}"))
             await outcomes.failed(self._queue.end(number) or flight, job)
         finally:
             self._queue.end(number)
@@ -433,7 +438,7 @@ class Puller:
             return key.image == flight.key.image and (is_node_wide or key.fingerprint == flight.key.fingerprint)
 
         if self._queue.rules.is_rechecked:
-            for ask in self.relays.drop_present(is_proven, result.image_id):
+            for ask in self.caller_pulls.drop_present(is_proven, result.image_id):
                 self._parts.outcomes.present(ask, result.image_id, result.size_bytes)
 
     def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:
@@ -457,10 +462,10 @@ class Puller:
         self._queue.end(flight.number)
         asks = self._requests.asks(flight.members)
         job = Job(flight.number, asks[0].ready.reference, asks[0].ready.reference.cri_image, flight.key.handler, ())
-        job.failures.append(Failure("pull QPS exceeded"))
+        job.failures.append(AttemptFailure("pull QPS exceeded"))
         group.create_task(self._parts.outcomes.failed(flight, job), name=f"pull-refused:{flight.key.reference}")
 
-    def _leave(self, ask: Ask) -> None:
+    def _leave(self, ask: PullAsk) -> None:
         flight = self._queue.home(ask.id)
         progress = self._parts.watcher.progress(flight.number) if flight else None
         stopped = self._queue.leave(ask.id, self._clock.now_s(), progress.share if progress else 0.0)

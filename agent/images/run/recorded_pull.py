@@ -11,7 +11,7 @@ from dataclasses import replace
 import structlog
 
 from agent.images.ports import ImageNames
-from agent.images.queue.errors import Failure
+from agent.images.queue.errors import AttemptFailure
 from agent.images.run.attempt import Attempts, Job, Pulled
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
@@ -45,7 +45,7 @@ class RecordedPulls:
         try:
             await self._records.begin(reference)
         except OSError as error:
-            job.failures.append(Failure(f"the pull cannot be recorded: {error.strerror}"))
+            job.failures.append(AttemptFailure(f"the pull cannot be recorded: {error.strerror}"))
             return None
         result: Pulled | None = None
         try:
@@ -65,7 +65,7 @@ class RecordedPulls:
         if job.target is None:
             return None
         if self._names is None:
-            job.failures.append(Failure("this runtime cannot give an image a second name"))
+            job.failures.append(AttemptFailure("this runtime cannot give an image a second name"))
             return None
         written = job.image
         job.image = job.target.cri_image
@@ -75,7 +75,7 @@ class RecordedPulls:
             job.image = written
         if result is not None and not await _keep_name(self._names, job.target, job.reference):
             text = f"{job.target} was pulled, but could not be tagged {job.reference}"
-            job.failures.append(Failure(text))
+            job.failures.append(AttemptFailure(text))
             return None
         return result
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from agent.images.ports import Events
-from agent.images.queue.flights import Flight, Member
+from agent.images.ports import ImageEvents
+from agent.images.queue.flights import Flight, FlightMember
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.rules import QueueRules
-from agent.images.run.intake import Ready
+from agent.images.run.intake import NeededPull
 from agent.images.run.metrics import ImageMetrics
-from agent.images.view.progress import Progress
+from agent.images.view.progress import PullProgress
 from agent.images.view.texts import ImageEvent, Sentence
 from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state
 from agent.model.clock import Clock
@@ -20,20 +20,20 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
-__all__ = ["Ask", "PullRequests"]
+__all__ = ["PullAsk", "PullRequests"]
 
 KEPT_S = 600.0
 MOST_KEPT = 200
 
 
 @dataclass(slots=True)
-class Ask:
+class PullAsk:
     """One request that waits for a flight."""
 
     id: str
     request: PullRequest
-    ready: Ready
-    member: Member
+    ready: NeededPull
+    member: FlightMember
     future: asyncio.Future[PullOutcome]
     go: asyncio.Event | None = None
     """Set when its flight has a slot, for those who carry the pull out themselves."""
@@ -46,12 +46,12 @@ class Ask:
 
 
 class PullRequests:
-    def __init__(self, metrics: ImageMetrics, events: Events | None, *, clock: Clock) -> None:
+    def __init__(self, metrics: ImageMetrics, events: ImageEvents | None, *, clock: Clock) -> None:
         self.pulls: Feed[PullState] = Feed()
         self._metrics = metrics
         self._events = events
         self._clock = clock
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, PullAsk] = {}
         self._indexes = count(1)
         self._shown: dict[int, object] = {}
 
@@ -59,12 +59,17 @@ class PullRequests:
         return len(self._asks)
 
     def open(
-        self, request: PullRequest, ready: Ready, *, arrived_s: float | None = None, is_carried: bool = False
-    ) -> Ask:
+        self,
+        request: PullRequest,
+        ready: NeededPull,
+        *,
+        arrived_s: float | None = None,
+        is_pulled_by_caller: bool = False,
+    ) -> PullAsk:
         """A request begins to wait; `arrived_s` is for one that has waited before."""
         index = next(self._indexes)
         ask_id = f"r{index}"
-        member = Member(
+        member = FlightMember(
             ask_id,
             index,
             self._clock.now_s() if arrived_s is None else arrived_s,
@@ -73,31 +78,31 @@ class PullRequests:
             request.policy,
             request.is_prefetch,
         )
-        go = asyncio.Event() if is_carried else None
-        ask = Ask(ask_id, request, ready, member, asyncio.get_running_loop().create_future(), go)
+        go = asyncio.Event() if is_pulled_by_caller else None
+        ask = PullAsk(ask_id, request, ready, member, asyncio.get_running_loop().create_future(), go)
         self._asks[ask_id] = ask
         return ask
 
-    def ask(self, ask_id: str) -> Ask | None:
+    def ask(self, ask_id: str) -> PullAsk | None:
         return self._asks.get(ask_id)
 
-    def asks(self, members: Iterable[Member]) -> list[Ask]:
+    def asks(self, members: Iterable[FlightMember]) -> list[PullAsk]:
         return [ask for member in members if (ask := self._asks.get(member.id)) is not None]
 
-    def asks_of_pod(self, uid: str) -> list[Ask]:
+    def asks_of_pod(self, uid: str) -> list[PullAsk]:
         return [ask for ask in self._asks.values() if ask.request.pod.uid == uid]
 
-    def all_asks(self) -> Sequence[Ask]:
+    def all_asks(self) -> Sequence[PullAsk]:
         return tuple(self._asks.values())
 
-    def close(self, ask: Ask, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
+    def close(self, ask: PullAsk, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
         self._asks.pop(ask.id, None)
         self._metrics.request_ended(outcome.result, ask.pull_class)
         self.tell(ask.request, sentences)
         if not ask.future.done():
             ask.future.set_result(outcome)
 
-    def forget(self, ask: Ask) -> None:
+    def forget(self, ask: PullAsk) -> None:
         """Nobody waits for the answer any more."""
         self._asks.pop(ask.id, None)
         self._metrics.request_ended(PullResult.CANCELLED, ask.pull_class)
@@ -107,7 +112,7 @@ class PullRequests:
             for sentence in sentences:
                 self._events.tell(ImageEvent(request.pod, request.container, sentence))
 
-    def tell_all(self, members: Iterable[Member], sentences: tuple[Sentence, ...]) -> None:
+    def tell_all(self, members: Iterable[FlightMember], sentences: tuple[Sentence, ...]) -> None:
         for ask in self.asks(members):
             self.tell(ask.request, sentences)
 
@@ -132,7 +137,7 @@ class PullRequests:
                 state = queued_state(flight, asks[0].ready.reference, people, waiting, rough_s)
                 self.pulls.put(state.id, state)
 
-    def show_running(self, flight: Flight, stage: PullStage, progress: Progress | None, attempts: int) -> None:
+    def show_running(self, flight: Flight, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
         before = self.pulls.items.get(pull_id(flight))
         asks = self.asks(flight.members)
         if before is None and not asks:

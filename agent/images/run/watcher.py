@@ -14,7 +14,7 @@ import structlog
 
 from agent.images.ports import Content
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, chain_ids, read_diff_ids, read_manifest
-from agent.images.view.progress import Progress, Seen, advance, begin, resolved
+from agent.images.view.progress import PullProgress, StoreLook, advance, begin, resolved
 from agent.model.clock import Clock
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import LayerStage
@@ -43,7 +43,7 @@ MOST_KNOWN = 5000
 class _Followed:
     reference: ImageReference
     began_wall_s: float
-    progress: Progress
+    progress: PullProgress
     committed: set[str] = field(default_factory=set)
     looks: int = 0
 
@@ -68,12 +68,12 @@ class ProgressWatcher:
         self._followed[number] = _Followed(reference, self._clock.wall_s(), begin(now_s))
         self._wake.set()
 
-    def leave(self, number: int) -> Progress | None:
+    def leave(self, number: int) -> PullProgress | None:
         """It is over. Answers with how far it came."""
         followed = self._followed.pop(number, None)
         return followed.progress if followed else None
 
-    def progress(self, number: int) -> Progress | None:
+    def progress(self, number: int) -> PullProgress | None:
         followed = self._followed.get(number)
         return followed.progress if followed else None
 
@@ -153,7 +153,7 @@ class ProgressWatcher:
         is_alive = others != before or self._events_seen > 0
         for followed in self._followed.values():
             attributed = followed.progress.manifest is not None
-            seen = Seen(
+            seen = StoreLook(
                 ingests=ingests if attributed else {},
                 committed=frozenset(followed.committed),
                 unpacked=frozenset(self._unpacked.intersection(followed.progress.chains)),

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from agent.config.document import ImageProgress
-from agent.images.queue.plan import Waiting
-from agent.images.view.progress import Progress
+from agent.images.queue.plan import WaitingFlight
+from agent.images.view.progress import PullProgress
 from agent.images.view.texts import Sentence, bytes_text, progress, queued
 
 __all__ = ["Announcer"]
@@ -21,7 +21,7 @@ MOST_PER_FLIGHT = 20
 @dataclass(slots=True)
 class _Told:
     has_queued: bool = False
-    last: Progress | None = None
+    last: PullProgress | None = None
     count: int = 0
 
 
@@ -31,7 +31,7 @@ class Announcer:
     def __init__(self) -> None:
         self._told: dict[int, _Told] = {}
 
-    def waiting(self, number: int, image: str, waited_s: float, waiting: Waiting) -> Sentence | None:
+    def waiting(self, number: int, image: str, waited_s: float, waiting: WaitingFlight) -> Sentence | None:
         """Once, after ten seconds of waiting."""
         told = self._told.setdefault(number, _Told())
         if told.has_queued or waited_s < QUEUED_AFTER_S:
@@ -39,7 +39,7 @@ class Announcer:
         told.has_queued = True
         return queued(image, waiting.position, str(waiting.why))
 
-    def running(self, number: int, image: str, now: Progress, often: ImageProgress) -> Sentence | None:
+    def running(self, number: int, image: str, now: PullProgress, often: ImageProgress) -> Sentence | None:
         told = self._told.setdefault(number, _Told())
         if now.at_s - now.began_s < SHORT_PULL_S or told.count >= MOST_PER_FLIGHT or now.total_bytes is None:
             return None
@@ -59,7 +59,7 @@ class Announcer:
         self._told = {number: told for number, told in self._told.items() if number in present}
 
 
-def _is_due(then: Progress, now: Progress, often: ImageProgress) -> bool:
+def _is_due(then: PullProgress, now: PullProgress, often: ImageProgress) -> bool:
     """Whichever comes first; 0 = not by this."""
     return (
         (often.every > 0 and now.at_s - then.at_s >= often.every)

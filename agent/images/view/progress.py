@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from agent.images.view.manifest import Manifest
 from agent.model.image_state import LayerStage, LayerState
 
-__all__ = ["Progress", "Seen", "advance", "begin", "resolved"]
+__all__ = ["PullProgress", "StoreLook", "advance", "begin", "resolved"]
 
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
@@ -19,7 +19,7 @@ ETA_FROM_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class StoreLook:
     """One look at the store. `ingests`: bytes written by digest; `committed`: blobs that are whole."""
 
     ingests: Mapping[str, int] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class PullProgress:
     """State of one pull. `cached` are the blobs that were there before it began."""
 
     began_s: float
@@ -79,11 +79,11 @@ class Progress:
         return f"{share}, {self.layers_downloaded} of {len(self.layers)} layers"
 
 
-def begin(now_s: float) -> Progress:
-    return Progress(began_s=now_s, at_s=now_s, moved_s=now_s)
+def begin(now_s: float) -> PullProgress:
+    return PullProgress(began_s=now_s, at_s=now_s, moved_s=now_s)
 
 
-def resolved(progress: Progress, manifest: Manifest, cached: frozenset[str]) -> Progress:
+def resolved(progress: PullProgress, manifest: Manifest, cached: frozenset[str]) -> PullProgress:
     """The manifest became known: from here on there is a total, and the percentage begins anew."""
     missing = [layer for layer in manifest.unique_layers if layer.digest not in cached]
     small = manifest.size_bytes + manifest.config.size
@@ -97,7 +97,7 @@ def resolved(progress: Progress, manifest: Manifest, cached: frozenset[str]) -> 
     )
 
 
-def advance(progress: Progress, seen: Seen, now_s: float) -> Progress:
+def advance(progress: PullProgress, seen: StoreLook, now_s: float) -> PullProgress:
     """What one more look at the store means."""
     layers = _layers(progress, seen)
     if progress.manifest is None:
@@ -125,7 +125,7 @@ def advance(progress: Progress, seen: Seen, now_s: float) -> Progress:
     )
 
 
-def _layers(progress: Progress, seen: Seen) -> tuple[LayerState, ...]:
+def _layers(progress: PullProgress, seen: StoreLook) -> tuple[LayerState, ...]:
     manifest = progress.manifest
     if manifest is None:
         return ()
@@ -142,7 +142,7 @@ def _layers(progress: Progress, seen: Seen) -> tuple[LayerState, ...]:
     return tuple(states)
 
 
-def _stage(digest: str, size: int, progress: Progress, seen: Seen, chain: str) -> tuple[LayerStage, int]:
+def _stage(digest: str, size: int, progress: PullProgress, seen: StoreLook, chain: str) -> tuple[LayerStage, int]:
     if digest in progress.cached:
         return LayerStage.CACHED, size
     if chain and chain in seen.unpacked:
@@ -155,7 +155,7 @@ def _stage(digest: str, size: int, progress: Progress, seen: Seen, chain: str) -
     return LayerStage.WAITING, 0
 
 
-def _rate(progress: Progress, done_bytes: int, now_s: float) -> float:
+def _rate(progress: PullProgress, done_bytes: int, now_s: float) -> float:
     span_s = now_s - progress.at_s
     if span_s <= 0:
         return progress.rate_bytes_s

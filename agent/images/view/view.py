@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.images.queue.flights import Flight
-from agent.images.queue.plan import Waiting
+from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
-from agent.images.view.progress import Progress
+from agent.images.view.progress import PullProgress
 from agent.model.image_pull import ErrorClass, PullRequest
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import LayerStage, LimitState, PullStage, PullState, Requester
@@ -41,7 +41,7 @@ def queued_state(
     flight: Flight,
     reference: ImageReference,
     requesters: tuple[Requester, ...],
-    waiting: Waiting | None,
+    waiting: WaitingFlight | None,
     eta_s: float | None,
 ) -> PullState:
     return PullState(
@@ -63,7 +63,7 @@ def queued_state(
     )
 
 
-def running_state(state: PullState, stage: PullStage, progress: Progress | None, attempts: int) -> PullState:
+def running_state(state: PullState, stage: PullStage, progress: PullProgress | None, attempts: int) -> PullState:
     """A pull that runs, with its progress if there is any."""
     base = replace(
         state, position=0, wait_reason="", wait_text="", attempts=attempts, eta_s=None, is_eta_rough=False, stage=stage

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 from agent.pods.plan.order import Dependency, Member, cycle
 
-__all__ = ["PodAnnotations", "read_annotations"]
+__all__ = ["KepdAnnotations", "read_annotations"]
 
 NUMBER = re.compile(r"[0-9]{1,9}\Z")
 CONDITIONS = ("started", "ready", "completed")
@@ -19,7 +19,7 @@ NO_LIMIT: tuple[int | None, float] = (None, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodAnnotations:
+class KepdAnnotations:
     """What was understood; `faults` are (annotation, text)."""
 
     needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class PodAnnotations:
     faults: tuple[tuple[str, str], ...] = ()
 
 
-def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> PodAnnotations:
+def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> KepdAnnotations:
     names = [member.name for member in members]
     reader = AnnotationReader(annotations, names)
     # Its values are lists, so it has the form with the name alone.
@@ -44,7 +44,7 @@ def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) 
         reader.fault("depends-on", f"is a cycle: {' → '.join(ring)}")
         needs = {}
     most_restarts, window_s = reader.value("max-restarts", _restarts, NO_LIMIT)
-    return PodAnnotations(
+    return KepdAnnotations(
         needs=needs,
         graces_s=reader.by_container("grace", _seconds),
         post_start_limits_s=reader.by_container("poststart-timeout", _seconds),

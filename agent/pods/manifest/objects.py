@@ -22,7 +22,7 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.names import log_directory_name
 
-__all__ = ["Identity", "Objects", "Source", "binary_keys", "parse_objects"]
+__all__ = ["NodeIdentity", "Objects", "Source", "binary_keys", "parse_objects"]
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 
@@ -60,7 +60,7 @@ class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     """What a pod gets from its node."""
 
     node: str
@@ -99,7 +99,7 @@ class Objects:
     findings: list[Finding] = field(default_factory=list)
 
 
-def parse_objects(path: str, content: bytes, identity: Identity) -> Objects:
+def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
     found = Objects()
     try:
         documents, found.findings = parse_documents(content, path)
@@ -112,7 +112,7 @@ def parse_objects(path: str, content: bytes, identity: Identity) -> Objects:
     return found
 
 
-def _document(tree: Tree, identity: Identity, path: str, found: Objects, default_kind: str = "") -> None:
+def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, default_kind: str = "") -> None:
     """One document, which may be a list of others."""
     if tree.kind != "map":
         found.findings.append(Finding(tree.where, "", "must be a map with apiVersion, kind and metadata"))
@@ -134,7 +134,7 @@ def _document(tree: Tree, identity: Identity, path: str, found: Objects, default
         found.findings.append(Finding(given.where, "kind", f"{shown(plain(given))} is not known here{hint}"))
 
 
-def _items(tree: Tree, identity: Identity, path: str, found: Objects, default_kind: str) -> None:
+def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, default_kind: str) -> None:
     Shape(found.findings).read(tree, _List, "")
     _version(tree, found.findings)
     listed = tree.entries.get("items")
@@ -162,7 +162,7 @@ def _read(tree: Tree, kind: type[Read], findings: list[Finding]) -> Read | None:
     return msgspec.convert(value, kind) if len(findings) == before else None
 
 
-def _pod(tree: Tree, identity: Identity, path: str, found: Objects, *, is_item: bool) -> None:
+def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_item: bool) -> None:
     """The items of a PodList may leave their type out."""
     findings: list[Finding] = []
     if not is_item or "apiVersion" in tree.entries:
@@ -183,7 +183,7 @@ def _pod(tree: Tree, identity: Identity, path: str, found: Objects, *, is_item: 
     found.findings += findings
 
 
-def _built(read: _Pod, tree: Tree, identity: Identity, path: str) -> PodSpec:
+def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec:
     """Hashes are over the decoded values: defaults written out, comments and key order change nothing (MAN-10)."""
     metadata = read.metadata
     known = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "labels": metadata.labels}

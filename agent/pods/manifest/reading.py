@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from agent.model.finding import Finding, printable
 from agent.model.pod import PodSpec
-from agent.pods.manifest.objects import Identity, Source, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
@@ -67,7 +67,7 @@ class Reading:
         return pod.file in self.files and pod not in self.files[pod.file].pods
 
 
-def read_pods(snapshot: Snapshot, before: Reading, identity: Identity) -> Reading:
+def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Reading:
     """The next reading."""
     parsed = {
         path: _parsed(path, content, before.files.get(path), identity) for path, content in snapshot.files.items()
@@ -131,7 +131,7 @@ def _covers(path: str, file: str) -> bool:
     return PurePath(printable(file)).is_relative_to(printable(path))
 
 
-def _parsed(path: str, content: bytes, before: FileReading | None, identity: Identity) -> FileReading:
+def _parsed(path: str, content: bytes, before: FileReading | None, identity: NodeIdentity) -> FileReading:
     if before is not None and before.content == content:
         return before
     found = parse_objects(path, content, identity)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 
 from agent.model.pod import ContainerKind
-from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RunHook, Signal, StopStep
 
 __all__ = ["kubelet_step", "kubelet_wake_s", "may_kubelet_stop_sandbox"]
@@ -31,7 +31,7 @@ class _Budget:
         return self.from_s + self.left_s
 
 
-def kubelet_step(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
+def kubelet_step(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | None:
     """What one container needs now."""
     if one.signalled_s is not None:
         is_due = one.is_running and one.killed_s is None and now_s + TINY_S >= _kill_s(stop, one)
@@ -50,7 +50,7 @@ def kubelet_step(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
     return Signal(one.name, _seconds_after_signal(stop, one, now_s))
 
 
-def kubelet_wake_s(stop: Stop, one: Ending) -> float | None:
+def kubelet_wake_s(stop: Stop, one: ContainerEnding) -> float | None:
     """When time alone changes what one container needs."""
     if not _takes_part(one):
         return None
@@ -64,23 +64,23 @@ def may_kubelet_stop_sandbox(stop: Stop) -> bool:
     return all(_is_done(one) for one in stop.containers)
 
 
-def _takes_part(one: Ending) -> bool:
+def _takes_part(one: ContainerEnding) -> bool:
     """It ran when the end began."""
     return one.is_running or one.ended_s is not None
 
 
-def _is_done(one: Ending) -> bool:
+def _is_done(one: ContainerEnding) -> bool:
     return not _takes_part(one) or (one.signalled_s is not None and not one.is_running)
 
 
-def _after_hook(stop: Stop, one: Ending) -> _Budget:
+def _after_hook(stop: Stop, one: ContainerEnding) -> _Budget:
     began_s = one.hook_began_s
     if began_s is None or one.hook_ended_s is None:
         return _Budget(stop.began_s, int(stop.grace_s))
     return _Budget(one.hook_ended_s, int(stop.grace_s) - floor(one.hook_ended_s - began_s + TINY_S))
 
 
-def _waits(stop: Stop, one: Ending, now_s: float) -> bool:
+def _waits(stop: Stop, one: ContainerEnding, now_s: float) -> bool:
     budget = _after_hook(stop, one)
     is_ordered = stop.trigger is not Trigger.PROBE and one.kind is ContainerKind.SIDECAR
     if not is_ordered or budget.left_s <= 0 or now_s + TINY_S >= budget.end_s:
@@ -88,7 +88,7 @@ def _waits(stop: Stop, one: Ending, now_s: float) -> bool:
     return not all(_is_done(other) for other in _before(stop, one))
 
 
-def _before(stop: Stop, one: Ending) -> list[Ending]:
+def _before(stop: Stop, one: ContainerEnding) -> list[ContainerEnding]:
     """All mains, and only the next sidecar of the list, whether it ran or not."""
     mains = [other for other in stop.containers if other.kind is ContainerKind.MAIN]
     place = stop.containers.index(one)
@@ -96,7 +96,7 @@ def _before(stop: Stop, one: Ending) -> list[Ending]:
     return mains + later[:1]
 
 
-def _seconds_after_signal(stop: Stop, one: Ending, signalled_s: float) -> int:
+def _seconds_after_signal(stop: Stop, one: ContainerEnding, signalled_s: float) -> int:
     budget = _after_hook(stop, one)
     left_s = budget.left_s
     if one.kind is ContainerKind.SIDECAR and stop.trigger is not Trigger.PROBE and left_s > 0:
@@ -104,6 +104,6 @@ def _seconds_after_signal(stop: Stop, one: Ending, signalled_s: float) -> int:
     return max(left_s, LEAST_AFTER_SIGNAL_S)
 
 
-def _kill_s(stop: Stop, one: Ending) -> float:
+def _kill_s(stop: Stop, one: ContainerEnding) -> float:
     signalled_s = one.signalled_s or 0.0
     return signalled_s + _seconds_after_signal(stop, one, signalled_s)

@@ -13,7 +13,7 @@ from agent.model.pod_fields import Resources
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 
-__all__ = ["ContainerMemory", "Failing", "Memory", "Outcome", "resumed_memory", "without_outdated"]
+__all__ = ["ContainerMemory", "Failing", "Memory", "PodOutcome", "resumed_memory", "without_outdated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ContainerMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PodOutcome:
     """How a pod ended for good; it is not run again (CMP-06)."""
 
     phase: str
@@ -78,9 +78,9 @@ class Memory:
     is_initialised: bool = False
     stop: Stop | None = None
     stop_cause: str = ""
-    ending_as: Outcome | None = None
+    ending_as: PodOutcome | None = None
     ends: Mapping[str, Stop] = field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: PodOutcome | None = None
     reason: str = ""
     message: str = ""
     pause_s: float = 0.0

@@ -15,14 +15,14 @@ from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.qos import Needs, container_needs, pod_needs, qos_class
 from agent.pods.runtime.seen import SeenPod, Stage
 
-__all__ = ["DEFERRED", "INFEASIBLE", "Resize", "ResizePlan", "Room", "differences", "plan_resize"]
+__all__ = ["DEFERRED", "INFEASIBLE", "NodeRoom", "Resize", "ResizePlan", "differences", "plan_resize"]
 
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 RESTART = "RestartContainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class NodeRoom:
     """What the node has, and what other pods have asked for: CPU in thousandths, memory in bytes."""
 
     cpus: int
@@ -53,7 +53,7 @@ class ResizePlan:
     message: str = ""
 
 
-def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: Room) -> ResizePlan:
+def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: NodeRoom) -> ResizePlan:
     """What is done, or why nothing is."""
     steps = differences(pod, seen, memory)
     if not steps:
@@ -97,7 +97,7 @@ def _needs_restart(container: ContainerSpec, before: Needs, after: Needs) -> boo
     return any(policies.get(resource) == RESTART for resource in changed)
 
 
-def _refusal(pod: PodSpec, memory: Memory, room: Room) -> ResizePlan | None:
+def _refusal(pod: PodSpec, memory: Memory, room: NodeRoom) -> ResizePlan | None:
     before, after = qos_class(_as_given(pod, memory)), qos_class(pod)
     if before != after:
         text = f"Pod QOS Class may not change as a result of resizing: it is {before} and would be {after}"

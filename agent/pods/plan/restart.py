@@ -11,7 +11,7 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
 from agent.pods.runtime.seen import Instance
 
-__all__ = ["BackOff", "Curve", "is_done_init", "matching_action", "may_restart", "policy_of"]
+__all__ = ["BackOff", "RestartCurve", "is_done_init", "matching_action", "may_restart", "policy_of"]
 
 RESTART = "Restart"
 RESTART_ALL = "RestartAllContainers"
@@ -58,7 +58,7 @@ def may_restart(pod: PodSpec, container: ContainerSpec, ended: Instance, *, is_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class RestartCurve:
     """How pauses grow. A node may shorten the longest, and with it the first (RST-06)."""
 
     first_s: float = 10.0
@@ -80,7 +80,7 @@ class BackOff:
     tried_s: float = 0.0
     moments_s: tuple[float, ...] = ()
 
-    def due_s(self, finished_s: float, curve: Curve) -> float:
+    def due_s(self, finished_s: float, curve: RestartCurve) -> float:
         """When it may start again after an exit at `finished_s`."""
         return finished_s + curve.pause_s(self._counted(finished_s))
 

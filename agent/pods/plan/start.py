@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import Memory
-from agent.pods.plan.restart import RESTART_ALL, Curve, is_done_init, matching_action, may_restart
+from agent.pods.plan.restart import RESTART_ALL, RestartCurve, is_done_init, matching_action, may_restart
 from agent.pods.plan.start_steps import (
     BeginStop,
     EndContainer,
@@ -27,7 +27,7 @@ from agent.pods.plan.stop_state import HookPhase, Trigger
 from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 
-__all__ = ["StartPlan", "StartRules", "Waiting", "final_phase", "needs_sandbox", "note_progress", "plan_start"]
+__all__ = ["StartPlan", "StartRules", "WaitingContainer", "final_phase", "needs_sandbox", "note_progress", "plan_start"]
 
 TINY_S = 1e-6
 BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)
@@ -38,7 +38,7 @@ NO_WORK: frozenset[Work] = frozenset()
 class StartRules:
     """What the node and the pod's annotations add to the manifest."""
 
-    curve: Curve = field(default_factory=Curve)
+    curve: RestartCurve = field(default_factory=RestartCurve)
     needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
     keystone: str = ""
     most_restarts: int | None = None
@@ -46,7 +46,7 @@ class StartRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingContainer:
     """Why a container does not run yet (BEY-04)."""
 
     name: str
@@ -59,7 +59,7 @@ class StartPlan:
     """What is done now, at the same time, when to plan again if nothing happens before, and who waits for what."""
 
     steps: tuple[StartStep, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingContainer, ...] = ()
 
     @property
     def wake_s(self) -> float | None:
@@ -170,7 +170,7 @@ def _sandbox(at: _Situation) -> StartPlan:
     if at.seen.running:
         return StartPlan((BeginStop(Trigger.COMPLETE, "sandbox", float(at.pod.grace_s)),))
     if at.memory.retry_s > at.now_s + TINY_S:
-        return StartPlan((), (Waiting("", at.memory.message or "the sandbox", at.memory.retry_s),))
+        return StartPlan((), (WaitingContainer("", at.memory.message or "the sandbox", at.memory.retry_s),))
     inits = {one.name for one in at.pod.containers if one.kind is not ContainerKind.MAIN}
     removes = tuple(one.id for one in at.seen.instances if one.name in inits)
     attempt = max((one.attempt for one in at.seen.sandboxes), default=-1) + 1
@@ -311,9 +311,9 @@ def _deadline(at: _Situation) -> StartPlan | None:
     return StartPlan((Finish("Failed", "DeadlineExceeded", text),))
 
 
-def _deadline_wait(at: _Situation) -> tuple[Waiting, ...]:
+def _deadline_wait(at: _Situation) -> tuple[WaitingContainer, ...]:
     limit_s = at.pod.spec.active_deadline_seconds
-    return () if limit_s is None else (Waiting("", "activeDeadlineSeconds", at.memory.first_seen_s + limit_s),)
+    return () if limit_s is None else (WaitingContainer("", "activeDeadlineSeconds", at.memory.first_seen_s + limit_s),)
 
 
 class _Launches:
@@ -324,7 +324,7 @@ class _Launches:
         self._busy = busy
         self._active: SeenSandbox | None = at.seen.active
         self.steps: list[Launch] = []
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingContainer] = []
 
     def plan(self) -> None:
         if not self._at.memory.is_initialised and not self._inits():
@@ -356,7 +356,7 @@ class _Launches:
         is_started = seen is not None and seen.is_running and self._at.memory.of(one.name).of(seen.id).is_started
         if is_started or (one.name in self._at.memory.passed and not self._is_last_before_next(one)):
             return True
-        self.waiting.append(Waiting("", f"{one.name} to be started"))
+        self.waiting.append(WaitingContainer("", f"{one.name} to be started"))
         return False
 
     def _is_last_before_next(self, one: ContainerSpec) -> bool:
@@ -374,7 +374,7 @@ class _Launches:
                 continue
             is_first_start = one.name not in self._at.memory.passed and not self._at.memory.of(one.name).reason
             if is_first_start and one.name in self._busy and not is_graph:
-                self.waiting.append(Waiting("", f"{one.name} to be started"))
+                self.waiting.append(WaitingContainer("", f"{one.name} to be started"))
                 return
             if self._keep_up(one) and is_first_start and not is_graph:
                 return
@@ -387,13 +387,13 @@ class _Launches:
         if seen is None and _kept_success(self._at, one) is not None and one.kind is ContainerKind.MAIN:
             return False
         if missing := self._missing(one):
-            self.waiting.append(Waiting(one.name, missing))
+            self.waiting.append(WaitingContainer(one.name, missing))
             return False
         due_s, why = self._due_s(one, seen)
         if due_s is None:
             return False
         if due_s > self._at.now_s + TINY_S:
-            self.waiting.append(Waiting(one.name, why, due_s))
+            self.waiting.append(WaitingContainer(one.name, why, due_s))
             return False
         unstarted = tuple(
             other.id for other in self._at.seen.instances if other.name == one.name and other.stage is Stage.CREATED

@@ -26,8 +26,8 @@ from math import ceil
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
-from agent.pods.plan.restart import Curve
-from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, exited, hook_ended
+from agent.pods.plan.restart import RestartCurve
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, exited, hook_ended
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 
 __all__ = ["StopPlan", "after_step", "blockers_of", "kill_time_s", "note_exit", "plan_stop", "steps_to_repeat"]
@@ -35,7 +35,7 @@ __all__ = ["StopPlan", "after_step", "blockers_of", "kill_time_s", "note_exit", 
 # TRM-06: between signal and SIGKILL.
 LEAST_AFTER_SIGNAL_S = 2.0
 # Of sidecars that others still need.
-RESTARTS = Curve()
+RESTARTS = RestartCurve()
 # Where two sums of the same seconds differ in their last bit.
 TINY_S = 1e-9
 
@@ -79,7 +79,7 @@ def after_step(stop: Stop, step: StopStep, now_s: float) -> Stop:
             return replace(stop, is_sandbox_stopped=True)
 
 
-def kill_time_s(stop: Stop, one: Ending) -> float:
+def kill_time_s(stop: Stop, one: ContainerEnding) -> float:
     """When a signalled container is killed (TRM-05, TRM-06; BEY-01 and BEY-02 only bring it forward)."""
     signalled_s = one.signalled_s or 0.0
     own_s = stop.deadline_s if one.own_grace_s is None else signalled_s + one.own_grace_s
@@ -97,7 +97,7 @@ def steps_to_repeat(stop: Stop, now_s: float) -> tuple[StopStep, ...]:
     return (*steps, StopPodSandbox()) if stop.is_sandbox_stopped else tuple(steps)
 
 
-def _deadline_s(stop: Stop, one: Ending) -> float:
+def _deadline_s(stop: Stop, one: ContainerEnding) -> float:
     return max(stop.deadline_s - one.reserve_s, stop.began_s)
 
 
@@ -115,7 +115,7 @@ def _step_of_containers(stop: Stop, now_s: float) -> StopStep | None:
     return next((step for one in stop.containers if (step := decide(stop, one, now_s)) is not None), None)
 
 
-def _step(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
+def _step(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | None:
     """What one container needs now (2.3)."""
     is_hooked = one.hook_phase is HookPhase.RUNNING
     if not one.is_running:
@@ -132,7 +132,7 @@ def _step(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
     return _step_before_signal(stop, one, now_s)
 
 
-def _step_before_signal(stop: Stop, one: Ending, now_s: float) -> StopStep | None:
+def _step_before_signal(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | None:
     is_over = now_s + TINY_S >= _deadline_s(stop, one)
     has_turn = is_over or not _blockers(stop, one)
     if one.hook and one.hook_phase is HookPhase.NONE and stop.grace_s > 0 and not is_over:
@@ -145,14 +145,14 @@ def _step_before_signal(stop: Stop, one: Ending, now_s: float) -> StopStep | Non
     return Signal(one.name, ceil(left_s - TINY_S))
 
 
-def _blockers(stop: Stop, one: Ending) -> tuple[str, ...]:
+def _blockers(stop: Stop, one: ContainerEnding) -> tuple[str, ...]:
     """Who has to be gone first."""
     if stop.trigger is Trigger.PROBE or stop.grace_s <= 0:
         return ()
     return tuple(other.name for other in stop.containers if other.name in one.waits_for and not other.is_gone)
 
 
-def _restart_s(stop: Stop, one: Ending) -> float | None:
+def _restart_s(stop: Stop, one: ContainerEnding) -> float | None:
     """When a sidecar that died before its signal may run again."""
     if one.kind is not ContainerKind.SIDECAR or one.ended_s is None or one.signalled_s is not None:
         return None
@@ -161,7 +161,7 @@ def _restart_s(stop: Stop, one: Ending) -> float | None:
     return one.ended_s + RESTARTS.pause_s(one.restarts)
 
 
-def _is_needed(stop: Stop, one: Ending, now_s: float) -> bool:
+def _is_needed(stop: Stop, one: ContainerEnding, now_s: float) -> bool:
     is_worth_it = stop.grace_s > 1 and stop.deadline_s - now_s > LEAST_AFTER_SIGNAL_S
     return is_worth_it and any(other.is_running for other in stop.containers if other.name in one.waits_for)
 
@@ -174,7 +174,7 @@ def _wake_s(stop: Stop, now_s: float) -> float | None:
     return min((at_s for at_s in times if at_s > now_s + TINY_S), default=None)
 
 
-def _next_s(stop: Stop, one: Ending) -> float | None:
+def _next_s(stop: Stop, one: ContainerEnding) -> float | None:
     """When time alone changes what one container needs."""
     if not one.is_running:
         return _restart_s(stop, one)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from agent.model.pod import ContainerKind
 
 __all__ = [
-    "Ending",
+    "ContainerEnding",
     "HookPhase",
     "Stop",
     "Trigger",
@@ -48,7 +48,7 @@ class Trigger(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ContainerEnding:
     """One container. `waits_for` are those that must be gone before it is signalled; they are also whom it serves.
 
     `own_grace_s` bounds the time after its signal; `reserve_s` is taken from its budget for the sake of others.
@@ -85,15 +85,15 @@ class Stop:
     began_s: float
     grace_s: float
     deadline_s: float
-    containers: tuple[Ending, ...] = ()
+    containers: tuple[ContainerEnding, ...] = ()
     is_forced: bool = False
     copies_kubelet: bool = False
     is_sandbox_stopped: bool = False
 
-    def of(self, name: str) -> Ending | None:
+    def of(self, name: str) -> ContainerEnding | None:
         return next((one for one in self.containers if one.name == name), None)
 
-    def changed(self, name: str, change: Callable[[Ending], Ending]) -> "Stop":
+    def changed(self, name: str, change: Callable[[ContainerEnding], ContainerEnding]) -> "Stop":
         return replace(self, containers=tuple(change(one) if one.name == name else one for one in self.containers))
 
     @property
@@ -104,7 +104,12 @@ class Stop:
 
 
 def begin_stop(
-    trigger: Trigger, containers: Sequence[Ending], grace_s: float, now_s: float, *, copies_kubelet: bool = False
+    trigger: Trigger,
+    containers: Sequence[ContainerEnding],
+    grace_s: float,
+    now_s: float,
+    *,
+    copies_kubelet: bool = False,
 ) -> Stop:
     """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20), and less than that is a slip that means 1.
 
@@ -140,7 +145,7 @@ def exited(stop: Stop, name: str, now_s: float) -> Stop:
 def hook_ended(stop: Stop, name: str, phase: HookPhase, now_s: float) -> Stop:
     """A hook returned. One that was given up before has ended already."""
 
-    def end(one: Ending) -> Ending:
+    def end(one: ContainerEnding) -> ContainerEnding:
         if one.hook_phase is not HookPhase.RUNNING:
             return one
         return replace(one, hook_phase=phase, hook_ended_s=now_s)
@@ -151,7 +156,7 @@ def hook_ended(stop: Stop, name: str, phase: HookPhase, now_s: float) -> Stop:
 def restarted(stop: Stop, name: str) -> Stop:
     """The new instance of a sidecar runs; its hook is not run again (TRM-15)."""
 
-    def run(one: Ending) -> Ending:
+    def run(one: ContainerEnding) -> ContainerEnding:
         phase = HookPhase.CANCELLED if one.hook_phase is HookPhase.NONE else one.hook_phase
         return replace(one, is_running=True, is_starting=False, ended_s=None, hook_phase=phase)
 
@@ -164,7 +169,7 @@ def resumed(stop: Stop) -> Stop:
     A sleep goes on where it was: nothing but time was needed for it (HOK-12, TRM-31).
     """
 
-    def resume(one: Ending) -> Ending:
+    def resume(one: ContainerEnding) -> ContainerEnding:
         if one.is_starting:
             one = replace(one, is_starting=False, restarts=one.restarts - 1)
         if one.hook_phase is HookPhase.RUNNING and one.hook != SLEEP:

@@ -18,7 +18,7 @@ from agent.model.pod import ContainerKind
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
-from agent.pods.manifest.objects import Identity, Objects, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.work import Probing
 from agent.pods.run.draining import Drainer
 from agent.pods.run.keeper import PodKeeper
@@ -110,7 +110,7 @@ class PodCommands:
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
         """Write a manifest into the directory, if it has no fault and takes nobody's name."""
         settings = self._context.settings()
-        found = parse_objects("manifest", content, Identity(settings.node, settings.name_suffix))
+        found = parse_objects("manifest", content, NodeIdentity(settings.node, settings.name_suffix))
         if found.findings:
             raise Refused("invalid", "; ".join(str(one) for one in found.findings), found.findings)
         if not found.pods:

@@ -10,7 +10,7 @@ import structlog
 
 from agent.pods.plan.drain import Candidate, EndPod, Group, begin_drain, plan_drain, priority_of
 from agent.pods.plan.record import SHUTDOWN_REASON
-from agent.pods.plan.remembered import Outcome
+from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 
@@ -18,7 +18,7 @@ __all__ = ["Drainer"]
 
 log = structlog.get_logger(plane="pods")
 
-SHUTDOWN = Outcome(
+SHUTDOWN = PodOutcome(
     phase="Failed", reason=SHUTDOWN_REASON, message="Pod was terminated in response to imminent node shutdown."
 )
 POLL_S = 0.1

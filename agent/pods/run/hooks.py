@@ -14,7 +14,7 @@ from agent.model.pod_fields import Hook, HttpGet
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
 
-__all__ = ["HookResult", "HookRunner", "Target", "http_question", "port_number"]
+__all__ = ["ContainerTarget", "HookResult", "HookRunner", "http_question", "port_number"]
 
 USER_AGENT = "kube-lifecycle/1.36"
 LONGEST_OUTPUT = 4096
@@ -39,7 +39,7 @@ class HookResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ContainerTarget:
     """Where a container is reached."""
 
     container: ContainerSpec
@@ -59,7 +59,7 @@ def port_number(container: ContainerSpec, port: int | str) -> int:
     raise ValueError(f"couldn't find port: {port!r} in container {container.name}")
 
 
-def http_question(given: HttpGet, target: Target, agent: str) -> HttpQuestion:
+def http_question(given: HttpGet, target: ContainerTarget, agent: str) -> HttpQuestion:
     """As a kubelet asks, for a hook or a probe: an Accept header without a value takes its default away."""
     names = {one.name.lower() for one in given.http_headers}
     headers = [(one.name, one.value) for one in given.http_headers if one.name.lower() != "accept" or one.value]
@@ -84,7 +84,7 @@ class HookRunner:
         self._client = client
         self._clock = clock
 
-    async def run(self, hook: Hook, target: Target, limit_s: float | None = None) -> HookResult:
+    async def run(self, hook: Hook, target: ContainerTarget, limit_s: float | None = None) -> HookResult:
         """Any failure is a result; HOK-03: without a limit it takes as long as it takes."""
         try:
             async with asyncio.timeout(limit_s) as scope:
@@ -94,7 +94,7 @@ class HookRunner:
                 raise
         return HookResult(is_good=False, text=f"not finished after {limit_s:g} s")
 
-    async def _run(self, hook: Hook, target: Target) -> HookResult:
+    async def _run(self, hook: Hook, target: ContainerTarget) -> HookResult:
         try:
             if hook.exec is not None:
                 return await self._exec(list(hook.exec.command), target)
@@ -107,14 +107,14 @@ class HookRunner:
             return HookResult(is_good=False, text=str(error))
         return HookResult(is_good=False, text="invalid handler: a tcpSocket hook cannot be run")
 
-    async def _exec(self, command: list[str], target: Target) -> HookResult:
+    async def _exec(self, command: list[str], target: ContainerTarget) -> HookResult:
         answer = await self._containers.exec_sync(target.instance_id, command, 0)
         output = (answer.stdout + answer.stderr)[-LONGEST_OUTPUT:].decode("utf-8", "replace")
         if answer.exit_code == 0:
             return HookResult(is_good=True, output=output)
         return HookResult(is_good=False, text=f"command exited with {answer.exit_code}", output=output)
 
-    async def _http(self, given: HttpGet, target: Target) -> HookResult:
+    async def _http(self, given: HttpGet, target: ContainerTarget) -> HookResult:
         """Any status is a success; only who cannot be reached fails (HOK-07)."""
         question = http_question(given, target, USER_AGENT)
         try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import structlog
 
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.pods.plan.remembered import Outcome
+from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
@@ -88,5 +88,5 @@ class Housekeeping:
             if used > limit:
                 text = f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{given.size_limit}". '
                 run.tell("Evicted", text, is_warning=True)
-                keeper.end("evicted", EVICTION_GRACE_S, Outcome(phase="Failed", reason="Evicted", message=text))
+                keeper.end("evicted", EVICTION_GRACE_S, PodOutcome(phase="Failed", reason="Evicted", message=text))
                 return

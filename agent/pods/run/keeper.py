@@ -19,7 +19,7 @@ import structlog
 
 from agent.model.pod import PodSpec
 from agent.pods.plan.record import record_name
-from agent.pods.plan.remembered import ContainerMemory, Failing, Outcome, resumed_memory, without_outdated
+from agent.pods.plan.remembered import ContainerMemory, Failing, PodOutcome, resumed_memory, without_outdated
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
     BeginStop,
@@ -65,7 +65,7 @@ STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
 SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
-DEADLINE = Outcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)
+DEADLINE = PodOutcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)
 LASTING = ("completed", "sandbox")
 
 
@@ -87,7 +87,7 @@ class PodKeeper:
         self._cause = REMOVED
         self._has_new_content = False
         # What was asked for while the pod was not kept.
-        self._late_end: tuple[str, float, Outcome] | None = None
+        self._late_end: tuple[str, float, PodOutcome] | None = None
 
     # --- what others want --------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class PodKeeper:
             for problem in await self._setup.update():
                 self.run.tell("FailedMount", problem, is_warning=True)
 
-    def end(self, cause: str, grace_s: float, outcome: Outcome) -> None:
+    def end(self, cause: str, grace_s: float, outcome: PodOutcome) -> None:
         """It ends and stays as a record: evicted, or the node goes down. One that ends already has to hurry."""
         run = self.run
         now_s = run.context.clock.now_s()
@@ -306,7 +306,7 @@ class PodKeeper:
                         run.tell("DeadlineExceeded", DEADLINE_TEXT)
                     run.spawn(STOP, self._end(trigger, cause, grace_s, run.context.clock.now_s()))
             case Finish(phase, reason, message):
-                run.memory = replace(run.memory, outcome=Outcome(phase=phase, reason=reason, message=message))
+                run.memory = replace(run.memory, outcome=PodOutcome(phase=phase, reason=reason, message=message))
                 run.save_soon()
                 # Nothing runs and no sandbox is up; volumes and the group are there all the same.
                 run.spawn(Releasing(), self._release())
@@ -363,7 +363,7 @@ class PodKeeper:
             run.memory = replace(run.memory, stop=None, stop_cause="")
         elif cause == "completed" or run.memory.ending_as is not None:
             phase = final_phase(run.pod, run.seen, run.annotated.keystone)
-            outcome = run.memory.ending_as or Outcome(phase=phase)
+            outcome = run.memory.ending_as or PodOutcome(phase=phase)
             await self._release()
             run.memory = replace(run.memory, stop=None, stop_cause="", outcome=outcome, ending_as=None)
             await run.save()

@@ -11,7 +11,7 @@ from agent.model.event import Event
 from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.drain import Group
-from agent.pods.plan.restart import Curve
+from agent.pods.plan.restart import RestartCurve
 from agent.pods.ports import Containers, Features, Groups, Images, Maintenance, ProbeClient, Records, Sandboxes
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.metrics import PodMetrics
@@ -48,7 +48,7 @@ class PodSettings:
     directory: Path = Path("/var/lib/kepd/pods")
     log_link_directory: Path | None = None
     copies_kubelet: bool = False
-    curve: Curve = field(default_factory=Curve)
+    curve: RestartCurve = field(default_factory=RestartCurve)
     post_start_limit_s: float = 0.0
     exec_probes_at_once: int = 10
     default_seccomp: str = "Unconfined"

@@ -13,7 +13,7 @@ from agent.model.pod_fields import Exec, GrpcCheck, Probe, TcpSocket
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.hooks import Target, http_question, port_number
+from agent.pods.run.hooks import ContainerTarget, http_question, port_number
 from agent.pods.runtime.environment import expand
 
 __all__ = ["ProbeRunner"]
@@ -32,7 +32,7 @@ class ProbeRunner:
         self._client = client
         self._slots = asyncio.Semaphore(at_once)
 
-    async def run(self, probe: Probe, target: Target) -> ProbeAnswer:
+    async def run(self, probe: Probe, target: ContainerTarget) -> ProbeAnswer:
         """One run of a probe."""
         answer = ProbeAnswer(AnswerKind.ERROR, "not asked")
         for _ in range(TRIES):
@@ -41,7 +41,7 @@ class ProbeRunner:
                 break
         return answer
 
-    async def _once(self, probe: Probe, target: Target) -> ProbeAnswer:
+    async def _once(self, probe: Probe, target: ContainerTarget) -> ProbeAnswer:
         limit_s = float(probe.timeout_s)
         try:
             if probe.exec is not None:
@@ -58,7 +58,7 @@ class ProbeRunner:
             return ProbeAnswer(AnswerKind.ERROR, str(error))
         return ProbeAnswer(AnswerKind.ERROR, "missing probe handler")
 
-    async def _exec(self, given: Exec, target: Target, timeout_s: int) -> ProbeAnswer:
+    async def _exec(self, given: Exec, target: ContainerTarget, timeout_s: int) -> ProbeAnswer:
         values = {env.name: env.value for env in target.container.fields.env if env.value_from is None}
         command = [expand(one, values) for one in given.command]
         async with self._slots:
@@ -88,7 +88,7 @@ class ProbeRunner:
             return ProbeAnswer(AnswerKind.SUCCESS, body)
         return ProbeAnswer(AnswerKind.FAILURE, f"HTTP probe failed with statuscode: {answer.status}")
 
-    async def _tcp(self, given: TcpSocket, target: Target, limit_s: float) -> ProbeAnswer:
+    async def _tcp(self, given: TcpSocket, target: ContainerTarget, limit_s: float) -> ProbeAnswer:
         host, port = given.host or target.ip, port_number(target.container, given.port)
 
         async def connect() -> ProbeAnswer:
@@ -100,7 +100,7 @@ class ProbeRunner:
 
         return await _bounded(connect, limit_s, f"dial tcp {host}:{port}: ")
 
-    async def _grpc(self, given: GrpcCheck, target: Target, limit_s: float) -> ProbeAnswer:
+    async def _grpc(self, given: GrpcCheck, target: ContainerTarget, limit_s: float) -> ProbeAnswer:
         text = await self._client.grpc_check(
             target.ip, port_number(target.container, given.port), given.service, limit_s
         )

@@ -24,7 +24,7 @@ from agent.pods.plan.remembered import Failing
 from agent.pods.plan.restart import policy_of
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Probing
-from agent.pods.run.hooks import Target
+from agent.pods.run.hooks import ContainerTarget
 from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import Instance, Stage
@@ -106,7 +106,7 @@ class Prober:
         ip = (active.ip or "") if active is not None else ""
         if self._run.pod.spec.host_network:
             ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
-        answer = await self._probes.run(probe, Target(container, instance.id, ip))
+        answer = await self._probes.run(probe, ContainerTarget(container, instance.id, ip))
         if not self._run.is_running(instance.id):
             return None
         self._tell(container, kind, answer)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing
-from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, Room, differences, plan_resize
+from agent.pods.plan.resize import DEFERRED, NodeRoom, Resize, ResizePlan, differences, plan_resize
 from agent.pods.plan.work import Resizing
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
@@ -48,10 +48,10 @@ class Resizer:
         if plan.pending == DEFERRED:
             run.spawn(TASK, run.context.clock.sleep(RETRY_S))
 
-    def _room(self) -> Room:
+    def _room(self) -> NodeRoom:
         facts = self._run.context.settings().facts
         taken = [pod_needs(pod) for pod in self._run.context.others(self._run.pod.uid)]
-        return Room(
+        return NodeRoom(
             cpus=facts.cpus * 1000,
             memory_bytes=facts.memory_bytes,
             others_cpus=sum(one.cpu_request for one in taken),

@@ -21,7 +21,7 @@ from agent.model.pod_fields import Container
 from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.manifest.annotations import PodAnnotations, read_annotations
+from agent.pods.manifest.annotations import KepdAnnotations, read_annotations
 from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import orphan_container
 from agent.pods.plan.record import encode_record, record_name
@@ -84,7 +84,7 @@ class PodRun:
         self.volume_images: dict[str, str] = {}
         self.hook_outputs: dict[str, str] = {}
         self.resize_conditions: tuple[Condition, ...] = ()
-        self.annotated = PodAnnotations()
+        self.annotated = KepdAnnotations()
         # As of the last sandbox; until one is made nothing depends on it.
         self.features = RuntimeFeatures()
         self.saved_memory: Memory | None = None

@@ -27,16 +27,16 @@ from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.pods.manifest.objects import Identity, Source
+from agent.pods.manifest.objects import NodeIdentity, Source
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
-from agent.pods.plan.remembered import Memory, Outcome, without_outdated
+from agent.pods.plan.remembered import Memory, PodOutcome, without_outdated
 from agent.pods.plan.work import RestartingAll
-from agent.pods.ports import Events, Manifests, Snapshot
+from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.owners import Owners
@@ -63,7 +63,7 @@ SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 class PodRunner:
     """The pods plane. `pods` is what the API shows."""
 
-    def __init__(self, context: PodContext, manifests: Manifests, events: Events) -> None:
+    def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
         self._manifests = manifests
         self._events = events
         self._context = replace(context, sources=self._sources, others=self._others)
@@ -195,7 +195,7 @@ class PodRunner:
         """Read the manifests."""
         before = self._reading
         settings = self._context.settings()
-        identity = Identity(settings.node, settings.name_suffix)
+        identity = NodeIdentity(settings.node, settings.name_suffix)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         self._wanted = {pod.uid: pod for pod in self._reading.pods.values()}
         is_first, self._has_read = not self._has_read, True
@@ -258,7 +258,7 @@ class PodRunner:
         if self._rejected.get(pod.key) == text:
             return
         self._rejected[pod.key] = text
-        outcome = Outcome(phase="Failed", reason=reason, message=text)
+        outcome = PodOutcome(phase="Failed", reason=reason, message=text)
         self.pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=Memory(outcome=outcome))))
         self._context.tell(
             Event(

@@ -19,7 +19,7 @@ from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.hooks import HookRunner, Target
+from agent.pods.run.hooks import ContainerTarget, HookRunner
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
@@ -40,7 +40,7 @@ INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it count
 Result = TypeVar("Result")
 
 
-class Interrupted(Exception):
+class LaunchInterrupted(Exception):
     """The pod shall end; what was being waited for does not matter any more."""
 
 
@@ -81,7 +81,7 @@ class Starter:
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._settle(container, instance.id)
-        except (Interrupted, AlreadyStarted):
+        except (LaunchInterrupted, AlreadyStarted):
             return
         except ConfigProblem as error:
             self._failed(container, error.reason, str(error))
@@ -111,21 +111,21 @@ class Starter:
         if container is not None:
             try:
                 await self._settle(container, step.instance.id)
-            except Interrupted:
+            except LaunchInterrupted:
                 return
 
     async def _interruptible(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for something that takes long; `interrupt` makes its limit come at once."""
         if self._is_interrupted:
             work.close()
-            raise Interrupted
+            raise LaunchInterrupted
         try:
             async with asyncio.timeout(None) as scope:
                 self._long[name] = scope
                 return await work
         except TimeoutError:
             if scope.expired():
-                raise Interrupted from None
+                raise LaunchInterrupted from None
             raise
         finally:
             self._long.pop(name, None)
@@ -148,7 +148,7 @@ class Starter:
         made: Made = await self._setup.made(container, image, step.attempt)
         config = self._setup.container_config(container, made)
         if self._is_interrupted:
-            raise Interrupted
+            raise LaunchInterrupted
         began_s = context.clock.now_s()
         instance_id = await context.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
         resources = container.fields.resources
@@ -173,7 +173,7 @@ class Starter:
     async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
         run, context = self._run, self._context
         if self._is_interrupted:
-            raise Interrupted
+            raise LaunchInterrupted
         now_s = context.clock.now_s()
         run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         if step.ended_s is not None:
@@ -220,7 +220,7 @@ class Starter:
             run.remember(container.name, lambda one: replace(one.of(instance_id), post_start=HookPhase.RUNNING))
             await run.save()
             active = run.seen.active
-            target = Target(container, instance_id, (active.ip or "") if active is not None else "")
+            target = ContainerTarget(container, instance_id, (active.ip or "") if active is not None else "")
             began_s = self._context.clock.now_s()
             run.note("poststart_start", container.name)
             limit_s = (

@@ -17,10 +17,10 @@ from agent.model.runtime_error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
 from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
-from agent.pods.run.hooks import HookResult, HookRunner, Target
+from agent.pods.run.hooks import ContainerTarget, HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 
@@ -54,14 +54,14 @@ class Stopper:
         run.memory = replace(run.memory, stop=stop, stop_cause=cause, ends={})
         log.info("pod_stop_planned", pod=run.pod.key, uid=run.pod.uid, cause=cause, grace_s=grace_s)
 
-    def _ending(self, name: str, waits: Mapping[str, frozenset[str]]) -> Ending:
+    def _ending(self, name: str, waits: Mapping[str, frozenset[str]]) -> ContainerEnding:
         run = self._run
         container = run.container_of(name)
         newest = run.seen.newest(name)
         hook = container.fields.pre_stop
         annotated = run.annotated
         waits_for = waits[name]
-        ending = Ending(
+        ending = ContainerEnding(
             name=name,
             kind=container.kind,
             hook=hook.type if hook is not None else "",
@@ -168,7 +168,7 @@ class Stopper:
             result = HookResult(is_good=True)
         else:
             limit_s = run.annotated.pre_stop_limits_s.get(name)
-            target = Target(container, newest.id, (active.ip or "") if active is not None else "")
+            target = ContainerTarget(container, newest.id, (active.ip or "") if active is not None else "")
             result = await self._hooks.run(hook, target, limit_s)
             run.hook_outputs[f"{name}/preStop"] = result.record
             if result.fell_back:

@@ -14,7 +14,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["StreamUrls"]
 
-Target = tuple[str, str, str]
+ContainerTarget = tuple[str, str, str]
 """Namespace, pod, container; an empty container is the only one."""
 
 
@@ -23,7 +23,7 @@ class StreamUrls:
         self._commands = commands
         self._streams = streams
 
-    async def exec_url(self, target: Target, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
+    async def exec_url(self, target: ContainerTarget, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
         """Where the streams of a command can be had."""
         request = pb.ExecRequest(
             container_id=self._commands.running_id(*target),
@@ -35,7 +35,7 @@ class StreamUrls:
         )
         return await _answered(self._streams.exec_url(request))
 
-    async def attach_url(self, target: Target, *, has_stdin: bool) -> tuple[str, bool]:
+    async def attach_url(self, target: ContainerTarget, *, has_stdin: bool) -> tuple[str, bool]:
         """Where the streams of what runs already can be had, and whether it has a terminal."""
         container_id = self._commands.running_id(*target)
         run = self._commands.keeper(target[0], target[1]).run

@@ -9,7 +9,7 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.restart import may_restart
-from agent.pods.plan.start import Waiting
+from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
@@ -29,7 +29,7 @@ class Look:
     pod: PodSpec
     seen: SeenPod
     memory: Memory
-    waiting: Sequence[Waiting] = ()
+    waiting: Sequence[WaitingContainer] = ()
     waits_for: str = ""
     message: str = ""
     is_terminating: bool = False

@@ -3,15 +3,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from agent.pods.plan.start import Waiting
+from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop import blockers_of, kill_time_s
-from agent.pods.plan.stop_state import Ending, HookPhase, Stop
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop
 from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
 
 __all__ = ["why_starting", "why_stopping"]
 
 
-def why_starting(waiting: Sequence[Waiting], works: Iterable[Work], problem: str, now_s: float) -> str:
+def why_starting(waiting: Sequence[WaitingContainer], works: Iterable[Work], problem: str, now_s: float) -> str:
     """What a pod that comes up, or stays up, waits for."""
     parts = [problem] if problem else []
     for work in works:
@@ -40,7 +40,7 @@ def why_stopping(stop: Stop, now_s: float) -> str:
     return "; ".join(parts)
 
 
-def _why(stop: Stop, one: Ending, now_s: float) -> str:
+def _why(stop: Stop, one: ContainerEnding, now_s: float) -> str:
     if one.is_starting:
         return f"{one.name} to be restarted, others need it"
     if not one.is_running:

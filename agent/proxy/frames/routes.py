@@ -7,7 +7,7 @@ Source of what must never be held: NOH-1 to NOH-5.
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ROUTES", "Holding", "Route"]
+__all__ = ["ROUTES", "CallRoute", "Holding"]
 
 
 class Holding(StrEnum):
@@ -23,7 +23,7 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class CallRoute:
     """One method that is read along."""
 
     name: str
@@ -37,20 +37,20 @@ class Route:
 
 
 RUNTIME = (
-    Route("RunPodSandbox", keeps_answer=True),
-    Route("StopPodSandbox"),
-    Route("RemovePodSandbox"),
-    Route("CreateContainer", Holding.LAST, keeps_answer=True),
-    Route("StartContainer", Holding.LAST),
-    Route("StopContainer", Holding.WHOLE),
-    Route("RemoveContainer"),
-    Route("ExecSync"),
-    Route("ContainerStatus", has_exit_codes=True),
-    Route("PodSandboxStatus", has_exit_codes=True),
-    Route("GetContainerEvents", has_exit_codes=True, is_endless=True),
+    CallRoute("RunPodSandbox", keeps_answer=True),
+    CallRoute("StopPodSandbox"),
+    CallRoute("RemovePodSandbox"),
+    CallRoute("CreateContainer", Holding.LAST, keeps_answer=True),
+    CallRoute("StartContainer", Holding.LAST),
+    CallRoute("StopContainer", Holding.WHOLE),
+    CallRoute("RemoveContainer"),
+    CallRoute("ExecSync"),
+    CallRoute("ContainerStatus", has_exit_codes=True),
+    CallRoute("PodSandboxStatus", has_exit_codes=True),
+    CallRoute("GetContainerEvents", has_exit_codes=True, is_endless=True),
 )
 ROUTES = {
     **{f"/runtime.v1.RuntimeService/{one.name}".encode(): one for one in RUNTIME},
-    b"/runtime.v1.ImageService/PullImage": Route("PullImage", Holding.LAST, keeps_answer=True),
-    b"/runtime.v1.ImageService/RemoveImage": Route("RemoveImage", Holding.LAST),
+    b"/runtime.v1.ImageService/PullImage": CallRoute("PullImage", Holding.LAST, keeps_answer=True),
+    b"/runtime.v1.ImageService/RemoveImage": CallRoute("RemoveImage", Holding.LAST),
 }

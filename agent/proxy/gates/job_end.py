@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from agent.proxy.gates.annotations import JobEnd
-from agent.proxy.gates.ledger import GRACE, Container, ContainerState, Sandbox
+from agent.proxy.gates.ledger import GRACE, LedgerContainer, LedgerState, Sandbox
 
 __all__ = ["Masks", "gone", "grace_of", "read_masks", "sidecars_to_end", "written_masks"]
 
@@ -23,14 +23,14 @@ class Masks(msgspec.Struct, frozen=True):
     containers: dict[str, str] = {}
 
 
-def sidecars_to_end(sandbox: Sandbox) -> tuple[Container, ...]:
+def sidecars_to_end(sandbox: Sandbox) -> tuple[LedgerContainer, ...]:
     """Those that run though all mains are done, the last one first; empty while there is work."""
     wishes = sandbox.wishes
     if not wishes.job_end or sandbox.is_ending:
         return ()
     for name in wishes.mains:
         current = sandbox.current(name)
-        if current is None or current.state is not ContainerState.EXITED:
+        if current is None or current.state is not LedgerState.EXITED:
             return ()
         if wishes.job_end == JobEnd.SUCCESS and current.exit_code != 0:
             return ()
@@ -38,7 +38,7 @@ def sidecars_to_end(sandbox: Sandbox) -> tuple[Container, ...]:
     return tuple(one for one in found if one is not None and one.is_running)
 
 
-def grace_of(container: Container) -> int:
+def grace_of(container: LedgerContainer) -> int:
     """How long it may take to end, as its pod says."""
     text = container.annotations.get(GRACE, "")
     return int(text) if text.isdecimal() else DEFAULT_GRACE_S

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from agent.proxy.gates.annotations import PodWishes
 
-__all__ = ["WHOLE_ID", "Container", "ContainerState", "Ledger", "Sandbox"]
+__all__ = ["WHOLE_ID", "Ledger", "LedgerContainer", "LedgerState", "Sandbox"]
 
 GRACE = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP = "io.kubernetes.container.preStopHandler"
@@ -19,7 +19,7 @@ PRE_STOP = "io.kubernetes.container.preStopHandler"
 WHOLE_ID = 64
 
 
-class ContainerState(StrEnum):
+class LedgerState(StrEnum):
     """As far as the proxy cares."""
 
     CREATED = "created"
@@ -28,13 +28,13 @@ class ContainerState(StrEnum):
 
 
 @dataclass(slots=True)
-class Container:
+class LedgerContainer:
     """One instance. `exit_code` is None while it is not known."""
 
     id: str
     name: str
     attempt: int
-    state: ContainerState
+    state: LedgerState
     annotations: Mapping[str, str] = field(default_factory=dict)
     exit_code: int | None = None
     is_ready: bool = False
@@ -45,7 +45,7 @@ class Container:
     @property
     def is_running(self) -> bool:
         """Whether its process lives."""
-        return self.state is ContainerState.RUNNING
+        return self.state is LedgerState.RUNNING
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Sandbox:
     name: str
     wishes: PodWishes
     made_s: float
-    containers: dict[str, Container] = field(default_factory=dict)
+    containers: dict[str, LedgerContainer] = field(default_factory=dict)
     has_started_main: bool = False
     is_ending: bool = False
     stops_s: dict[str, float] = field(default_factory=dict)
@@ -72,15 +72,15 @@ class Sandbox:
     """When the turn of a sidecar that is to stop came."""
     told: set[str] = field(default_factory=set)
 
-    def current(self, name: str) -> Container | None:
+    def current(self, name: str) -> LedgerContainer | None:
         """The container of that name that counts: the highest attempt."""
         found = [one for one in self.containers.values() if one.name == name]
         return max(found, key=lambda one: one.attempt) if found else None
 
-    def running(self) -> list[Container]:
+    def running(self) -> list[LedgerContainer]:
         return [one for one in self.containers.values() if one.is_running]
 
-    def running_mains(self) -> list[Container]:
+    def running_mains(self) -> list[LedgerContainer]:
         """By annotation; without one, whatever is no sidecar."""
         wishes = self.wishes
         if wishes.mains:
@@ -105,11 +105,11 @@ class Ledger:
         for container_id in sandbox.containers:
             self._homes[container_id] = sandbox.id
 
-    def add(self, sandbox: Sandbox, container: Container) -> None:
+    def add(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         sandbox.containers[container.id] = container
         self._homes[container.id] = sandbox.id
 
-    def find(self, container_id: str) -> tuple[Sandbox, Container] | None:
+    def find(self, container_id: str) -> tuple[Sandbox, LedgerContainer] | None:
         """A container by its id, or by a beginning of it that only one has."""
         home = self._homes.get(container_id)
         if home is None:
@@ -147,7 +147,7 @@ class Ledger:
         """All attempts of one pod."""
         return [self.sandboxes[one] for one in self._of_pods.get(uid, ())]
 
-    def containers(self) -> Iterator[tuple[Sandbox, Container]]:
+    def containers(self) -> Iterator[tuple[Sandbox, LedgerContainer]]:
         for sandbox in self.sandboxes.values():
             for container in sandbox.containers.values():
                 yield sandbox, container

@@ -7,17 +7,17 @@ Exit codes are in no list; the caller asks for those it needs.
 from collections.abc import Sequence
 
 from agent.proxy.gates.annotations import read_wishes
-from agent.proxy.gates.ledger import Container, ContainerState, Ledger, Sandbox
+from agent.proxy.gates.ledger import Ledger, LedgerContainer, LedgerState, Sandbox
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["drop_absent", "merge", "rebuild"]
 
 NANO = 1e-9
 STATES = {
-    pb.CONTAINER_CREATED: ContainerState.CREATED,
-    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
-    pb.CONTAINER_EXITED: ContainerState.EXITED,
-    pb.CONTAINER_UNKNOWN: ContainerState.EXITED,
+    pb.CONTAINER_CREATED: LedgerState.CREATED,
+    pb.CONTAINER_RUNNING: LedgerState.RUNNING,
+    pb.CONTAINER_EXITED: LedgerState.EXITED,
+    pb.CONTAINER_UNKNOWN: LedgerState.EXITED,
 }
 
 
@@ -56,15 +56,15 @@ def merge(ledger: Ledger, containers: Sequence[pb.Container]) -> list[str]:
         home = ledger.sandboxes.get(one.pod_sandbox_id)
         if home is None:
             continue
-        state = STATES.get(one.state, ContainerState.EXITED)
+        state = STATES.get(one.state, LedgerState.EXITED)
         container = home.containers.get(one.id)
         if container is None:
-            container = Container(one.id, one.metadata.name, one.metadata.attempt, state, dict(one.annotations))
+            container = LedgerContainer(one.id, one.metadata.name, one.metadata.attempt, state, dict(one.annotations))
             ledger.add(home, container)
             changed.add(home.id)
         elif container.state is not state:
             container.state = state
             changed.add(home.id)
-        if state is not ContainerState.CREATED and container.name in home.wishes.mains:
+        if state is not LedgerState.CREATED and container.name in home.wishes.mains:
             home.has_started_main = True
     return sorted(changed)

@@ -7,7 +7,7 @@ Source: ORD-1 to ORD-10; KEP-753 is what a newer kubelet has instead.
 
 from dataclasses import dataclass
 
-from agent.proxy.gates.ledger import ContainerState, Sandbox
+from agent.proxy.gates.ledger import LedgerState, Sandbox
 
 __all__ = ["OPENS_S", "Go", "StartVerdict", "Stay", "Wait", "judge_create", "judge_start"]
 
@@ -94,7 +94,7 @@ def _until_s(sandbox: Sandbox, arrived_s: float, deadline_s: float | None) -> fl
 def _may_become_ready(sandbox: Sandbox, name: str) -> bool:
     """Whether only time is missing: it runs. Anything else takes the kubelet, which waits for us."""
     current = sandbox.current(name)
-    return current is not None and current.state is ContainerState.RUNNING
+    return current is not None and current.state is LedgerState.RUNNING
 
 
 def _unready(sandbox: Sandbox) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from agent.proxy.gates.ledger import GRACE, PRE_STOP, Container, Sandbox
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerContainer, Sandbox
 
 __all__ = [
     "LEAST_S",
@@ -36,7 +36,7 @@ HIDDEN_HOOKS = ("httpGet", "tcpSocket", "sleep")
 class StopWish:
     """One StopContainer. For a second one of the same container, `since_s` is when the first one came."""
 
-    container: Container
+    container: LedgerContainer
     timeout_s: int
     arrived_s: float
     since_s: float
@@ -110,7 +110,7 @@ def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> 
         sandbox.evidence_s = min(recent)
 
 
-def pre_stop_command(container: Container) -> list[str] | None:
+def pre_stop_command(container: LedgerContainer) -> list[str] | None:
     """The command of its preStop hook, as the kubelet wrote it down."""
     handler = _handler(container).get("exec")
     command = handler.get("command") if isinstance(handler, dict) else None
@@ -148,7 +148,7 @@ def _remaining_s(sandbox: Sandbox, wish: StopWish, now_s: float) -> int:
     return min(left_s, max(LEAST_S, grace_s - int(now_s - sandbox.evidence_s)))
 
 
-def _grace_s(sandbox: Sandbox, container: Container | None = None) -> int:
+def _grace_s(sandbox: Sandbox, container: LedgerContainer | None = None) -> int:
     texts = [one.annotations.get(GRACE, "") for one in ([container] if container else sandbox.containers.values())]
     return max((int(text) for text in texts if text.isdecimal()), default=30)
 
@@ -158,7 +158,7 @@ def _has_hidden_hook(sandbox: Sandbox) -> bool:
     return any(kind in _handler(one) for one in sandbox.running_mains() for kind in HIDDEN_HOOKS)
 
 
-def _handler(container: Container) -> dict[str, object]:
+def _handler(container: LedgerContainer) -> dict[str, object]:
     try:
         handler = json.loads(container.annotations.get(PRE_STOP, "{}"))
     except ValueError:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.proxy.gates.ledger import Container, Sandbox
+from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 
 __all__ = ["ContainerToMake", "ContainerToRemove", "KnownContainer", "Subject"]
 
@@ -24,7 +24,7 @@ class KnownContainer:
     """StartContainer and StopContainer of a pod in the ledger."""
 
     sandbox: Sandbox
-    container: Container
+    container: LedgerContainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data_frame, frame, framed, with_content
 from agent.proxy.frames.rewriting import Rewriting
-from agent.proxy.frames.routes import Holding, Route
+from agent.proxy.frames.routes import CallRoute, Holding
 from agent.proxy.gates.subjects import Subject
 
-__all__ = ["Call", "CallJudge", "Line", "Refusal", "Verdict"]
+__all__ = ["CallJudge", "Line", "ProxyCall", "Refusal", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class Line(Protocol):
 
     def release(self, frames: bytes) -> None: ...
 
-    def refuse(self, call: "Call", refusal: Refusal) -> None: ...
+    def refuse(self, call: "ProxyCall", refusal: Refusal) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class ProxyCall:
     """`request` and `answer` are None where nobody wants to read them; they may hold secrets and are never shown."""
 
     line: Line
     stream: int
     path: str
-    route: Route | None
+    route: CallRoute | None
     began_s: float
     deadline_s: float | None = None
     request: bytearray | None = field(default=None, repr=False)
@@ -113,8 +113,8 @@ class Call:
 class CallJudge(Protocol):
     """Who decides. All of this is called from the loop and returns at once."""
 
-    def judge(self, call: Call, message: bytes) -> Verdict | Refusal: ...
+    def judge(self, call: ProxyCall, message: bytes) -> Verdict | Refusal: ...
 
-    def finish(self, call: Call) -> None: ...
+    def finish(self, call: ProxyCall) -> None: ...
 
-    def rewrite(self, call: Call, message: bytes) -> bytes: ...
+    def rewrite(self, call: ProxyCall, message: bytes) -> bytes: ...

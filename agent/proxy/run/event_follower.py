@@ -15,10 +15,10 @@ import structlog
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
-from agent.proxy.gates.ledger import Container, ContainerState, Sandbox
+from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.recovery import drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
-from agent.proxy.ports import Events, Records, Runtime
+from agent.proxy.ports import ProxyRuntime, Records, RuntimeEvents
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
 
@@ -34,7 +34,7 @@ class EventFollower:
     """Of one run."""
 
     def __init__(
-        self, state: ProxyState, runtime: Runtime, readiness: Readiness, events: Events, records: Records
+        self, state: ProxyState, runtime: ProxyRuntime, readiness: Readiness, events: RuntimeEvents, records: Records
     ) -> None:
         self._state = state
         self._runtime = runtime
@@ -90,10 +90,10 @@ class EventFollower:
         """Of those that exited, and whose code decides something."""
         for sandbox, container in list(self._state.ledger.containers()):
             wants = sandbox.wishes.job_end and container.name in sandbox.wishes.mains
-            if wants and container.state is ContainerState.EXITED and container.exit_code is None:
+            if wants and container.state is LedgerState.EXITED and container.exit_code is None:
                 await self._ask_exit_code(container)
 
-    async def _ask_exit_code(self, container: Container) -> None:
+    async def _ask_exit_code(self, container: LedgerContainer) -> None:
         try:
             container.exit_code = (await self._runtime.container_status(container.id)).exit_code
         except NotFound:
@@ -119,14 +119,14 @@ class EventFollower:
         elif event.kind is EventKind.STARTED:
             # A start that an earlier process passed on may take effect when this one has read the lists already.
             found = self._state.ledger.find(event.container_id)
-            if found is not None and found[1].state is ContainerState.CREATED:
+            if found is not None and found[1].state is LedgerState.CREATED:
                 self._note_start(*found)
         elif event.kind is EventKind.STOPPED:
             found = self._state.ledger.find(event.container_id)
             if found is None:
                 return
             sandbox, container = found
-            container.state, container.is_ready = ContainerState.EXITED, False
+            container.state, container.is_ready = LedgerState.EXITED, False
             container.exit_code = event.exit_code
             if event.exit_code is None and sandbox.wishes.job_end:
                 await self._ask_exit_code(container)
@@ -149,8 +149,8 @@ class EventFollower:
             self._state.wake(sandbox_id)
         self.end_jobs()
 
-    def _note_start(self, sandbox: Sandbox, container: Container) -> None:
-        container.state = ContainerState.RUNNING
+    def _note_start(self, sandbox: Sandbox, container: LedgerContainer) -> None:
+        container.state = LedgerState.RUNNING
         sandbox.has_started_main |= container.name in sandbox.wishes.mains
         self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)
@@ -170,7 +170,7 @@ class EventFollower:
             sandbox.has_ended_sidecars = True
             self._state.spawn(self._end(sandbox, due), f"proxy-job:{sandbox.name}")
 
-    async def _end(self, sandbox: Sandbox, due: tuple[Container, ...]) -> None:
+    async def _end(self, sandbox: Sandbox, due: tuple[LedgerContainer, ...]) -> None:
         names = [one.name for one in due]
         try:
             self._state.masks.update({one.id: sandbox.id for one in due})
@@ -185,7 +185,7 @@ class EventFollower:
             sandbox.has_ended_sidecars = False
             log.warning("proxy_sidecars_not_ended", pod=f"{sandbox.namespace}/{sandbox.name}", error=str(error))
 
-    async def _stop(self, container: Container) -> None:
+    async def _stop(self, container: LedgerContainer) -> None:
         """One sidecar, after the preStop hook that its kubelet wrote down, within one grace."""
         clock, grace_s, command = self._state.clock, grace_of(container), pre_stop_command(container)
         began_s = clock.now_s()

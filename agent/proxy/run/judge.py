@@ -13,12 +13,12 @@ from agent.proxy.frames.cri_bytes import masked_answer
 from agent.proxy.frames.layout import message_in
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.gates.annotations import read_wishes
-from agent.proxy.gates.ledger import WHOLE_ID, Container, ContainerState, Sandbox
+from agent.proxy.gates.ledger import WHOLE_ID, LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.stop import note_evidence, pre_stop_command
 from agent.proxy.gates.subjects import ContainerToMake, ContainerToRemove, KnownContainer, Subject
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import ProxyState
-from agent.proxy.run.waiting import Waiting
+from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 __all__ = ["GateJudge"]
@@ -27,14 +27,14 @@ PREFIX = b"kepd.dev/"
 UNAVAILABLE = 14
 OK = 0
 
-Judge = Callable[[Call, bytes], Verdict | Refusal]
-Finish = Callable[[Call, Subject], None]
+Judge = Callable[[ProxyCall, bytes], Verdict | Refusal]
+Finish = Callable[[ProxyCall, Subject], None]
 
 
 class GateJudge:
     """The judge of all calls of a run."""
 
-    def __init__(self, state: ProxyState, waiting: Waiting) -> None:
+    def __init__(self, state: ProxyState, waiting: HeldCalls) -> None:
         self._state = state
         self._waiting = waiting
         self._judges: Mapping[str, Judge] = {
@@ -63,7 +63,7 @@ class GateJudge:
 
     # for links
 
-    def judge(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def judge(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         """What becomes of a request that is whole now."""
         if call.route is None:
             return Verdict.PASS
@@ -78,7 +78,7 @@ class GateJudge:
                 return Verdict.PASS
             return Refusal(UNAVAILABLE, "kepd: cannot decide about this call; its log has the cause")
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: ProxyCall) -> None:
         self._state.figures.called(call.path, call.code, call.added_s)
         if call.route is None:
             return
@@ -90,7 +90,7 @@ class GateJudge:
             except Exception as error:  # noqa: BLE001
                 self._state.broke(f"finish {call.route.name}", error)
 
-    def rewrite(self, call: Call, message: bytes) -> bytes:
+    def rewrite(self, call: ProxyCall, message: bytes) -> bytes:
         """An answer with the exits of ended sidecars masked."""
         if not self._state.masks:
             return message
@@ -103,7 +103,7 @@ class GateJudge:
 
     # requests
 
-    def _run_sandbox(self, call: Call, message: bytes) -> Verdict:
+    def _run_sandbox(self, call: ProxyCall, message: bytes) -> Verdict:
         if PREFIX in message:
             config = pb.RunPodSandboxRequest.FromString(message).config
             call.subject = self._sandbox_of(config, "")
@@ -121,7 +121,7 @@ class GateJudge:
         self._state.tell_faults(sandbox)
         return sandbox
 
-    def _stop_sandbox(self, call: Call, message: bytes) -> Verdict:
+    def _stop_sandbox(self, call: ProxyCall, message: bytes) -> Verdict:
         if not len(self._state.ledger):
             return Verdict.PASS
         sandbox_id = pb.StopPodSandboxRequest.FromString(message).pod_sandbox_id
@@ -132,7 +132,7 @@ class GateJudge:
             self._state.interrupt(sandbox_id)
         return Verdict.PASS
 
-    def _create(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def _create(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         if PREFIX not in message and not len(self._state.ledger):
             return Verdict.PASS
         request = pb.CreateContainerRequest.FromString(message)
@@ -159,14 +159,14 @@ class GateJudge:
         ledger.put(fresh)
         return fresh
 
-    def _start(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def _start(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         found = self._find(pb.StartContainerRequest, message)
         if found is None:
             return Verdict.PASS
         call.subject = found
         return self._waiting.start(call, found.sandbox, found.container)
 
-    def _stop(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def _stop(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         found = self._find(pb.StopContainerRequest, message)
         if found is None:
             return Verdict.PASS
@@ -174,7 +174,7 @@ class GateJudge:
         timeout_s = pb.StopContainerRequest.FromString(message).timeout
         return self._waiting.stop(call, found.sandbox, found.container, timeout_s)
 
-    def _remove(self, call: Call, message: bytes) -> Verdict:
+    def _remove(self, call: ProxyCall, message: bytes) -> Verdict:
         container_id = pb.RemoveContainerRequest.FromString(message).container_id
         call.subject = ContainerToRemove(container_id)
         found = self._state.ledger.find(container_id)
@@ -182,7 +182,7 @@ class GateJudge:
             self._state.interrupt(found[0].id)
         return Verdict.PASS
 
-    def _exec(self, call: Call, message: bytes) -> Verdict:
+    def _exec(self, call: ProxyCall, message: bytes) -> Verdict:
         if not len(self._state.ledger) or call.deadline_s is not None:
             return Verdict.PASS
         request = pb.ExecSyncRequest.FromString(message)
@@ -195,7 +195,7 @@ class GateJudge:
             self._state.wake(sandbox.id)
         return Verdict.PASS
 
-    def _container_status(self, call: Call, message: bytes) -> Verdict:
+    def _container_status(self, call: ProxyCall, message: bytes) -> Verdict:
         if self._state.masks:
             container_id = pb.ContainerStatusRequest.FromString(message).container_id
             is_short = len(container_id) < WHOLE_ID
@@ -205,14 +205,14 @@ class GateJudge:
                 call.rewriting = Rewriting()
         return Verdict.PASS
 
-    def _sandbox_status(self, call: Call, message: bytes) -> Verdict:
+    def _sandbox_status(self, call: ProxyCall, message: bytes) -> Verdict:
         if self._state.masks:
             sandbox_id = pb.PodSandboxStatusRequest.FromString(message).pod_sandbox_id
             if sandbox_id in self._state.masks.values():
                 call.rewriting = Rewriting()
         return Verdict.PASS
 
-    def _events(self, call: Call, _message: bytes) -> Verdict:
+    def _events(self, call: ProxyCall, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
@@ -225,54 +225,54 @@ class GateJudge:
 
     # answers
 
-    def _sandbox_runs(self, call: Call, subject: Subject) -> None:
+    def _sandbox_runs(self, call: ProxyCall, subject: Subject) -> None:
         answer = message_in(call.answer or b"")
         if call.code == OK and answer is not None and isinstance(subject, Sandbox):
             subject.id = pb.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
             if not subject.wishes.is_empty:
                 self._state.ledger.put(subject)
 
-    def _sandbox_removed(self, call: Call, subject: Subject) -> None:
+    def _sandbox_removed(self, call: ProxyCall, subject: Subject) -> None:
         if call.code == OK and isinstance(subject, Sandbox):
             self._state.ledger.remove_sandbox(subject.id)
             self._state.wake(subject.id)
             self._waiting.forget_masks(sandbox_id=subject.id)
 
-    def _created(self, call: Call, subject: Subject) -> None:
+    def _created(self, call: ProxyCall, subject: Subject) -> None:
         answer = message_in(call.answer or b"")
         if call.code == OK and answer is not None and isinstance(subject, ContainerToMake):
             container_id = pb.CreateContainerResponse.FromString(answer).container_id
-            made = Container(
+            made = LedgerContainer(
                 container_id,
                 subject.name,
                 subject.attempt,
-                ContainerState.CREATED,
+                LedgerState.CREATED,
                 subject.annotations,
                 asked_s=call.began_s,
             )
             self._state.ledger.add(subject.sandbox, made)
             self._state.wake(subject.sandbox.id)
 
-    def _started(self, call: Call, subject: Subject) -> None:
+    def _started(self, call: ProxyCall, subject: Subject) -> None:
         if not isinstance(subject, KnownContainer) or call.code is None:
             return
         sandbox, container = subject.sandbox, subject.container
         if call.code != OK:
             self._waiting.look_again(sandbox, container)
-        elif container.state is ContainerState.CREATED:
-            container.state = ContainerState.RUNNING
+        elif container.state is LedgerState.CREATED:
+            container.state = LedgerState.RUNNING
             sandbox.has_started_main |= container.name in sandbox.wishes.mains
             self._waiting.watch_readiness(sandbox, container)
         self._state.wake(sandbox.id)
 
-    def _stopped(self, call: Call, subject: Subject) -> None:
+    def _stopped(self, call: ProxyCall, subject: Subject) -> None:
         if call.code == OK and isinstance(subject, KnownContainer):
             if subject.container.is_running:
                 # Its code comes with the event; that it is down is what others wait for.
-                subject.container.state = ContainerState.EXITED
+                subject.container.state = LedgerState.EXITED
             self._state.wake(subject.sandbox.id)
 
-    def _removed(self, call: Call, subject: Subject) -> None:
+    def _removed(self, call: ProxyCall, subject: Subject) -> None:
         if call.code == OK and isinstance(subject, ContainerToRemove):
             self._state.ledger.remove_container(subject.container_id)
             self._waiting.forget_masks(container_id=subject.container_id)

@@ -33,7 +33,7 @@ from agent.proxy.frames.hpack import HeaderDecoder, Headers
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import ROUTES, Holding
-from agent.proxy.run.call import Call, CallJudge, Refusal, Verdict
+from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
 
 __all__ = ["Link"]
 
@@ -128,7 +128,7 @@ class Link:
         self._on_lost = on_lost
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, ProxyCall] = {}
         self._credit = Credit()
         self._last_stream = 0
         self._refused: dict[int, None] = {}
@@ -166,7 +166,7 @@ class Link:
         self.front.close()
         self.back.close()
 
-    def awaited(self) -> list[Call]:
+    def awaited(self) -> list[ProxyCall]:
         """Calls under way that somebody waits for."""
         return [call for call in self.calls.values() if call.route is None or not call.route.is_endless]
 
@@ -269,14 +269,14 @@ class Link:
                 allowed_s = http2.timeout_s(value)
                 deadline_s = None if allowed_s is None else self._chunk_s + allowed_s
         route = ROUTES.get(path)
-        call = Call(self, stream, path.decode("ascii", "replace"), route, self._chunk_s, deadline_s)
+        call = ProxyCall(self, stream, path.decode("ascii", "replace"), route, self._chunk_s, deadline_s)
         if route is not None:
             call.request = bytearray()
             call.answer = bytearray() if route.keeps_answer else None
             call.withheld = [] if route.holding is Holding.WHOLE else None
         self.calls[stream] = call
 
-    def _request_data(self, call: Call, flags: int, whole: bytes) -> bytes | None:
+    def _request_data(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
         """A piece of a request that is read along; with the last one it is judged."""
         call.is_sent = call.is_sent or bool(flags & http2.END_STREAM)
         if call.held is not None:
@@ -297,7 +297,7 @@ class Link:
             return self._refuse(call, verdict, flow_bytes([whole]))
         return call.keep_back(flags, whole)
 
-    def _request_piece(self, call: Call, flags: int, whole: bytes) -> bytes | None:
+    def _request_piece(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
         """A piece without a whole message so far. It passes at once, unless the request may have to change."""
         size = len(call.request or b"")
         if size > MOST_KEPT_BYTES:
@@ -310,7 +310,7 @@ class Link:
         call.withheld.append(whole)
         return b""
 
-    def _refuse(self, call: Call, refusal: Refusal, dropped_bytes: int = 0) -> bytes:
+    def _refuse(self, call: ProxyCall, refusal: Refusal, dropped_bytes: int = 0) -> bytes:
         """The answer to the client, and what the runtime gets. `dropped_bytes`: of the frame that is under way."""
         self.front.insert(http2.refusal_frame(call.stream, refusal.code, refusal.text) + Credit.drop(dropped_bytes))
         if not call.is_sent:
@@ -375,7 +375,7 @@ class Link:
             self._end(call, code)
         return None
 
-    def _rewritten(self, call: Call, rewriting: Rewriting, content: bytes, whole: bytes) -> bytes:
+    def _rewritten(self, call: ProxyCall, rewriting: Rewriting, content: bytes, whole: bytes) -> bytes:
         """Answers go on message by message, changed or not, and both windows stay right."""
         out, more_bytes = rewriting.take(content, lambda message: self._judge.rewrite(call, message))
         padding_bytes = flow_bytes([whole]) - len(content)
@@ -406,7 +406,7 @@ class Link:
         headers, side.block_stream = side.decoder.decode(side.block), 0
         return headers
 
-    def _end(self, call: Call | None, code: int | None) -> None:
+    def _end(self, call: ProxyCall | None, code: int | None) -> None:
         if call is None or call.is_over:
             return
         del self.calls[call.stream]
@@ -424,7 +424,7 @@ class Link:
         """A held request goes on."""
         self.back.insert(frames)
 
-    def refuse(self, call: Call, refusal: Refusal) -> None:
+    def refuse(self, call: ProxyCall, refusal: Refusal) -> None:
         """A held request is answered here."""
         self._chunk_s = monotonic()
         self.back.insert(self._refuse(call, refusal))

@@ -22,16 +22,16 @@ from agent.model.component import Report
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.proxy.gates.kubelet_advice import KubeletSettings
-from agent.proxy.ports import Asker, Events, Kubelet, Pulls, Records, Runtime
+from agent.proxy.ports import Asker, Kubelet, ProxyRuntime, Pulls, Records, RuntimeEvents
 from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
 from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.server import ProxyServer
 from agent.proxy.run.state import ProxySettings, ProxyState
-from agent.proxy.run.waiting import Waiting
+from agent.proxy.run.waiting import HeldCalls
 
-__all__ = ["HOLDS_END_S", "Endpoint", "ProxyParts", "ProxyPlane"]
+__all__ = ["HOLDS_END_S", "ProxyEndpoint", "ProxyParts", "ProxyPlane"]
 
 log = structlog.get_logger(plane="proxy")
 
@@ -43,7 +43,7 @@ SENT_AWAY_S = 2.0
 HOLDS_END_S = 120.0
 
 
-class Endpoint(Protocol):
+class ProxyEndpoint(Protocol):
     """Our socket and the link to it. `state` is ours, superseded (the link leads elsewhere) or lost."""
 
     def listen(self) -> socket.socket: ...
@@ -63,14 +63,14 @@ class SocketLost(OSError):
 class ProxyParts:
     """What the plane is made of."""
 
-    runtime: Runtime
-    events: Events
+    runtime: ProxyRuntime
+    events: RuntimeEvents
     asker: Asker
     records: Records
     kubelet: Kubelet
     clock: Clock
     pulls: Pulls | None
-    endpoint: Endpoint
+    endpoint: ProxyEndpoint
     tell: Callable[[Event], None]
     settings: Callable[[], ProxySettings]
     runtime_path: str
@@ -87,7 +87,7 @@ class ProxyPlane:
         self.figures = Figures()
         self.state = self._new_state()
         self.server: ProxyServer | None = None
-        self.waiting: Waiting | None = None
+        self.waiting: HeldCalls | None = None
         self.kubelet: KubeletSettings | None = None
         self.kubelet_error = "not read yet"
         self.is_recovered = False
@@ -101,7 +101,7 @@ class ProxyPlane:
         state = self.state = self._new_state()
         self.is_recovered = False
         readiness = Readiness(state, self._parts.runtime, self._parts.asker)
-        waiting = self.waiting = Waiting(state, self._parts.runtime, readiness, self._pulls)
+        waiting = self.waiting = HeldCalls(state, self._parts.runtime, readiness, self._pulls)
         follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
         server = self.server = ProxyServer(self._parts.runtime_path, GateJudge(state, waiting), self._parts.clock)
         await follower.load_masks()
@@ -109,7 +109,7 @@ class ProxyPlane:
             await self._run_together(state, waiting, follower, server, report)
 
     async def _run_together(
-        self, state: ProxyState, waiting: Waiting, follower: EventFollower, server: ProxyServer, report: Report
+        self, state: ProxyState, waiting: HeldCalls, follower: EventFollower, server: ProxyServer, report: Report
     ) -> None:
         async with asyncio.TaskGroup() as group:
             state.group = group
@@ -137,7 +137,7 @@ class ProxyPlane:
         if not self.is_recovered:
             log.warning("proxy_recovery_late", waited_s=RECOVERY_S)
 
-    async def _serve(self, group: asyncio.TaskGroup, server: ProxyServer, waiting: Waiting, report: Report) -> None:
+    async def _serve(self, group: asyncio.TaskGroup, server: ProxyServer, waiting: HeldCalls, report: Report) -> None:
         listener = self._parts.endpoint.listen()
         try:
             serving = group.create_task(server.run(listener, lambda: self._watch(server, report)), name="proxy-server")
@@ -156,7 +156,7 @@ class ProxyPlane:
             self._parts.endpoint.leave()
             listener.close()
 
-    async def _drain(self, server: ProxyServer, waiting: Waiting, report: Report) -> None:
+    async def _drain(self, server: ProxyServer, waiting: HeldCalls, report: Report) -> None:
         """The end: no new holds; new calls pass, for a kubelet without a runtime is worse than one without order."""
         self.state.is_ending = True
         report.degraded("stopping: waiting for running calls")

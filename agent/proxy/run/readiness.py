@@ -12,8 +12,8 @@ import structlog
 from agent.model.http_question import HttpQuestion
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.proxy.gates.annotations import Ready
-from agent.proxy.gates.ledger import Container, Sandbox
-from agent.proxy.ports import Asker, Runtime
+from agent.proxy.gates.ledger import LedgerContainer, Sandbox
+from agent.proxy.ports import Asker, ProxyRuntime
 from agent.proxy.run.state import ProxyState
 
 __all__ = ["Readiness"]
@@ -26,13 +26,13 @@ GOOD_STATUSES = range(200, 400)
 
 
 class Readiness:
-    def __init__(self, state: ProxyState, runtime: Runtime, asker: Asker) -> None:
+    def __init__(self, state: ProxyState, runtime: ProxyRuntime, asker: Asker) -> None:
         self._state = state
         self._runtime = runtime
         self._asker = asker
         self._watched: set[str] = set()
 
-    def watch(self, sandbox: Sandbox, container: Container) -> None:
+    def watch(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         """A container runs. One that nobody waits for is not asked anything."""
         wishes = sandbox.wishes
         if container.name not in wishes.sidecars or container.id in self._watched:
@@ -44,7 +44,7 @@ class Readiness:
             self._watched.add(container.id)
             self._state.spawn(self._ask(sandbox, container, ready), f"proxy-ready:{container.name}")
 
-    async def _ask(self, sandbox: Sandbox, container: Container, ready: Ready) -> None:
+    async def _ask(self, sandbox: Sandbox, container: LedgerContainer, ready: Ready) -> None:
         try:
             address = ""
             while container.is_running and not sandbox.is_ending and not sandbox.has_started_main:
@@ -65,7 +65,7 @@ class Readiness:
         except RuntimeCallFailed:
             return ""
 
-    async def _is_ready(self, container: Container, ready: Ready, address: str) -> bool:
+    async def _is_ready(self, container: LedgerContainer, ready: Ready, address: str) -> bool:
         try:
             async with asyncio.timeout(QUESTION_S):
                 if ready.kind == "exec":

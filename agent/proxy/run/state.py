@@ -12,7 +12,7 @@ from agent.model.clock import Clock
 from agent.model.event import Event
 from agent.proxy.gates.ledger import Ledger, Sandbox
 from agent.proxy.gates.stop import StopRules
-from agent.proxy.run.call import Call
+from agent.proxy.run.call import ProxyCall
 from agent.proxy.run.figures import Figures
 
 __all__ = ["Hold", "ProxySettings", "ProxyState"]
@@ -37,7 +37,7 @@ class Hold:
     """One call that is held. `limit_s` is when the watchdog opens it, None where no client gives up."""
 
     id: str
-    call: Call
+    call: ProxyCall
     reason: str
     since_s: float
     sandbox_id: str = ""
@@ -120,7 +120,7 @@ class ProxyState:
 
     # holds
 
-    def open_hold(self, call: Call, reason: str, sandbox: Sandbox | None = None, container: str = "") -> Hold:
+    def open_hold(self, call: ProxyCall, reason: str, sandbox: Sandbox | None = None, container: str = "") -> Hold:
         """A call begins to be held."""
         pod = f"{sandbox.namespace}/{sandbox.name}" if sandbox is not None else ""
         hold = Hold(

@@ -12,22 +12,22 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 
-from agent.model.image_pull import Carried, PullGivenUp, PullsAway
+from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
-from agent.proxy.gates.ledger import Container, ContainerState, Sandbox
+from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.pull_wish import read_pull
 from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
 from agent.proxy.gates.stop import Forward, Keep, StopWish, judge_stop, note_evidence
 from agent.proxy.gates.subjects import KnownContainer
-from agent.proxy.ports import Pulls, Runtime
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.ports import ProxyRuntime, Pulls
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import Hold, ProxyState
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Waiting"]
+__all__ = ["HeldCalls"]
 
 log = structlog.get_logger(plane="proxy")
 
@@ -42,22 +42,22 @@ WATCH_S = 1.0
 LEAST_S = 2
 
 
-class Waiting:
+class HeldCalls:
     def __init__(
-        self, state: ProxyState, runtime: Runtime, readiness: Readiness, pulls: Callable[[], Pulls | None]
+        self, state: ProxyState, runtime: ProxyRuntime, readiness: Readiness, pulls: Callable[[], Pulls | None]
     ) -> None:
         self._state = state
         self._runtime = runtime
         self._readiness = readiness
         self._pulls = pulls
         self._salt = secrets.token_bytes(16)
-        self._by_call: dict[Call, Hold] = {}
-        self._ends: dict[Call, asyncio.Event] = {}
+        self._by_call: dict[ProxyCall, Hold] = {}
+        self._ends: dict[ProxyCall, asyncio.Event] = {}
         self._first_stops: dict[str, tuple[float, float, int]] = {}
 
     # for the judge
 
-    def create(self, call: Call, sandbox: Sandbox, name: str) -> Verdict | Refusal:
+    def create(self, call: ProxyCall, sandbox: Sandbox, name: str) -> Verdict | Refusal:
         """A CreateContainer of a pod with wishes."""
         now_s = self._state.clock.now_s()
         verdict = judge_create(sandbox, name, now_s, call.began_s, call.deadline_s)
@@ -70,7 +70,7 @@ class Waiting:
             )
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
-    def start(self, call: Call, sandbox: Sandbox, container: Container) -> Verdict:
+    def start(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer) -> Verdict:
         """A StartContainer of a pod with wishes."""
         now_s = self._state.clock.now_s()
         verdict = judge_start(sandbox, container.name, now_s, _asked_s(call, container), call.deadline_s)
@@ -80,7 +80,7 @@ class Waiting:
             call, sandbox, container.name, verdict, lambda hold: self._wait_to_start(hold, sandbox, container)
         )
 
-    def stop(self, call: Call, sandbox: Sandbox, container: Container, timeout_s: int) -> Verdict:
+    def stop(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer, timeout_s: int) -> Verdict:
         """A StopContainer of a pod with wishes."""
         state, now_s = self._state, self._state.clock.now_s()
         sandbox.stops_s[container.id] = now_s
@@ -111,7 +111,7 @@ class Waiting:
                     hold.is_interrupted = True
             self._state.wake(sandbox.id)
 
-    def pull(self, call: Call, message: bytes) -> Verdict | Refusal:
+    def pull(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         """A PullImage, of any pod."""
         pulls = self._pulls()
         if self._state.refuses_pulls:
@@ -124,12 +124,12 @@ class Waiting:
         hold.pod, hold.waits_for = str(request.pod), (request.image,)
         self._ends[call] = asyncio.Event()
 
-        async def carry() -> Carried:
-            return await self._carried(call, hold)
+        async def pull() -> CallerPullEnd:
+            return await self._pulled(call, hold)
 
-        async def relay() -> None:
+        async def queue() -> None:
             try:
-                await pulls.relay(request, fingerprint, carry)
+                await pulls.run_caller_pull(request, fingerprint, pull)
             except PullGivenUp as error:
                 call.abort(Refusal(CANCELLED, f"kepd: {error}"))
             except PullsAway:
@@ -139,9 +139,9 @@ class Waiting:
                 self._state.broke("pull", error, hold.pod)
                 self._without_queue(call)
 
-        return self._begin(hold, relay())
+        return self._begin(hold, queue())
 
-    def remove_image(self, call: Call, message: bytes) -> Verdict:
+    def remove_image(self, call: ProxyCall, message: bytes) -> Verdict:
         """A RemoveImage: what somebody is just fetching for a pod goes after that pull at the earliest (IMG-G15)."""
         pulls, state = self._pulls(), self._state
         if pulls is None or state.is_ending or not pulls.is_busy:
@@ -160,7 +160,7 @@ class Waiting:
 
         return self._begin(hold, wait())
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: ProxyCall) -> None:
         """A call is over: by its answer, or because its client went away."""
         ended = self._ends.pop(call, None)
         if ended is not None:
@@ -173,11 +173,11 @@ class Waiting:
         if call.route is not None and call.route.name == "StopContainer" and isinstance(call.subject, KnownContainer):
             self._forget_stop(call.subject.container)
 
-    def look_again(self, sandbox: Sandbox, container: Container) -> None:
+    def look_again(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         """A call about a container failed; what became of it, only the runtime knows."""
         self._state.spawn(self._look(sandbox, container), f"proxy-look:{container.id[:12]}")
 
-    def watch_readiness(self, sandbox: Sandbox, container: Container) -> None:
+    def watch_readiness(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         """A sidecar was started."""
         self._readiness.watch(sandbox, container)
 
@@ -220,7 +220,7 @@ class Waiting:
     # the tasks
 
     def _hold(
-        self, call: Call, sandbox: Sandbox, name: str, wait: Wait, work: Callable[[Hold], Awaitable[None]]
+        self, call: ProxyCall, sandbox: Sandbox, name: str, wait: Wait, work: Callable[[Hold], Awaitable[None]]
     ) -> Verdict:
         hold = self._state.open_hold(call, "start", sandbox, name)
         hold.waits_for, hold.until_s = wait.waits_for, wait.until_s
@@ -271,7 +271,7 @@ class Waiting:
             call.refuse(self._refusal(sandbox, name, waits_for))
             return
 
-    async def _wait_to_start(self, hold: Hold, sandbox: Sandbox, container: Container) -> None:
+    async def _wait_to_start(self, hold: Hold, sandbox: Sandbox, container: LedgerContainer) -> None:
         call, state = hold.call, self._state
         while not hold.is_interrupted:
             verdict = judge_start(
@@ -284,7 +284,7 @@ class Waiting:
             await state.change(sandbox.id, verdict.until_s)
         self._let_go(hold)
 
-    async def _wait_to_stop(self, hold: Hold, sandbox: Sandbox, container: Container, timeout_s: int) -> None:
+    async def _wait_to_stop(self, hold: Hold, sandbox: Sandbox, container: LedgerContainer, timeout_s: int) -> None:
         state, call = self._state, hold.call
         while True:
             now_s = state.clock.now_s()
@@ -309,39 +309,39 @@ class Waiting:
             state.broke("timeout", error, hold.pod)
             call.release()
 
-    async def _carried(self, call: Call, hold: Hold) -> Carried:
+    async def _pulled(self, call: ProxyCall, hold: Hold) -> CallerPullEnd:
         """The kubelet's own call, from the moment it has a slot to its answer."""
         ended = self._ends.get(call)
         self._by_call.pop(call, None)
         self._state.close_hold(hold)
         if ended is None:
-            return Carried(error="the kubelet cancelled it")
+            return CallerPullEnd(error="the kubelet cancelled it")
         call.release()
         await ended.wait()
         if call.code != 0:
-            return Carried(error=call.text or "the kubelet cancelled it")
+            return CallerPullEnd(error=call.text or "the kubelet cancelled it")
         answer = message_in(call.answer or b"")
-        return Carried(image_id=pb.PullImageResponse.FromString(answer).image_ref if answer else "")
+        return CallerPullEnd(image_id=pb.PullImageResponse.FromString(answer).image_ref if answer else "")
 
-    async def _look(self, sandbox: Sandbox, container: Container) -> None:
+    async def _look(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         try:
             status = await self._runtime.container_status(container.id)
         except RuntimeCallFailed as error:
             log.info("proxy_look_failed", container=container.id, error=str(error))
             return
         if status.state == pb.CONTAINER_EXITED:
-            container.state, container.exit_code = ContainerState.EXITED, status.exit_code
+            container.state, container.exit_code = LedgerState.EXITED, status.exit_code
         elif status.state == pb.CONTAINER_RUNNING:
-            container.state = ContainerState.RUNNING
+            container.state = LedgerState.RUNNING
         self._state.wake(sandbox.id)
 
     # small things
 
-    def _wish(self, container: Container, timeout_s: int, arrived_s: float) -> StopWish:
+    def _wish(self, container: LedgerContainer, timeout_s: int, arrived_s: float) -> StopWish:
         since_s, budget_end_s, _ = self._first_stops.get(container.id, (arrived_s, arrived_s, 0))
         return StopWish(container, timeout_s, arrived_s, since_s, budget_end_s)
 
-    def _forget_stop(self, container: Container) -> None:
+    def _forget_stop(self, container: LedgerContainer) -> None:
         since_s, end_s, riders = self._first_stops.get(container.id, (0.0, 0.0, 1))
         if riders > 1:
             self._first_stops[container.id] = (since_s, end_s, riders - 1)
@@ -352,7 +352,7 @@ class Waiting:
         log.info("proxy_create_refused", pod=f"{sandbox.namespace}/{sandbox.name}", container=name, waits_for=waits_for)
         return Refusal(UNAVAILABLE, Stay(waits_for).text)
 
-    def _without_queue(self, call: Call) -> None:
+    def _without_queue(self, call: ProxyCall) -> None:
         if self._state.settings.fails_open:
             call.release()
         else:
@@ -365,6 +365,6 @@ class Waiting:
             self._state.tell(sandbox, "StartGateOpened", text, container=name)
 
 
-def _asked_s(call: Call, container: Container) -> float:
+def _asked_s(call: ProxyCall, container: LedgerContainer) -> float:
     """Since when a main waits: making and starting it are two calls with one time between them (ORD-6)."""
     return call.began_s if container.asked_s is None else container.asked_s

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
 
-from agent.images.queue.flights import Flight, FlightKey, Member
+from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.rules import QueueRules, Rate
 from agent.model.image_pull import PullPolicy
@@ -306,7 +306,7 @@ class Simulation:
             ask.start = self.now
             self._end(ask, "present")
         else:
-            member = Member(ask.id, ask.index, self.now, ask.pod, ask.priority, ask.policy, ask.is_prefetch)
+            member = FlightMember(ask.id, ask.index, self.now, ask.pod, ask.priority, ask.policy, ask.is_prefetch)
             self.queue.arrive(member, ask.key, ask.registry, ask.size)
 
     def _dispatch(self) -> Fraction | None:

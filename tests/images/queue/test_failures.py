@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.images.queue.backoff import KUBELET_CURVE, NETWORK_CURVE, BackoffRules, BackoffTable
-from agent.images.queue.errors import Failure, classify, failure_of, joined
+from agent.images.queue.errors import AttemptFailure, classify, failure_of, joined
 from agent.images.queue.redact import redacted
 from agent.images.view import texts
 from agent.model.image_pull import ErrorClass
@@ -50,33 +50,33 @@ HEAD = 'failed to pull and unpack image "r.io/x:1": failed to resolve reference 
 )  # fmt: skip
 def test_failures_have_classes(text, code, expected) -> None:
     """IMG-B06."""
-    assert classify(Failure(text, code)) == expected
+    assert classify(AttemptFailure(text, code)) == expected
     if not text.startswith(("RegistryUnavailable", "Signature", "no progress")):
-        assert classify(Failure(HEAD + text, code)) == expected
+        assert classify(AttemptFailure(HEAD + text, code)) == expected
 
 
 def test_our_own_cancel_is_none_of_the_runtimes_failures() -> None:
-    assert classify(Failure("context canceled", "CANCELLED"), is_our_cancel=True) is ErrorClass.CANCELLED
+    assert classify(AttemptFailure("context canceled", "CANCELLED"), is_our_cancel=True) is ErrorClass.CANCELLED
 
 
 def test_the_code_unknown_is_left_out_and_others_stay() -> None:
     """IMG-B04."""
-    assert str(Failure("boom")) == "boom"
-    assert str(Failure("gone", "NOT_FOUND")) == "rpc error: code = NotFound desc = gone"
-    assert str(Failure("x", "CANCELLED")) == "rpc error: code = Canceled desc = x"
+    assert str(AttemptFailure("boom")) == "boom"
+    assert str(AttemptFailure("gone", "NOT_FOUND")) == "rpc error: code = NotFound desc = gone"
+    assert str(AttemptFailure("x", "CANCELLED")) == "rpc error: code = Canceled desc = x"
 
 
 def test_failures_of_several_credentials_are_joined_without_duplicates() -> None:
     """IMG-B04."""
-    assert joined([Failure("a")]) == "a"
-    assert joined([Failure("a"), Failure("b"), Failure("a")]) == "[a, b]"
-    assert joined([Failure("a"), Failure("a")]) == "a"
+    assert joined([AttemptFailure("a")]) == "a"
+    assert joined([AttemptFailure("a"), AttemptFailure("b"), AttemptFailure("a")]) == "[a, b]"
+    assert joined([AttemptFailure("a"), AttemptFailure("a")]) == "a"
 
 
 def test_a_registry_that_is_down_and_a_bad_signature_have_their_own_reasons() -> None:
     """IMG-B03, B04."""
-    down = failure_of("x", [Failure("RegistryUnavailable: no route")])
-    unsigned = failure_of("x", [Failure("SignatureValidationFailed: no signature")])
+    down = failure_of("x", [AttemptFailure("RegistryUnavailable: no route")])
+    unsigned = failure_of("x", [AttemptFailure("SignatureValidationFailed: no signature")])
 
     assert (down.reason, down.message) == (
         "RegistryUnavailable", "image pull failed for x because the registry is unavailable: no route",
@@ -89,7 +89,7 @@ def test_a_registry_that_is_down_and_a_bad_signature_have_their_own_reasons() ->
 @pytest.mark.parametrize(("text", "hold_s"), [("429 Too Many Requests", 60), ("429, Retry-After: 7", 7)])
 def test_a_registry_that_wants_a_pause_says_how_long(text, hold_s) -> None:
     """IMG-B06."""
-    assert failure_of("x", [Failure(text)]).hold_s == hold_s
+    assert failure_of("x", [AttemptFailure(text)]).hold_s == hold_s
 
 
 def test_the_sentences_are_the_kubelets_letter_by_letter() -> None:

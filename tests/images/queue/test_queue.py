@@ -4,7 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.images.queue.flights import FlightKey, Member
+from agent.images.queue.flights import FlightKey, FlightMember
 from agent.images.queue.plan import NODE, WaitReason
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.rules import QueueRules, Rate
@@ -22,7 +22,7 @@ def arrive(
     pulls, name, index=1, at_s=0.0, pod="", priority=0, policy=IF_NOT_PRESENT, prefetch=False, size=None, creds="public"
 ):
     registry = name.partition("/")[0]
-    member = Member(f"r{index}", index, at_s, pod or f"pod{index}", priority, policy, prefetch)
+    member = FlightMember(f"r{index}", index, at_s, pod or f"pod{index}", priority, policy, prefetch)
     return pulls.arrive(member, FlightKey(name, "", creds), registry, size)
 
 
@@ -244,7 +244,7 @@ def test_one_reference_for_two_runtime_handlers_is_two_images() -> None:
     """IMG-S15: both may be pulled at once."""
     pulls = queue()
     for index, handler in enumerate(("", "kata")):
-        member = Member(f"r{index}", index, 0.0, f"pod{index}", 0, IF_NOT_PRESENT, False)
+        member = FlightMember(f"r{index}", index, 0.0, f"pod{index}", 0, IF_NOT_PRESENT, False)
         pulls.arrive(member, FlightKey("a.io/x:1", handler), "a.io")
 
     assert pulls.dispatch(0).starts == (1, 2)

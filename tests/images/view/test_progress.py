@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from agent.config.document import ImageProgress
 from agent.images.queue.deadline import DeadlineRules, next_check_s, overdue, recent_marks
-from agent.images.queue.plan import Hindrance, Waiting, WaitReason
-from agent.images.queue.size_memory import MOST_REMEMBERED, SizeMemory
+from agent.images.queue.plan import Hindrance, WaitingFlight, WaitReason
+from agent.images.run.sizes import MOST_REMEMBERED, SizeMemory
 from agent.images.view.announce import Announcer
 from agent.images.view.manifest import Blob, Manifest, chain_ids, read_diff_ids, read_manifest
-from agent.images.view.progress import Seen, advance, begin, resolved
+from agent.images.view.progress import StoreLook, advance, begin, resolved
 from agent.model.image_state import LayerStage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
@@ -51,7 +51,7 @@ def test_chain_ids_are_built_as_snapshotters_name_them() -> None:
 def test_finished_layers_vanish_from_the_store_and_are_summed_from_the_manifest() -> None:
     """IMG-T03, T04."""
     state = resolved(begin(0), MANIFEST, frozenset({C}))
-    state = advance(state, Seen(ingests={A: 400, B: 500}), 1)
+    state = advance(state, StoreLook(ingests={A: 400, B: 500}), 1)
 
     assert state.total_bytes == 1530
     assert state.done_bytes == 930
@@ -61,13 +61,13 @@ def test_finished_layers_vanish_from_the_store_and_are_summed_from_the_manifest(
         LayerStage.CACHED,
     ]
 
-    state = advance(state, Seen(ingests={A: 900}, committed=frozenset({B})), 2)
+    state = advance(state, StoreLook(ingests={A: 900}, committed=frozenset({B})), 2)
 
     assert state.done_bytes == 1430
     assert state.percent == 93
     assert state.layers_downloaded == 2
 
-    state = advance(state, Seen(committed=frozenset({A, B})), 3)
+    state = advance(state, StoreLook(committed=frozenset({A, B})), 3)
 
     assert state.is_downloaded
     assert state.percent == 99
@@ -76,14 +76,14 @@ def test_finished_layers_vanish_from_the_store_and_are_summed_from_the_manifest(
 
 def test_without_a_manifest_there_are_bytes_but_no_share() -> None:
     """IMG-T04."""
-    state = advance(begin(0), Seen(ingests={A: 400}), 1)
+    state = advance(begin(0), StoreLook(ingests={A: 400}), 1)
 
     assert (state.done_bytes, state.total_bytes, state.percent, state.eta_s) == (400, None, None, None)
 
 
 def test_a_layer_between_two_looks_is_not_lost() -> None:
-    state = advance(resolved(begin(0), MANIFEST, frozenset()), Seen(ingests={A: 400}), 1)
-    state = advance(state, Seen(), 2)
+    state = advance(resolved(begin(0), MANIFEST, frozenset()), StoreLook(ingests={A: 400}), 1)
+    state = advance(state, StoreLook(), 2)
 
     assert state.layers[0].done_bytes == 400
     assert state.done_bytes == 430
@@ -95,7 +95,7 @@ def test_unpacking_is_told_in_layers() -> None:
 
     state = replace(resolved(begin(0), MANIFEST, frozenset()), chains=("c1", "c2", "c3"))
     state = advance(
-        state, Seen(committed=frozenset({A, B, C}), unpacked=frozenset({"c1"}), unpacking=frozenset({"c2"})), 5
+        state, StoreLook(committed=frozenset({A, B, C}), unpacked=frozenset({"c1"}), unpacking=frozenset({"c2"})), 5
     )
 
     assert [layer.stage for layer in state.layers] == [LayerStage.DONE, LayerStage.UNPACKING, LayerStage.DOWNLOADED]
@@ -108,7 +108,7 @@ def test_a_snapshot_that_is_ready_before_its_layer_is_not_yet_unpacking() -> Non
     from dataclasses import replace
 
     state = replace(resolved(begin(0), MANIFEST, frozenset()), chains=("c1", "c2", "c3"))
-    state = advance(state, Seen(ingests={A: 10}, unpacking=frozenset({"c1", "c2"})), 1)
+    state = advance(state, StoreLook(ingests={A: 10}, unpacking=frozenset({"c1", "c2"})), 1)
 
     assert [layer.stage for layer in state.layers] == [LayerStage.DOWNLOADING, LayerStage.WAITING, LayerStage.WAITING]
     assert state.done_bytes == 40
@@ -119,7 +119,7 @@ def test_rate_and_time_left_follow_the_last_half_minute() -> None:
     big = Manifest("sha256:m", 0, Blob("sha256:cfg", 0), (Blob(A, 100_000),))
     state = resolved(begin(0), big, frozenset())
     for second in range(1, 21):
-        state = advance(state, Seen(ingests={A: second * 1000}), second)
+        state = advance(state, StoreLook(ingests={A: second * 1000}), second)
 
     assert state.rate_bytes_s == pytest.approx(1000)
     assert state.eta_s == pytest.approx(80)
@@ -131,7 +131,7 @@ def test_the_share_never_goes_back_and_never_says_all(looks) -> None:
     state = resolved(begin(0), MANIFEST, frozenset())
     last = 0
     for second, ingests in enumerate(looks, 1):
-        state = advance(state, Seen(ingests=ingests), second)
+        state = advance(state, StoreLook(ingests=ingests), second)
 
         assert last <= state.percent <= 99
         assert 0 <= state.share <= 1
@@ -140,7 +140,7 @@ def test_the_share_never_goes_back_and_never_says_all(looks) -> None:
 
 def test_a_pull_without_progress_ends_with_how_far_it_was() -> None:
     """IMG-S22."""
-    state = advance(resolved(begin(0), MANIFEST, frozenset({C})), Seen(ingests={A: 700}), 1)
+    state = advance(resolved(begin(0), MANIFEST, frozenset({C})), StoreLook(ingests={A: 700}), 1)
     rules = DeadlineRules()
 
     assert overdue(state, (), rules, 600, is_visible=True) is None
@@ -153,7 +153,7 @@ def test_a_pull_that_moves_is_left_alone_however_long_it_takes() -> None:
     """IMG-S22: by progress, not by total time."""
     state = resolved(begin(0), MANIFEST, frozenset())
     for step in range(1, 100):
-        state = advance(state, Seen(ingests={A: step}), step * 500)
+        state = advance(state, StoreLook(ingests={A: step}), step * 500)
 
         assert overdue(state, (), DeadlineRules(), step * 500 + 1, is_visible=True) is None
 
@@ -165,7 +165,7 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
     big = Manifest("sha256:m", 0, Blob("sha256:cfg", 0), (Blob(A, 10**9),))
     state = resolved(state, big, frozenset())
     for second in range(0, 400, 5):
-        state = advance(state, Seen(ingests={A: second}), second)
+        state = advance(state, StoreLook(ingests={A: second}), second)
         marks = recent_marks(marks, state)
 
     assert overdue(state, marks, rules, 395, is_visible=True).startswith("slower than 2B/s for 5m0s")
@@ -178,7 +178,7 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
 def test_waiting_is_told_once_and_progress_seldom() -> None:
     """IMG-T07."""
     announcer, often = Announcer(), ImageProgress(every=60)
-    waiting = Waiting(1, 3, Hindrance(WaitReason.SLOT, 2, 2))
+    waiting = WaitingFlight(1, 3, Hindrance(WaitReason.SLOT, 2, 2))
 
     assert announcer.waiting(1, "X", 9, waiting) is None
     assert announcer.waiting(1, "X", 10, waiting).text == 'Waiting to pull image "X": position 3, 2 of 2 slots busy'
@@ -187,7 +187,7 @@ def test_waiting_is_told_once_and_progress_seldom() -> None:
     big = Manifest("sha256:m", 0, Blob("sha256:cfg", 0), (Blob(A, 10_000),))
     state, told = resolved(begin(0), big, frozenset()), []
     for second in range(1, 600):
-        state = advance(state, Seen(ingests={A: second * 15}), second)
+        state = advance(state, StoreLook(ingests={A: second * 15}), second)
         sentence = announcer.running(1, "X", state, often)
         told += [second] if sentence else []
 

@@ -13,12 +13,12 @@ import yaml
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.pod import container_hash
-from agent.pods.manifest.objects import Identity, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import Reading, read_pods
 from agent.pods.manifest.shape import place_of
 
 HERE = Path(__file__).parent
-NODE = Identity("n", has_name_suffix=True)
+NODE = NodeIdentity("n", has_name_suffix=True)
 GOOD = """
 apiVersion: v1
 kind: Pod

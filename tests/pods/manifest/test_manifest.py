@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from agent.model.finding import Finding
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import Container, Env
-from agent.pods.manifest.objects import Identity, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
 
 GOOD = """
 apiVersion: v1
@@ -16,10 +16,10 @@ spec:
   containers:
   - {name: main, image: "registry/web:1", command: [serve], args: ["-v"], env: [{name: A, value: "1"}, {name: B}]}
 """
-NODE = Identity("n1", has_name_suffix=True)
+NODE = NodeIdentity("n1", has_name_suffix=True)
 
 
-def read(text: str, path: str = "/m/web.yaml", identity: Identity = NODE) -> tuple[tuple[PodSpec, ...], list[str]]:
+def read(text: str, path: str = "/m/web.yaml", identity: NodeIdentity = NODE) -> tuple[tuple[PodSpec, ...], list[str]]:
     found = parse_objects(path, text.encode(), identity)
     return tuple(found.pods), [str(finding) for finding in found.findings]
 
@@ -27,7 +27,7 @@ def read(text: str, path: str = "/m/web.yaml", identity: Identity = NODE) -> tup
 def test_a_pod_is_read_with_the_node_in_its_name() -> None:
     """IDN-01."""
     (pod,), findings = read(GOOD)
-    (plain,), _ = read(GOOD, identity=Identity("n1", has_name_suffix=False))
+    (plain,), _ = read(GOOD, identity=NodeIdentity("n1", has_name_suffix=False))
 
     assert findings == []
     assert (pod.key, plain.name, pod.source) == ("default/web-n1", "web", "/m/web.yaml:2")

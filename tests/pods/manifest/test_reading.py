@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
-from agent.pods.manifest.objects import Identity
+from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import Reading, read_pods
 from tests.pods.plane import manifest
 
-NODE = Identity("n", has_name_suffix=False)
+NODE = NodeIdentity("n", has_name_suffix=False)
 BROKEN = b"kind: ["
 
 

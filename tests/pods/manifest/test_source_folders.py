@@ -10,7 +10,7 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
-from agent.pods.manifest.objects import Identity, Source, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.runtime.environment import Facts
@@ -18,7 +18,7 @@ from agent.pods.runtime.volume_plan import plan_updates
 from tests.pods.plane import Slow, manifest, running
 from tests.pods.pods import container, make_pod
 
-NODE = Identity("n", has_name_suffix=True)
+NODE = NodeIdentity("n", has_name_suffix=True)
 KEY = ("ConfigMap", "default", "c")
 
 

@@ -7,17 +7,17 @@ import pytest
 
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import decode_record, encode_record
-from agent.pods.plan.remembered import ContainerMemory, Memory, Outcome
+from agent.pods.plan.remembered import ContainerMemory, Memory, PodOutcome
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop import after_step
-from agent.pods.plan.stop_state import Ending, HookPhase, Trigger, begin_stop
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Trigger, begin_stop
 from agent.pods.plan.stop_steps import RunHook
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 from agent.pods.view.history import Moment
 from tests.pods.pods import container, make_pod
 
-STOP = begin_stop(Trigger.DELETE, [Ending(name="app", hook="exec", waits_for=frozenset({"x"}))], 30, 5.0)
+STOP = begin_stop(Trigger.DELETE, [ContainerEnding(name="app", hook="exec", waits_for=frozenset({"x"}))], 30, 5.0)
 MEMORY = Memory(
     first_seen_s=4.0,
     first_seen_wall_s=1000.0,
@@ -54,10 +54,10 @@ def test_hooks_that_ran_are_lost_and_not_run_again() -> None:
 
 def test_after_a_reboot_counts_and_outcomes_stay_and_moments_of_the_clock_do_not() -> None:
     """ADO-05, CMP-06."""
-    memory = replace(MEMORY, outcome=Outcome(phase="Succeeded"))
+    memory = replace(MEMORY, outcome=PodOutcome(phase="Succeeded"))
     record = decode_record(encode_record(make_pod(), memory, (), "boot"), "other", 7.0, 1100.0)
 
-    assert (record.memory.stop, record.memory.outcome) == (None, Outcome(phase="Succeeded"))
+    assert (record.memory.stop, record.memory.outcome) == (None, PodOutcome(phase="Succeeded"))
     assert record.memory.of("app").backoff == BackOff(restarts=3, tried_s=0.0)
     assert record.memory.first_seen_s == 7.0 - 100.0
 

@@ -12,12 +12,12 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, Room, plan_resize
+from agent.pods.plan.resize import DEFERRED, INFEASIBLE, NodeRoom, ResizePlan, plan_resize
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod
 
 GIB = 1 << 30
-ROOM = Room(cpus=4000, memory_bytes=8 * GIB)
+ROOM = NodeRoom(cpus=4000, memory_bytes=8 * GIB)
 
 
 def amounts(cpu: str = "", memory: str = "", request: str = "") -> dict[str, Any]:
@@ -26,7 +26,7 @@ def amounts(cpu: str = "", memory: str = "", request: str = "") -> dict[str, Any
 
 
 def planned(
-    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], room: Room = ROOM, **fields: Any
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], room: NodeRoom = ROOM, **fields: Any
 ) -> ResizePlan:
     """What is done where containers run with `before` and their manifest says `after`."""
     world = World(make_pod([container(name, resources=given, **fields) for name, given in before.items()]))

@@ -8,7 +8,7 @@ import pytest
 
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import ContainerMemory, Failing, resumed_memory
-from agent.pods.plan.restart import Curve
+from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.start import StartRules, plan_start
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.stop_state import HookPhase
@@ -175,7 +175,7 @@ def test_a_container_that_ran_for_long_restarts_at_once() -> None:
 
 def test_a_shorter_longest_pause_shortens_the_first() -> None:
     """RST-06."""
-    world = World(make_pod(), {"app": [Runs(0, 1)]}, StartRules(curve=Curve(longest_s=2))).run(5)
+    world = World(make_pod(), {"app": [Runs(0, 1)]}, StartRules(curve=RestartCurve(longest_s=2))).run(5)
 
     assert [int(line.split()[0]) for line in world.starts()] == [0, 0, 2, 4]
 

@@ -8,7 +8,7 @@ import pytest
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Dependency, Member, cycle, waits_for_end
 from agent.pods.plan.stop import after_step, blockers_of, note_exit, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import Ending, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened
 from agent.pods.plan.stop_steps import Kill, RunHook, Signal, StopPodSandbox
 from agent.pods.view.forecast import Assumption, HookAssumption, Request, forecast_stop
 
@@ -21,7 +21,7 @@ def pod(*members: Member | str, grace_s: float = 30, trigger: Trigger = Trigger.
     """A pod of mains, and of what else is given; all containers run."""
     listed = [Member(name=one, kind=MAIN) if isinstance(one, str) else one for one in members]
     waits = waits_for_end(listed)
-    endings = [Ending(name=one.name, kind=one.kind, waits_for=waits[one.name], **each) for one in listed]  # type: ignore[arg-type]
+    endings = [ContainerEnding(name=one.name, kind=one.kind, waits_for=waits[one.name], **each) for one in listed]  # type: ignore[arg-type]
     return begin_stop(trigger, endings, grace_s, 0.0)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop import after_step, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import Ending, Stop, Trigger, begin_stop, resumed
+from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop, resumed
 from agent.pods.plan.stop_steps import RunHook, Signal, StopStep
 from agent.pods.view.forecast import Assumption, EndSimulation, HookAssumption, Request, forecast_stop
 
@@ -30,7 +30,7 @@ def pods(draw: st.DrawFn, hooks: st.SearchStrategy = HOOKS | SLEEPS) -> tuple[St
             hook=hook, exit_after_s=draw(st.none() | SECONDS), exits_at_s=draw(st.none() | SECONDS)
         )
         endings.append(
-            Ending(
+            ContainerEnding(
                 name=member.name,
                 kind=member.kind,
                 hook="" if hook is None else "sleep" if hook.is_native else "exec",

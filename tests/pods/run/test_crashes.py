@@ -15,7 +15,7 @@ import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import Unavailable
-from agent.pods.plan.remembered import Outcome
+from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import DISKS, News, Plane, Slow, running
@@ -331,7 +331,7 @@ class TestPause:
         self, given: FakeManifestDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.pausing(given, tmp_path / "logs", monkeypatch) as (plane, keeper):
-            keeper.end("evicted", 1.0, Outcome(phase="Failed", reason="Evicted"))
+            keeper.end("evicted", 1.0, PodOutcome(phase="Failed", reason="Evicted"))
             await plane.until_phases(bad="Failed", good="Running")
 
             assert plane.pod("bad-n").reason == "Evicted"

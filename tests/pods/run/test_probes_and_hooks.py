@@ -12,13 +12,13 @@ from agent.model.http_question import HttpAnswer
 from agent.model.pod_fields import Hook, Probe
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
-from agent.pods.run.hooks import HookRunner, Target
+from agent.pods.run.hooks import ContainerTarget, HookRunner
 from agent.pods.run.probes import ProbeRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 
 POD = make_pod([container("app", ports=[{"name": "http", "containerPort": 8080}], env=[{"name": "A", "value": "a"}])])
-TARGET = Target(POD.containers[0], "c1", "10.0.0.2")
+TARGET = ContainerTarget(POD.containers[0], "c1", "10.0.0.2")
 
 
 class Runtime:

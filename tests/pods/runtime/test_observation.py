@@ -5,7 +5,7 @@ import pytest
 
 from agent.model.pod_fields import Probe
 from agent.pods.plan.probe import is_delayed
-from agent.pods.plan.restart import BackOff, Curve
+from agent.pods.plan.restart import BackOff, RestartCurve
 from agent.pods.runtime.observation import with_status
 from agent.pods.runtime.seen import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -38,7 +38,7 @@ def test_a_clock_that_was_set_back_freezes_neither_probes_nor_restarts() -> None
     ended = with_status(listed(), status(WALL_S - 60, WALL_S - 10), NOW_S, wall_s)
 
     assert not is_delayed(Probe(), running.started_s, NOW_S)
-    assert BackOff().due_s(ended.finished_s, Curve()) <= NOW_S
+    assert BackOff().due_s(ended.finished_s, RestartCurve()) <= NOW_S
 
 
 def test_a_moment_that_is_known_does_not_move_with_the_clock() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.model.pod import PodSpec
-from agent.pods.manifest.objects import Identity, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config
 from agent.pods.runtime.environment import ConfigProblem
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -91,7 +91,7 @@ class TestNames:
         text = "apiVersion: v1\nkind: Pod\nmetadata: {name: w, annotations: {%s}}\n"
         text += "spec: {containers: [{name: a, image: i}]}\n"
         plain, marked = (
-            parse_objects("f", (text % notes).encode(), Identity("n", has_name_suffix=True)).pods[0]
+            parse_objects("f", (text % notes).encode(), NodeIdentity("n", has_name_suffix=True)).pods[0]
             for notes in ("", "kubernetes.io/config.source: api, kubernetes.io/config.mirror: x")
         )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.pod_state import PodState
-from agent.pods.plan.remembered import Memory, Outcome
+from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
 from agent.pods.view.status import Look, pod_status
@@ -110,7 +110,7 @@ def test_an_image_that_cannot_be_had_is_a_state_of_its_own() -> None:
 
 def test_what_is_over_is_shown_so_for_ever() -> None:
     """CMP-05, CMP-06: also when nothing of it is left."""
-    memory = Memory(outcome=Outcome(phase="Failed", reason="DeadlineExceeded", message="too long"))
+    memory = Memory(outcome=PodOutcome(phase="Failed", reason="DeadlineExceeded", message="too long"))
     state = pod_status(Look(pod=make_pod(), seen=World(make_pod()).seen, memory=memory))
 
     assert (state.phase, state.status, state.message) == ("Failed", "DeadlineExceeded", "too long")

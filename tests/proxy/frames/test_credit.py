@@ -12,7 +12,7 @@ import pytest
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import framed
 from agent.proxy.frames.rewriting import Rewriting
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.frames.streams import WINDOW, Network
 from tests.proxy.wire import wired
@@ -54,7 +54,7 @@ def test_a_refused_request_is_credited_whole(is_whole: bool, is_held: bool, padd
     """FI-1: whatever of the request never reached the runtime, padding included, also what comes afterwards."""
     net, calls = Network(), []
 
-    def judge(call: Call, _message: bytes) -> Verdict | Refusal:
+    def judge(call: ProxyCall, _message: bytes) -> Verdict | Refusal:
         calls.append(call)
         return Verdict.HOLD if is_held else REFUSAL
 
@@ -90,7 +90,7 @@ def test_an_answer_that_is_given_up_while_it_is_changed_is_credited() -> None:
     """FI-16: bytes that waited for the rest of their message."""
     net = Network()
 
-    def rewrite(call: Call, _message: bytes) -> Verdict:
+    def rewrite(call: ProxyCall, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
@@ -112,7 +112,7 @@ def test_a_held_stop_in_two_pieces_goes_on_with_its_new_time(cut: int | None) ->
     """FI-3: the call was lost, for the piece that had to change had passed."""
     net, held = Network(), []
 
-    def hold(call: Call, _message: bytes) -> Verdict:
+    def hold(call: ProxyCall, _message: bytes) -> Verdict:
         held.append(call)
         return Verdict.HOLD
 
@@ -138,7 +138,7 @@ def test_a_change_that_does_not_fit_leaves_the_request_held() -> None:
     """FI-3: fail-open can still open it."""
     net, held = Network(), []
 
-    def hold(call: Call, _message: bytes) -> Verdict:
+    def hold(call: ProxyCall, _message: bytes) -> Verdict:
         held.append(call)
         return Verdict.HOLD
 
@@ -170,7 +170,7 @@ def test_own_frames_wait_for_the_end_of_a_header_block(has_trailing_credit: bool
     """FI-4: HTTP/2 lets nothing stand between HEADERS and their CONTINUATION."""
     net, held = Network(), []
 
-    def hold(call: Call, _message: bytes) -> Verdict:
+    def hold(call: ProxyCall, _message: bytes) -> Verdict:
         if call.path != CREATE:
             return Verdict.PASS
         held.append(call)
@@ -199,7 +199,7 @@ def test_a_released_request_is_not_overtaken_by_its_own_end() -> None:
     """FI-4: it waits for the end of a header block, and what comes behind that block waits for it."""
     net, held = Network(), []
 
-    def hold(call: Call, _message: bytes) -> Verdict:
+    def hold(call: ProxyCall, _message: bytes) -> Verdict:
         held.append(call)
         return Verdict.HOLD
 
@@ -235,7 +235,7 @@ def test_headers_on_a_stream_that_has_ended_open_no_call() -> None:
     assert not net.link.calls
 
 
-def _one_life(net: Network, random: Random, held: list[Call]) -> None:
+def _one_life(net: Network, random: Random, held: list[ProxyCall]) -> None:
     """One call, its size, verdict, answer and end by chance."""
     path = random.choice((CREATE, STOP, STATUS, "/x.Service/Any"))
     stream = net.ask(path)
@@ -276,7 +276,7 @@ def test_windows_are_as_they_were_after_any_mix_of_ends(seed: int) -> None:
     net, held = Network(seed), []
     random = net.random
 
-    def judge(call: Call, message: bytes) -> Verdict | Refusal:
+    def judge(call: ProxyCall, message: bytes) -> Verdict | Refusal:
         if call.path == STATUS:
             call.rewriting = Rewriting()
             return Verdict.PASS

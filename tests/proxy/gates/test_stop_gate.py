@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.daemon.proxy.wiring import stop_order
-from agent.proxy.gates.ledger import Container, Sandbox
+from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 from agent.proxy.gates.stop import Forward, Keep, StopRules, StopWish, judge_stop, note_evidence
 from tests.proxy.pods import EXITED, container, sandbox
 
 ORDER = {"sidecars": "a,b", "mains": "main"}
 
 
-def wish(one: Container, timeout_s: int = 8, arrived_s: float = 0.0) -> StopWish:
+def wish(one: LedgerContainer, timeout_s: int = 8, arrived_s: float = 0.0) -> StopWish:
     return StopWish(one, timeout_s, arrived_s, arrived_s, arrived_s + timeout_s - 2)
 
 

@@ -15,7 +15,7 @@ import pytest
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import framed
 from agent.proxy.frames.rewriting import Rewriting
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.wire import Wire, proxied, wired
 
@@ -232,9 +232,9 @@ async def test_a_refusal_is_an_answer_and_the_runtime_gets_nothing(wire: Wire) -
 
 async def test_a_held_call_holds_no_other_however_large_it_is(wire: Wire) -> None:
     """PXM-02: forty held requests of 50 KB would take the window of the connection many times over."""
-    held: list[Call] = []
+    held: list[ProxyCall] = []
 
-    def hold(call: Call, _message: bytes) -> Verdict:
+    def hold(call: ProxyCall, _message: bytes) -> Verdict:
         held.append(call)
         return Verdict.HOLD
 
@@ -270,7 +270,7 @@ async def test_a_stop_goes_on_with_less_time_and_everything_else_it_had(wire: Wi
     """STO-2, PRX-21: unknown fields too."""
     request = pb.StopContainerRequest(container_id="c" * 64, timeout=before).SerializeToString() + b"\xfa\x3f\x03new"
 
-    def hold(call: Call, message: bytes) -> Verdict:
+    def hold(call: ProxyCall, message: bytes) -> Verdict:
         asyncio.get_running_loop().call_soon(call.release, with_timeout(message, after))
         return Verdict.HOLD
 
@@ -287,7 +287,7 @@ async def test_a_stop_goes_on_with_less_time_and_everything_else_it_had(wire: Wi
 async def test_changed_answers_upset_no_window_however_many(wire: Wire, more: bytes | None) -> None:
     """JOB-4: 4 000 answers that grow or shrink, more than any window, and the connection goes on."""
 
-    def rewrite(call: Call, _message: bytes) -> Verdict:
+    def rewrite(call: ProxyCall, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
@@ -306,7 +306,7 @@ async def test_changed_answers_upset_no_window_however_many(wire: Wire, more: by
 async def test_a_large_answer_that_would_be_changed_passes_unchanged(wire: Wire) -> None:
     """Better unmasked than stuck."""
 
-    def rewrite(call: Call, _message: bytes) -> Verdict:
+    def rewrite(call: ProxyCall, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 

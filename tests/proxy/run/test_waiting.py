@@ -11,19 +11,19 @@ from agent.daemon.proxy.wiring import stop_order
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.cri.fake import FakeCri
 from agent.model.ending_pods import EndingPods
-from agent.model.image_pull import Carried, PullGivenUp, PullsAway
+from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
 from agent.proxy.frames.routes import ROUTES
-from agent.proxy.gates.ledger import GRACE, PRE_STOP, ContainerState
+from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerState
 from agent.proxy.gates.stop import StopRules
-from agent.proxy.run.call import Call, Refusal, Verdict
+from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
 from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxySettings, ProxyState
-from agent.proxy.run.waiting import Waiting
+from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 IMAGE = "registry.example/x:1"
@@ -43,7 +43,7 @@ class Line:
     def release(self, frames: bytes) -> None:
         self.released, self.at_s = frames, self.clock.now_s() if self.clock else None
 
-    def refuse(self, call: Call, refusal: Refusal) -> None:
+    def refuse(self, call: ProxyCall, refusal: Refusal) -> None:
         self.refused, self.at_s = refusal, self.clock.now_s() if self.clock else None
 
 
@@ -68,9 +68,9 @@ class Pulls:
     def __init__(self) -> None:
         self.slot = asyncio.Event()
         self.error: Exception | None = None
-        self.carried: list[Carried] = []
+        self.carried: list[CallerPullEnd] = []
 
-    async def relay(self, request, fingerprint, carry) -> None:
+    async def run_caller_pull(self, request, fingerprint, carry) -> None:
         if self.error is not None:
             raise self.error
         await self.slot.wait()
@@ -110,17 +110,17 @@ class House:
         self.endings = EndingPods()
         self.state = ProxyState(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
         readiness = Readiness(self.state, self.cri, self.asker)
-        self.waiting = Waiting(self.state, self.cri, readiness, lambda: self.pulls)
+        self.waiting = HeldCalls(self.state, self.cri, readiness, lambda: self.pulls)
         self.follower = EventFollower(self.state, self.cri, readiness, self.events, self.files)
         self.judge = GateJudge(self.state, self.waiting)
         self.ids: dict[str, str] = {}
 
-    def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[Verdict | Refusal, Call, Line]:
+    def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[Verdict | Refusal, ProxyCall, Line]:
         """A request at the door."""
         path = next(path for path, route in ROUTES.items() if route.name == method)
         line, now_s = Line(clock=self.clock), self.clock.now_s()
         message = request.SerializeToString()
-        call = Call(line, 1, path.decode(), ROUTES[path], now_s, now_s + deadline_s if deadline_s else None)
+        call = ProxyCall(line, 1, path.decode(), ROUTES[path], now_s, now_s + deadline_s if deadline_s else None)
         call.request = bytearray(framed(message))
         call.answer = bytearray()
         verdict = self.judge.judge(call, message)
@@ -128,7 +128,7 @@ class House:
             call.keep_back(END_STREAM, data_frame(1, framed(message), ends=True))
         return verdict, call, line
 
-    def end(self, call: Call, answer=None, code: int = 0) -> None:
+    def end(self, call: ProxyCall, answer=None, code: int = 0) -> None:
         """The runtime answers."""
         call.code, call.is_over, call.held = code, True, None
         call.answer = bytearray(framed(answer.SerializeToString())) if answer is not None else bytearray()
@@ -241,7 +241,7 @@ async def test_what_happens_while_the_lists_are_read_is_not_missed() -> None:
         ask = made.follower._ask_exit_codes
 
         async def slowly() -> None:
-            if made.state.ledger.find(side)[1].state is ContainerState.CREATED:
+            if made.state.ledger.find(side)[1].state is LedgerState.CREATED:
                 await made.cri.start_container(side)
                 await made.follower._take(RuntimeEvent(EventKind.STARTED, side))
             await ask()
@@ -543,7 +543,7 @@ async def test_a_pull_goes_on_with_its_slot_and_keeps_it_until_the_answer(state:
     state.end(call, pb.PullImageResponse(image_ref="sha256:1"))
     await settle()
 
-    assert state.pulls.carried == [Carried(image_id="sha256:1")]
+    assert state.pulls.carried == [CallerPullEnd(image_id="sha256:1")]
 
 
 async def test_a_credential_is_shown_nowhere_while_its_pull_waits(state: House) -> None:
@@ -661,7 +661,7 @@ async def test_what_nobody_can_read_passes(state: House) -> None:
     for path, route in ROUTES.items():
         for message in (b"\xff\xff kepd.dev/", b"", b"\x0a\x00"):
             line = Line()
-            call = Call(line, 1, path.decode(), route, 0.0)
+            call = ProxyCall(line, 1, path.decode(), route, 0.0)
             call.request = bytearray(framed(message))
 
             if route.name != "PullImage":

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulls under our limit that somebody else makes: a kubelet's, which pass through the CRI proxy.
+"""Pulls under our limit that their callers make themselves: a kubelet's, which pass through the CRI proxy.
 
-    open ─► queue ─► start: all riders of the flight go ─► ride ends ─► last rider frees the slot
+    open ─► queue ─► start: all callers of the flight pull ─► one ends ─► the last one frees the slot
 
-Owns: the riders of running flights, and the place in the queue of one whose pull just failed (IMG-X06).
-Never: pulls, looks for credentials, keeps records, or tells events that the kubelet tells itself. Riders of one
-flight ask the runtime each for itself: it fetches once, and every kubelet call gets its own answer (IMG-X04, X08).
+Callers of one flight ask the runtime each for itself: it fetches once, and every kubelet call gets its own answer
+(IMG-X04, X08). One whose pull just failed keeps its place in the queue (IMG-X06).
+Never: pulls, looks for credentials, keeps records, or reports events that the kubelet reports itself.
 """
 
 import asyncio
@@ -14,23 +14,54 @@ from dataclasses import replace
 from typing import cast
 
 from agent.images.queue.flights import Flight, FlightKey
-from agent.images.queue.followed_pods import FollowedPods
 from agent.images.queue.queue import PullQueue
-from agent.images.run.intake import Ready
-from agent.images.run.requests import Ask, PullRequests
+from agent.images.run.intake import NeededPull
+from agent.images.run.requests import PullAsk, PullRequests
 from agent.images.run.watcher import ProgressWatcher
 from agent.model.clock import Clock
-from agent.model.image_pull import Carried, Carrier, PullGivenUp, PullOutcome, PullRequest, PullResult
+from agent.model.image_pull import (
+    CallerPull,
+    CallerPullEnd,
+    PullGivenUp,
+    PullOutcome,
+    PullPolicy,
+    PullRequest,
+    PullResult,
+)
 from agent.model.image_state import PullStage
 
-__all__ = ["Relays"]
+__all__ = ["CallerPulls", "FollowedPods"]
 
 # A kubelet that has several credentials tries them one after the other.
 NEXT_CREDENTIAL_S = 5.0
 MOST_REMEMBERED = 1000
 
 
-class Relays:
+class FollowedPods:
+    """Priority and policy of this node's pods, which a kubelet's pull lacks (IMG-X07)."""
+
+    def __init__(self) -> None:
+        self._priorities: dict[str, int] = {}
+        self._policies: dict[tuple[str, str], PullPolicy] = {}
+
+    def replace(self, pods: Iterable[tuple[str, int, str, PullPolicy]]) -> None:
+        """All pods there are: uid, priority, full name of an image, policy; a pod has a line for each image."""
+        known = list(pods)
+        self._priorities = {uid: priority for uid, priority, _, _ in known}
+        # An image that a pod names twice is asked for by the stricter of both.
+        lenient_first = sorted(known, key=lambda one: one[3] is PullPolicy.ALWAYS)
+        self._policies = {(uid, image): policy for uid, _, image, policy in lenient_first}
+
+    def priority_of(self, uid: str) -> int:
+        """Of a pod; 0 of one that is not known."""
+        return self._priorities.get(uid, 0)
+
+    def policy_of(self, uid: str, image: str) -> PullPolicy | None:
+        """By which a pod wants an image, by its full name; None where that is not known."""
+        return self._policies.get((uid, image))
+
+
+class CallerPulls:
     """Works on the puller's own queue and requests, in the puller's loop."""
 
     def __init__(
@@ -44,7 +75,7 @@ class Relays:
         self._running: set[int] = set()
         self._failed: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def open(self, request: PullRequest, ready: Ready, size_bytes: int | None) -> Ask:
+    def open(self, request: PullRequest, ready: NeededPull, size_bytes: int | None) -> PullAsk:
         """A request begins to wait, or joins a flight that is on its way."""
         request = replace(
             request,
@@ -55,20 +86,20 @@ class Relays:
         failed_s, arrived_s = self._failed.pop((request.pod.uid, request.image), (-NEXT_CREDENTIAL_S, now_s))
         if not request.pod.uid or now_s - failed_s > NEXT_CREDENTIAL_S:
             arrived_s = now_s
-        ask = self._requests.open(request, ready, arrived_s=arrived_s, is_carried=True)
+        ask = self._requests.open(request, ready, arrived_s=arrived_s, is_pulled_by_caller=True)
         flight = self._queue.arrive(ask.member, ready.key, ready.reference.registry, size_bytes)
         if flight.is_running and ask.go is not None:
             ask.go.set()
         return ask
 
-    def start(self, flight: Flight, asks: Iterable[Ask]) -> None:
+    def start(self, flight: Flight, asks: Iterable[PullAsk]) -> None:
         self._running.add(flight.number)
         for ask in asks:
             if ask.go is not None:
                 ask.go.set()
             self._watcher.follow(flight.number, ask.ready.reference)
 
-    def drop_present(self, is_proven: Callable[[FlightKey], bool], image_id: str) -> list[Ask]:
+    def drop_present(self, is_proven: Callable[[FlightKey], bool], image_id: str) -> list[PullAsk]:
         """Take out who waits for what is there by now. Ours go without a slot, the rest is returned.
 
         For them the runtime has only to look at what it has, and to check the credentials.
@@ -87,24 +118,24 @@ class Relays:
         for number in self._running:
             self._requests.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)
 
-    async def ride(self, ask: Ask, carry: Carrier) -> None:
-        """Wait for the slot, then let the caller pull. Raises PullGivenUp."""
-        ended = Carried(error="it was cancelled")
+    async def run(self, ask: PullAsk, pull: CallerPull) -> None:
+        """Waits for the slot, then lets the caller pull. Raises PullGivenUp."""
+        ended = CallerPullEnd(error="it was cancelled")
         try:
             await self._slot(ask)
-            ended = await self._carried(ask, carry)
+            ended = await self._pulled(ask, pull)
         except asyncio.CancelledError:
             self._requests.forget(ask)
             raise
         finally:
-            self._get_off(ask, ended)
+            self._leave(ask, ended)
         if ended.error and ask.request.pod.uid:
             self._remember(ask)
         result = PullResult.FAILED if ended.error else PullResult.PULLED
         outcome = PullOutcome(result=result, image=ask.request.image, image_id=ended.image_id, message=ended.error)
         self._requests.close(ask, outcome)
 
-    async def _slot(self, ask: Ask) -> None:
+    async def _slot(self, ask: PullAsk) -> None:
         if ask.go is None:
             return
         going = asyncio.ensure_future(ask.go.wait())
@@ -115,8 +146,8 @@ class Relays:
             going.cancel()
         _check(ask)
 
-    async def _carried(self, ask: Ask, carry: Carrier) -> Carried:
-        pulling = asyncio.ensure_future(carry())
+    async def _pulled(self, ask: PullAsk, pull: CallerPull) -> CallerPullEnd:
+        pulling = asyncio.ensure_future(pull())
         try:
             waits = [cast("asyncio.Future[object]", one) for one in (pulling, ask.future)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -126,8 +157,8 @@ class Relays:
         finally:
             pulling.cancel()
 
-    def _get_off(self, ask: Ask, ended: Carried) -> None:
-        """The last one frees the slot; nobody else wants what it fetched."""
+    def _leave(self, ask: PullAsk, ended: CallerPullEnd) -> None:
+        """The last one frees the slot."""
         flight = self._queue.home(ask.id)
         if flight is None:
             return
@@ -140,13 +171,13 @@ class Relays:
         stage = PullStage.FAILED if ended.error else PullStage.DONE
         self._requests.show_over(flight, stage, image_id=ended.image_id, error=ended.error)
 
-    def _remember(self, ask: Ask) -> None:
+    def _remember(self, ask: PullAsk) -> None:
         if len(self._failed) >= MOST_REMEMBERED:
             del self._failed[next(iter(self._failed))]
         self._failed[ask.request.pod.uid, ask.request.image] = (self._clock.now_s(), ask.member.arrived_s)
 
 
-def _check(ask: Ask) -> None:
-    """Somebody else may have ended the request: a person, or the end of its pod."""
+def _check(ask: PullAsk) -> None:
+    """A person, or the end of its pod, may have ended the request."""
     if ask.future.done() and not ask.future.result().is_ok:
         raise PullGivenUp(ask.future.result().message.removeprefix("rpc error: code = Canceled desc = "))

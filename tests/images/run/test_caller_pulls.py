@@ -12,7 +12,7 @@ from agent.drivers.containerd.fake import FakeContainerd
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.settings import image_settings
-from agent.model.image_pull import Carried, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
+from agent.model.image_pull import CallerPullEnd, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
 from agent.model.image_state import PullStage
 from tests.images.harness import build_plane
 
@@ -26,9 +26,9 @@ class Rider:
     def __init__(self, puller, image: str, pod: str = "p", fingerprint: str = "public") -> None:
         self.may_go, self.answer = asyncio.Event(), asyncio.get_running_loop().create_future()
         request = PullRequest(image=image, policy=PullPolicy.ALWAYS, pod=PodIdentity(pod, "default", pod))
-        self.task = asyncio.ensure_future(puller.relay(request, fingerprint, self._carry))
+        self.task = asyncio.ensure_future(puller.run_caller_pull(request, fingerprint, self._carry))
 
-    async def _carry(self) -> Carried:
+    async def _carry(self) -> CallerPullEnd:
         self.may_go.set()
         return await self.answer
 
@@ -59,12 +59,12 @@ async def test_one_waits_while_another_has_the_slot() -> None:
         assert (first.is_pulling, second.is_pulling) == (True, False)
         stages = {one.image: one.stage for one in plane.puller.pulls.items.values()}
         assert stages == {A: PullStage.DOWNLOADING, B: PullStage.QUEUED}
-        first.answer.set_result(Carried(image_id="sha256:a"))
+        first.answer.set_result(CallerPullEnd(image_id="sha256:a"))
         await clock.advance(1)
 
         assert (first.task.done(), second.is_pulling) == (True, True)
         assert {one.image: one.stage for one in plane.puller.pulls.items.values()}[A] is PullStage.DONE
-        second.answer.set_result(Carried(image_id="sha256:b"))
+        second.answer.set_result(CallerPullEnd(image_id="sha256:b"))
         await second.task
 
 
@@ -78,14 +78,14 @@ async def test_those_who_want_the_same_ride_together_and_the_last_one_frees_the_
         await clock.advance(1)
         assert [one.is_pulling for one in riders] == [True] * 3
         for rider in riders[:2]:
-            rider.answer.set_result(Carried(image_id="sha256:a"))
+            rider.answer.set_result(CallerPullEnd(image_id="sha256:a"))
         await clock.advance(1)
         assert not other.is_pulling
-        riders[2].answer.set_result(Carried(image_id="sha256:a"))
+        riders[2].answer.set_result(CallerPullEnd(image_id="sha256:a"))
         await clock.advance(1)
 
         assert other.is_pulling
-        other.answer.set_result(Carried())
+        other.answer.set_result(CallerPullEnd())
         await other.task
 
 
@@ -96,9 +96,9 @@ async def test_other_credentials_are_another_flight() -> None:
         await clock.advance(1)
 
         assert (first.is_pulling, second.is_pulling) == (True, False)
-        first.answer.set_result(Carried())
+        first.answer.set_result(CallerPullEnd())
         await clock.advance(1)
-        second.answer.set_result(Carried())
+        second.answer.set_result(CallerPullEnd())
         await second.task
 
 
@@ -108,7 +108,7 @@ async def test_the_next_credential_of_a_pod_keeps_its_place() -> None:
         async with running() as (plane, clock):
             early, blocker = Rider(plane.puller, A, "early"), None
             await clock.advance(1)
-            early.answer.set_result(Carried(error="unauthorized"))
+            early.answer.set_result(CallerPullEnd(error="unauthorized"))
             await early.task
             blocker = Rider(plane.puller, C, "blocker")
             await clock.advance(0.5)
@@ -116,12 +116,12 @@ async def test_the_next_credential_of_a_pod_keeps_its_place() -> None:
             await clock.advance(pause_s)
             again = Rider(plane.puller, A, "early", "key2")
             await clock.advance(0.1)
-            blocker.answer.set_result(Carried())
+            blocker.answer.set_result(CallerPullEnd())
             await clock.advance(0.1)
 
             assert (again.is_pulling, other.is_pulling) == (expected, not expected)
             for one in (again, other):
-                one.answer.set_result(Carried())
+                one.answer.set_result(CallerPullEnd())
             await clock.advance(0.1)
 
 
@@ -135,7 +135,7 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
 
         plane.intake._runtime.registry.add(A)
         plane.intake._runtime.while_pulling = fetching
-        plane.puller.relays._pods.replace([("known", 0, A, PullPolicy.IF_NOT_PRESENT)])
+        plane.puller.caller_pulls._pods.replace([("known", 0, A, PullPolicy.IF_NOT_PRESENT)])
         ahead = PullRequest(image=A, policy=PullPolicy.IF_NOT_PRESENT, is_prefetch=True)
         prefetch = asyncio.ensure_future(plane.puller.request(ahead))
         await clock.advance(1)
@@ -151,7 +151,7 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
         stages = [one.stage for one in plane.puller.pulls.items.values()]
         assert sorted(stages) == [PullStage.DONE, PullStage.DONE, PullStage.DOWNLOADING, PullStage.QUEUED]
         for one in (known, other, fresh):
-            one.answer.set_result(Carried(image_id="sha256:a"))
+            one.answer.set_result(CallerPullEnd(image_id="sha256:a"))
             await one.task
         await clock.advance(1)
         assert {one.stage for one in plane.puller.pulls.items.values()} == {PullStage.DONE}
@@ -161,15 +161,15 @@ async def test_what_was_fetched_ahead_meanwhile_needs_no_slot_where_the_pod_asks
 async def test_pods_that_are_known_have_their_priority() -> None:
     """IMG-X07: a kubelet's pull carries none; pods that are followed tell it, and all others have 0."""
     async with running() as (plane, clock):
-        plane.puller.relays._pods.replace([("urgent", 1_000_000, C, PullPolicy.ALWAYS)])
+        plane.puller.caller_pulls._pods.replace([("urgent", 1_000_000, C, PullPolicy.ALWAYS)])
         first, second, urgent = (Rider(plane.puller, image, pod) for image, pod in ((A, "a"), (B, "b"), (C, "urgent")))
         await clock.advance(1)
-        first.answer.set_result(Carried())
+        first.answer.set_result(CallerPullEnd())
         await clock.advance(1)
 
         assert (urgent.is_pulling, second.is_pulling) == (True, False)
         for one in (urgent, second):
-            one.answer.set_result(Carried())
+            one.answer.set_result(CallerPullEnd())
             await one.task
 
 
@@ -183,7 +183,7 @@ async def test_who_gives_up_leaves_the_line_or_the_slot() -> None:
         await clock.advance(1)
 
         assert third.is_pulling
-        third.answer.set_result(Carried())
+        third.answer.set_result(CallerPullEnd())
         await third.task
 
 
@@ -204,7 +204,7 @@ async def test_a_pod_that_is_gone_and_a_person_end_a_ride() -> None:
         await clock.advance(1)
 
         assert third.is_pulling
-        third.answer.set_result(Carried())
+        third.answer.set_result(CallerPullEnd())
         await third.task
 
 
@@ -233,7 +233,7 @@ async def test_kepd_s_own_pulls_stand_in_the_same_line() -> None:
         own = asyncio.ensure_future(plane.puller.request(PullRequest(image=B, policy=PullPolicy.IF_NOT_PRESENT)))
         await clock.advance(1)
         assert not own.done()
-        kubelet.answer.set_result(Carried())
+        kubelet.answer.set_result(CallerPullEnd())
         await clock.advance(1)
 
         assert own.done()
