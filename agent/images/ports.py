@@ -121,8 +121,6 @@ class Files(Protocol):
 
 
 class ImageEvents(Protocol):
-    """Where events about pods and the node go."""
-
     def tell(self, event: ImageEvent) -> None: ...
 
 

@@ -12,7 +12,6 @@ KEY = "pods.shutdown.groups"
 
 
 def pods_faults(pods: Pods) -> Iterator[Finding]:
-    """One finding per contradiction."""
     known: dict[object, int] = {}
     for place, pairs in enumerate(pods.shutdown.groups):
         group = dict(pairs)

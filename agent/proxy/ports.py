@@ -30,8 +30,6 @@ class ProxyRuntime(Protocol):
 
 
 class RuntimeEvents(Protocol):
-    """News from the runtime."""
-
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 

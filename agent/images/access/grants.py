@@ -65,8 +65,6 @@ class SecretProof(msgspec.Struct, frozen=True, gc=False):
 
 
 class AccountProof(msgspec.Struct, frozen=True, gc=False):
-    """A service account that got the image once."""
-
     namespace: str
     name: str
     uid: str

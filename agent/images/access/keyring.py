@@ -25,8 +25,6 @@ class BadSecret:
 
 @dataclass(frozen=True, slots=True)
 class SecretRing:
-    """All readable pull secrets of a pod as one set."""
-
     entries: tuple[AuthEntry, ...]
     bad: tuple[BadSecret, ...] = ()
 

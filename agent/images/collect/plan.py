@@ -203,7 +203,6 @@ def _is_too_old(image: NodeImage, rules: CollectRules, now_s: float) -> bool:
 
 
 def _surplus_tags(images: Iterable[NodeImage], rules: CollectRules) -> frozenset[str]:
-    """Tags beyond the newest ones of their repositories."""
     if not rules.keep_last or rules.mode is CollectMode.OFF:
         return frozenset()
     by_repository: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)

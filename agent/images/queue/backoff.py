@@ -28,7 +28,6 @@ class BackoffCurve:
 
     @property
     def memory_s(self) -> float:
-        """Quiet time after which an entry begins anew."""
         return 2 * self.cap_s
 
 

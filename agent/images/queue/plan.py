@@ -87,8 +87,6 @@ class Hindrance(msgspec.Struct, frozen=True, gc=False):
 
 
 class WaitingFlight(msgspec.Struct, frozen=True, gc=False):
-    """One waiting flight: its place in the line and what holds it."""
-
     flight: int
     position: int
     why: Hindrance

@@ -25,8 +25,6 @@ class RewriteRule:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTarget:
-    """Where to pull from, and by which rule."""
-
     reference: ImageReference
     rule: RewriteRule
 

@@ -183,8 +183,6 @@ class Attempts:
     async def _one_call(
         self, job: Job, auth: pb.AuthConfig | None, settings: Callable[[], ImageSettings]
     ) -> str | RuntimeCallFailed:
-        """One PullImage under the deadlines."""
-
         async def call() -> str | RuntimeCallFailed:
             try:
                 return await self._runtime.pull_image(job.image, auth, handler=job.handler)
@@ -234,7 +232,6 @@ class Attempts:
         return Sight.STAYS_AWAY
 
     async def _verified(self, job: Job, image_id: str, used: Credential | None) -> Pulled | None:
-        """The image as the runtime now has it, with its size."""
         job.stage = PullStage.VERIFYING
         try:
             image = await self._runtime.image_status(image_id, handler=job.handler)

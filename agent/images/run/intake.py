@@ -192,7 +192,6 @@ class PullIntake:
         return Settled(replace(settled.outcome, retry_in_s=wait_s), settled.sentences)
 
     def _is_fresh(self, request: PullRequest, key: FlightKey, image_id: str) -> bool:
-        """Whether the registry was asked the same a moment ago."""
         keep_s = self.settings.keys.always_cache
         at_s, resolved_id = self._resolved.get(key, (0.0, ""))
         is_recent = keep_s > 0 and resolved_id == image_id and self._clock.now_s() - at_s <= keep_s

@@ -32,7 +32,6 @@ class NodeImages:
         return await self._collector.refresh()
 
     async def collect(self, *, dry_run: bool) -> CollectionState:
-        """Remove what nothing protects, or only say what would go."""
         return await self._collector.collect(dry_run=dry_run)
 
     async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:

@@ -186,7 +186,6 @@ class PullOutcomes:
         self._requests.show_over(flight, PullStage.CANCELLED)
 
     def retry(self, namespace: str, pod: str) -> int:
-        """Forget pauses of a pod, or of all if none is named."""
         prefix = f"{namespace}/{pod}" if pod else f"{namespace}/" if namespace else ""
         names = [name for name in self._failed_keys if (name == prefix if pod else name.startswith(prefix))]
         forgotten = 0

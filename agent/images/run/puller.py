@@ -245,7 +245,6 @@ class Puller:
         return {flight.key.reference for flight in self._queue.flights.values()}
 
     def size_guess(self, image: str) -> int | None:
-        """What earlier pulls or probes told of an image's size."""
         try:
             reference = parse_reference(image)
         except ReferenceInvalid:

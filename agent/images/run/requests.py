@@ -28,8 +28,6 @@ MOST_KEPT = 200
 
 @dataclass(slots=True)
 class PullAsk:
-    """One request that waits for a flight."""
-
     id: str
     request: PullRequest
     ready: NeededPull
@@ -103,7 +101,6 @@ class PullRequests:
             ask.future.set_result(outcome)
 
     def forget(self, ask: PullAsk) -> None:
-        """Nobody waits for the answer any more."""
         self._asks.pop(ask.id, None)
         self._metrics.request_ended(PullResult.CANCELLED, ask.pull_class)
 

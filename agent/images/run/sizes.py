@@ -119,7 +119,6 @@ class Sizes:
                 self._queue.set_size(number, progress.total_bytes)
 
     def ask_for(self, plan: PullPlan, group: asyncio.TaskGroup) -> None:
-        """Ask for the sizes of pulls that wait."""
         self._asked &= self._queue.flights.keys()
         can_ask = self._probe is not None and self._settings().keys.size_probe != "off"
         if not can_ask or self._queue.rules.size_rate is None:

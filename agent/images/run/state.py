@@ -39,8 +39,6 @@ def decode_state(kind: str, content: bytes, shape: type[State]) -> State:
 
 
 class StateFile(Generic[State]):
-    """One file with one value."""
-
     def __init__(self, files: Files, name: str, kind: str, shape: type[State]) -> None:
         self._files = files
         self._name = name

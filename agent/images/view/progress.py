@@ -98,7 +98,6 @@ def resolved(progress: PullProgress, manifest: Manifest, cached: frozenset[str])
 
 
 def advance(progress: PullProgress, seen: StoreLook, now_s: float) -> PullProgress:
-    """What one more look at the store means."""
     layers = _layers(progress, seen)
     if progress.manifest is None:
         done = max(progress.done_bytes, sum(seen.ingests.values()))

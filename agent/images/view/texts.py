@@ -18,8 +18,6 @@ GIB, MIB, KIB = 2**30, 2**20, 2**10
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Kind, reason and text of an event."""
-
     is_warning: bool
     reason: str
     text: str
@@ -116,7 +114,6 @@ def progress(image: str, done: str, unpacked: str, left_s: float | None) -> Sent
 
 
 def thrashing(image: str, times: int) -> Sentence:
-    """Somebody deletes what is prefetched."""
     text = f"Image {quoted(image)} was fetched {times} times within 24h and deleted again; it is no longer prefetched"
     return Sentence(True, "PrefetchThrashing", text)
 

@@ -64,7 +64,6 @@ def queued_state(
 
 
 def running_state(state: PullState, stage: PullStage, progress: PullProgress | None, attempts: int) -> PullState:
-    """A pull that runs, with its progress if there is any."""
     base = replace(
         state, position=0, wait_reason="", wait_text="", attempts=attempts, eta_s=None, is_eta_rough=False, stage=stage
     )

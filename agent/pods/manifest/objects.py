@@ -61,14 +61,11 @@ class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What a pod gets from its node."""
-
     node: str
     has_name_suffix: bool
 
     @property
     def suffix(self) -> str:
-        """What pod names end in."""
         return f"-{self.node}" if self.has_name_suffix else ""
 
 
@@ -156,7 +153,6 @@ def _version(tree: Tree, findings: list[Finding]) -> None:
 
 
 def _read(tree: Tree, kind: type[Read], findings: list[Finding]) -> Read | None:
-    """The object, or None if its form has faults."""
     before = len(findings)
     value = Shape(findings).read(tree, kind, "")
     return msgspec.convert(value, kind) if len(findings) == before else None

@@ -59,7 +59,6 @@ class Reading:
         return any(_covers(path, file) for path in self.unread)
 
     def complaints_about(self, file: str) -> tuple[Finding, ...]:
-        """What is wrong with a file or its directory."""
         return tuple(one for path, findings in self.complaints.items() if _covers(path, file) for one in findings)
 
     def is_stale(self, pod: PodSpec) -> bool:
@@ -68,7 +67,6 @@ class Reading:
 
 
 def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Reading:
-    """The next reading."""
     parsed = {
         path: _parsed(path, content, before.files.get(path), identity) for path, content in snapshot.files.items()
     }
@@ -165,7 +163,6 @@ def _claim_sources(
 
 
 def _missing(path: str, pods: Iterable[PodSpec], before: Reading) -> Iterable[PodSpec]:
-    """What a file had and does not offer now."""
     offered = {pod.key for pod in pods}
     return (pod for pod in before.files[path].accepted if pod.key not in offered) if path in before.files else ()
 
@@ -184,7 +181,6 @@ class _Claims:
         self._by_uid: dict[str, PodSpec] = {}
 
     def claim(self, pod: PodSpec) -> None:
-        """Take name and uid, or complain."""
         holder = self.pods.get(pod.key)
         path, what = "metadata.name", f"pod {pod.key}"
         if holder is None:
@@ -196,7 +192,6 @@ class _Claims:
             self.losers.setdefault(pod.file, []).append(Finding(pod.source, path, text))
 
     def take_if_free(self, pod: PodSpec) -> None:
-        """Take name and uid, or do without."""
         if pod.key not in self.pods and pod.uid not in self._by_uid:
             self.pods[pod.key] = self._by_uid[pod.uid] = pod
 

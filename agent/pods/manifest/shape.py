@@ -27,8 +27,6 @@ LARGEST_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Reads one tree as one type."""
-
     findings: list[Finding]
 
     def read(self, tree: Tree, kind: type[msgspec.Struct], path: str) -> object:

@@ -28,7 +28,6 @@ class FolderReading:
 
 
 def read_folder(folder: SourceFolder, before: FolderReading | None) -> FolderReading:
-    """What a directory means now."""
     if before is not None and before.folder == folder:
         return before
     findings = (*_names(folder), *folder.problems, *_keys(folder))

@@ -16,7 +16,6 @@ __all__ = ["image_request"]
 
 
 def image_request(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
-    """What the queue is asked for."""
     found = dict(_secrets(pod, sources))
     return PullRequest(
         image=reference,

@@ -32,7 +32,6 @@ class _Budget:
 
 
 def kubelet_step(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | None:
-    """What one container needs now."""
     if one.signalled_s is not None:
         is_due = one.is_running and one.killed_s is None and now_s + TINY_S >= _kill_s(stop, one)
         return Kill(one.name) if is_due else None

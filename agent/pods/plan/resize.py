@@ -54,7 +54,6 @@ class ResizePlan:
 
 
 def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: NodeRoom) -> ResizePlan:
-    """What is done, or why nothing is."""
     steps = differences(pod, seen, memory)
     if not steps:
         return ResizePlan()

@@ -72,8 +72,6 @@ class StartPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """Everything a decision looks at."""
-
     pod: PodSpec
     seen: SeenPod
     memory: Memory

@@ -146,7 +146,6 @@ def _step_before_signal(stop: Stop, one: ContainerEnding, now_s: float) -> StopS
 
 
 def _blockers(stop: Stop, one: ContainerEnding) -> tuple[str, ...]:
-    """Who has to be gone first."""
     if stop.trigger is Trigger.PROBE or stop.grace_s <= 0:
         return ()
     return tuple(other.name for other in stop.containers if other.name in one.waits_for and not other.is_gone)

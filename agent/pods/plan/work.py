@@ -76,8 +76,6 @@ class Collecting(Work):
 
 
 class Releasing(Work):
-    """A pod that is over gives its volumes and its group back."""
-
     text = "release volumes"
 
 
@@ -94,8 +92,6 @@ class ContainerWork(Work):
 
 
 class Launching(ContainerWork):
-    """From its image to the end of its postStart hook."""
-
     text = "start"
 
 
@@ -129,8 +125,6 @@ class RestartingSidecar(ContainerWork):
 
 @dataclass(frozen=True, slots=True)
 class FetchingAhead(Work):
-    """The image of a container that starts later."""
-
     image: str
 
     def __str__(self) -> str:

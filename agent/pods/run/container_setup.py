@@ -240,7 +240,6 @@ class ContainerSetup:
         return linux_resources(self._run.pod, container, container.fields.resources, self._node)
 
     def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:
-        """Volumes, hosts file, termination message."""
         run, files = self._run, self._context.files
         fields = container.fields
         found = [self._mount(container, place, mount, values) for place, mount in enumerate(fields.volume_mounts)]

@@ -257,7 +257,6 @@ class PodKeeper:
         run.spawn(STOP, self._drive(is_resumed=self._is_resumed))
 
     def _run_on(self) -> None:
-        """Up and running, or on the way there."""
         run = self.run
         self._starter.resume()
         for name in run.memory.ends:

@@ -73,7 +73,6 @@ class Observer:
         run.ring()
 
     async def _with_network(self, listed: SeenSandbox, before: SeenSandbox | None) -> SeenSandbox:
-        """Lists have no addresses."""
         if before is not None and (before.ip is not None or not listed.is_ready):
             return replace(listed, ip=before.ip, more_ips=before.more_ips, is_host_network=before.is_host_network)
         if not listed.is_ready:

@@ -38,8 +38,6 @@ class PodNodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What the plane takes from the configuration."""
-
     node: str
     instance: str
     name_suffix: bool

@@ -33,7 +33,6 @@ class ProbeRunner:
         self._slots = asyncio.Semaphore(at_once)
 
     async def run(self, probe: Probe, target: ContainerTarget) -> ProbeAnswer:
-        """One run of a probe."""
         answer = ProbeAnswer(AnswerKind.ERROR, "not asked")
         for _ in range(TRIES):
             answer = await self._once(probe, target)

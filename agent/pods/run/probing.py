@@ -55,7 +55,6 @@ class Prober:
                 self._run.spawn(work, self._work(container, instance, kind, probe))
 
     def _due(self, container: ContainerSpec, instance: Instance) -> list[tuple[ProbeKind, Probe]]:
-        """Which probes of an instance run now."""
         memory = self._run.memory.of(container.name).of(instance.id)
         fields = container.fields
         if container.kind is ContainerKind.INIT or memory.post_start is not HookPhase.OK or memory.failing is not None:

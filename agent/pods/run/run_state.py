@@ -187,7 +187,6 @@ class PodRun:
         return task
 
     def ring(self) -> None:
-        """Something changed: whoever waits looks again."""
         for bell in self._bells:
             bell.set()
 

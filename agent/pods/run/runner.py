@@ -124,7 +124,6 @@ class PodRunner:
         self._closed_by.add(why)
 
     def admit(self, why: str) -> None:
-        """This is no reason any more to refuse new pods."""
         self._closed_by.discard(why)
         if self._listed.is_set():
             self._want()
@@ -192,7 +191,6 @@ class PodRunner:
             await self._take(snapshot)
 
     async def _take(self, snapshot: Snapshot) -> None:
-        """Read the manifests."""
         before = self._reading
         settings = self._context.settings()
         identity = NodeIdentity(settings.node, settings.name_suffix)

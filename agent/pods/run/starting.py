@@ -69,11 +69,9 @@ class Starter:
                 task.cancel()
 
     def resume(self) -> None:
-        """Launches are wanted again."""
         self._is_interrupted = False
 
     async def launch(self, step: Launch) -> None:
-        """One instance, from its image to the end of its postStart."""
         run = self._run
         container = run.pod.by_name[step.name]
         try:
@@ -106,7 +104,6 @@ class Starter:
         return True
 
     async def settle(self, step: Settle) -> None:
-        """Go on with one that was found running."""
         container = self._run.pod.by_name.get(step.name)
         if container is not None:
             try:

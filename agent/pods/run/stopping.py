@@ -88,7 +88,6 @@ class Stopper:
         run.memory = run.memory.with_stop(step.name, stop)
 
     async def drive(self, key: str, *, is_resumed: bool = False) -> None:
-        """Carry one end through."""
         run = self._run
         if is_resumed:
             stop = run.memory.stop_of(key)
@@ -112,7 +111,6 @@ class Stopper:
             run.show()
 
     def _with_exits(self, stop: Stop, now_s: float) -> Stop:
-        """What ended while nobody looked."""
         for one in stop.containers:
             newest = self._run.seen.newest(one.name)
             if one.is_running and (newest is None or not newest.is_running):

@@ -24,7 +24,6 @@ class StreamUrls:
         self._streams = streams
 
     async def exec_url(self, target: ContainerTarget, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
-        """Where the streams of a command can be had."""
         request = pb.ExecRequest(
             container_id=self._commands.running_id(*target),
             cmd=command,
@@ -49,7 +48,6 @@ class StreamUrls:
         return await _answered(self._streams.attach_url(request)), fields.tty
 
     async def port_forward_url(self, namespace: str, name: str, ports: Sequence[int]) -> str:
-        """Where connections to these ports of a pod can be had."""
         run = self._commands.keeper(namespace, name).run
         active = run.seen.active
         if active is None or not active.is_ready:

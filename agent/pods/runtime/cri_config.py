@@ -52,8 +52,6 @@ APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """What of the node matters here."""
-
     instance: str
     log_directory: PurePath
     cgroup_root: str

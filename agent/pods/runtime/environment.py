@@ -77,7 +77,6 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def referenced(text: str) -> list[str]:
-    """The names that `expand` would look for."""
     return [found[2] for found in REFERENCE.finditer(text) if found[1] != "$"]
 
 

@@ -45,7 +45,6 @@ def signal_word(signal: str) -> str:
 
 
 def signal_name(word: str) -> str:
-    """And back."""
     return word.replace("PLUS", "+").replace("MINUS", "-")
 
 

@@ -67,8 +67,6 @@ class MakeGroup:
 
 @dataclass(frozen=True, slots=True)
 class WriteLimit:
-    """One value for one file."""
-
     path: str
     value: str
 
@@ -84,14 +82,11 @@ class WantedGroup:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What has to be looked at."""
         return tuple(step.path for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What has to be done."""
-
     steps: tuple[MakeGroup | WriteLimit, ...] = ()
 
     def __str__(self) -> str:

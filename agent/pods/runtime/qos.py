@@ -138,7 +138,6 @@ def pod_needs(pod: PodSpec) -> Needs:
 
 
 def own_needs(pod: PodSpec) -> Needs:
-    """What its containers may use."""
     whole = container_needs(pod.spec.resources)
     cpu, memory = _effective(pod, "cpu_request"), _effective(pod, "memory_request")
     cpu_limit = _effective(pod, "cpu_limit") if _all_limited(pod, "cpu_limit") else 0

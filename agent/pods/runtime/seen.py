@@ -97,7 +97,6 @@ class SeenPod:
 
     @property
     def running(self) -> tuple[Instance, ...]:
-        """What may do work."""
         return tuple(one for one in self.instances if one.is_running)
 
     def next_attempt(self, name: str) -> int:

@@ -38,7 +38,6 @@ class _Stored(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_range(first: int) -> bytes:
-    """For the disk."""
     mapping = (_Mapping(first, 0, RANGE_LENGTH),)
     return msgspec.json.encode(_Stored(mapping, mapping))
 

@@ -161,7 +161,6 @@ class EndSimulation(Simulation[StopStep]):
 def forecast_stop(
     stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request] = ()
 ) -> tuple[Happening, ...]:
-    """Everything that would happen, in order."""
     end = EndSimulation(stop, assumptions, requests)
     end.run_until()
     return tuple(end.happenings)

@@ -119,7 +119,6 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
 
 
 def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemory) -> tuple[str, str, str]:
-    """State, reason and message."""
     if seen.stage is Stage.RUNNING:
         return RUNNING, "", ""
     if look.is_restarting_all:

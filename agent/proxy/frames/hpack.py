@@ -42,8 +42,6 @@ class HeadersInvalid(ValueError):
 
 
 class HeaderDecoder:
-    """Reads the blocks of one direction in their order."""
-
     def __init__(self) -> None:
         self._table: list[Header] = []
         self._table_bytes = 0

@@ -59,13 +59,11 @@ class Fragment:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
     length = len(payload)
     return HEAD.pack(length >> 16, length & 0xFFFF, kind, flags, stream) + payload
 
 
 def data_frame(stream: int, payload: bytes, *, ends: bool = False) -> bytes:
-    """A piece of a message."""
     return frame(DATA, END_STREAM if ends else 0, stream, payload)
 
 

@@ -60,7 +60,6 @@ class PodWishes:
         return not (self.sidecars or self.sleeps_s or self.job_end)
 
     def ready_of(self, name: str) -> Ready:
-        """When this sidecar counts as started."""
         return self.ready.get(name, STARTED)
 
 
@@ -68,7 +67,6 @@ NOTHING = PodWishes()
 
 
 def read_wishes(annotations: Mapping[str, str]) -> PodWishes:
-    """Everything that is understood."""
     if not any(key.startswith(PREFIX) for key in annotations):
         return NOTHING
     reader = AnnotationReader(annotations)

@@ -50,7 +50,6 @@ def read_masks(content: bytes | None) -> dict[str, str]:
 
 
 def written_masks(masks: dict[str, str]) -> bytes:
-    """For the disk."""
     return msgspec.json.encode(Masks(containers=masks))
 
 

@@ -132,7 +132,6 @@ class Ledger:
             sandbox.hooks_s.pop(container.id, None)
 
     def remove_sandbox(self, sandbox_id: str) -> Sandbox | None:
-        """A sandbox is gone with all that was in it."""
         sandbox = self.sandboxes.pop(sandbox_id, None)
         if sandbox is not None:
             others = self._of_pods[sandbox.uid]
@@ -144,7 +143,6 @@ class Ledger:
         return sandbox
 
     def of_pod(self, uid: str) -> list[Sandbox]:
-        """All attempts of one pod."""
         return [self.sandboxes[one] for one in self._of_pods.get(uid, ())]
 
     def containers(self) -> Iterator[tuple[Sandbox, LedgerContainer]]:

@@ -158,7 +158,6 @@ class EventFollower:
     # ended Jobs
 
     def end_jobs(self) -> None:
-        """Look at all pods that asked for it."""
         for sandbox in self._state.ledger.sandboxes.values():
             self._end_job(sandbox)
 

@@ -97,7 +97,6 @@ class Figures:
         found.added.add(added_s)
 
     def held(self, path: str, reason: str, duration_s: float) -> None:
-        """A hold is over."""
         found = self.method(path)
         found.held += 1
         found.held_s += duration_s

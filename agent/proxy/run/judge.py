@@ -32,8 +32,6 @@ Finish = Callable[[ProxyCall, Subject], None]
 
 
 class GateJudge:
-    """The judge of all calls of a run."""
-
     def __init__(self, state: ProxyState, waiting: HeldCalls) -> None:
         self._state = state
         self._waiting = waiting
@@ -64,7 +62,6 @@ class GateJudge:
     # for links
 
     def judge(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
-        """What becomes of a request that is whole now."""
         if call.route is None:
             return Verdict.PASS
         try:
@@ -91,7 +88,6 @@ class GateJudge:
                 self._state.broke(f"finish {call.route.name}", error)
 
     def rewrite(self, call: ProxyCall, message: bytes) -> bytes:
-        """An answer with the exits of ended sidecars masked."""
         if not self._state.masks:
             return message
         try:

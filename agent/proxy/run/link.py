@@ -322,7 +322,6 @@ class Link:
         return http2.reset_frame(call.stream)
 
     def _drop_rest(self, stream: int, flags: int, whole: bytes) -> bytes:
-        """A piece of a request that has had its refusal."""
         if flags & http2.END_STREAM:
             del self._refused[stream]
         self.front.insert(Credit.drop(flow_bytes([whole])))
@@ -390,7 +389,6 @@ class Link:
     # both ways
 
     def _headers(self, side: Side, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
-        """The headers of a block, when its last frame is there."""
         payload = whole[HEAD_BYTES:]
         if kind == http2.HEADERS:
             part = fragment_of(flags, payload)

@@ -61,8 +61,6 @@ class SocketLost(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyParts:
-    """What the plane is made of."""
-
     runtime: ProxyRuntime
     events: RuntimeEvents
     asker: Asker

@@ -71,7 +71,6 @@ class ProxyServer:
 
     @property
     def busy(self) -> int:
-        """Calls that somebody waits for."""
         return sum(len(link.awaited()) for link in self.links)
 
     def _accepted(self) -> asyncio.BaseProtocol:

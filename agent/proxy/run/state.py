@@ -26,8 +26,6 @@ WORTH_TELLING_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """What the plane takes from the configuration."""
-
     stop: StopRules
     fails_open: bool = True
 
@@ -97,7 +95,6 @@ class ProxyState:
     # change
 
     def wake(self, sandbox_id: str) -> None:
-        """Something changed for a sandbox: whoever waits looks again."""
         waiting = self._wakes.pop(sandbox_id, None)
         if waiting is not None:
             waiting.event.set()
@@ -121,7 +118,6 @@ class ProxyState:
     # holds
 
     def open_hold(self, call: ProxyCall, reason: str, sandbox: Sandbox | None = None, container: str = "") -> Hold:
-        """A call begins to be held."""
         pod = f"{sandbox.namespace}/{sandbox.name}" if sandbox is not None else ""
         hold = Hold(
             id=f"h{next(self._ids)}",
@@ -136,7 +132,6 @@ class ProxyState:
         return hold
 
     def close_hold(self, hold: Hold) -> None:
-        """It is over, one way or the other."""
         if self.holds.pop(hold.id, None) is not None:
             held_s = self.clock.now_s() - hold.since_s
             self.figures.held(hold.call.path, hold.reason, held_s)

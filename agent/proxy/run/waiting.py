@@ -178,7 +178,6 @@ class HeldCalls:
         self._state.spawn(self._look(sandbox, container), f"proxy-look:{container.id[:12]}")
 
     def watch_readiness(self, sandbox: Sandbox, container: LedgerContainer) -> None:
-        """A sidecar was started."""
         self._readiness.watch(sandbox, container)
 
     def forget_masks(self, *, container_id: str = "", sandbox_id: str = "") -> None:

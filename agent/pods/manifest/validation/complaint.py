@@ -26,7 +26,6 @@ SUBDOMAIN_TEXT = (
 
 
 def told(value: object) -> str:
-    """A value in a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = f'"{printable(value)}"' if isinstance(value, str) else str(value)

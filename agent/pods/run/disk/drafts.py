@@ -77,7 +77,6 @@ def _give_rights(above: int, draft: str, mode: int, group: int | None) -> None:
 
 
 def make_file(path: Path, mode: int) -> None:
-    """An empty file in a directory that is there."""
     above = os.open(path.parent, ABOVE)
     try:
         draft = _draft_of(path.name)

@@ -71,7 +71,6 @@ def _link(place: Path, wanted: set[str]) -> None:
 
 
 def _folders(files: Sequence[PlannedFile]) -> dict[PurePath, set[str]]:
-    """All directories of the content, with the names in each."""
     found: dict[PurePath, set[str]] = {PurePath(): set()}
     for file in files:
         path = PurePath(file.path)
