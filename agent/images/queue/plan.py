@@ -51,6 +51,21 @@ class WaitReason(StrEnum):
     TURN = "turn"
 
 
+TEXTS = {
+    WaitReason.SLOT: "{slots} slots busy",
+    WaitReason.SAME_IMAGE: "the same image is being pulled with other credentials or for an older check",
+    WaitReason.REGISTRY: "{slots} pulls from {scope} running",
+    WaitReason.REGISTRY_HOLD: "{scope} asked kepd to slow down",
+    WaitReason.NODE_HOLD: "the disk is full; images are being removed",
+    WaitReason.RESERVE: "{slots} slots for pods that are not critical busy",
+    WaitReason.POD: "{slots} slots of its pod busy",
+    WaitReason.LARGE: "{slots} slots for large images busy",
+    WaitReason.PREFETCH: "{slots} prefetches running, or pods come first",
+    WaitReason.RATE: "rate limit of {scope}",
+    WaitReason.TURN: "its turn is next",
+}
+
+
 class Hindrance(msgspec.Struct, frozen=True, gc=False):
     """What is in the way: how much of which limit is taken."""
 
@@ -60,30 +75,7 @@ class Hindrance(msgspec.Struct, frozen=True, gc=False):
     scope: str = ""
 
     def __str__(self) -> str:
-        slots = f"{self.busy} of {self.limit}"
-        match self.reason:
-            case WaitReason.SLOT:
-                return f"{slots} slots busy"
-            case WaitReason.SAME_IMAGE:
-                return "the same image is being pulled with other credentials or for an older check"
-            case WaitReason.REGISTRY:
-                return f"{slots} pulls from {self.scope} running"
-            case WaitReason.REGISTRY_HOLD:
-                return f"{self.scope} asked kepd to slow down"
-            case WaitReason.NODE_HOLD:
-                return "the disk is full; images are being removed"
-            case WaitReason.RESERVE:
-                return f"{slots} slots for pods that are not critical busy"
-            case WaitReason.POD:
-                return f"{slots} slots of its pod busy"
-            case WaitReason.LARGE:
-                return f"{slots} slots for large images busy"
-            case WaitReason.PREFETCH:
-                return f"{slots} prefetches running, or pods come first"
-            case WaitReason.RATE:
-                return f"rate limit of {self.scope or 'this node'}"
-            case WaitReason.TURN:
-                return "its turn is next"
+        return TEXTS[self.reason].format(slots=f"{self.busy} of {self.limit}", scope=self.scope or "this node")
 
 
 class WaitingFlight(msgspec.Struct, frozen=True, gc=False):

@@ -174,14 +174,14 @@ class ImageMetrics:
 
 
 def _counter(name: str, text: str, labels: Sequence[str], counts: Figures) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, number in counts:
-        family.add_metric(list(values), number)
-    return family
+    return _filled(CounterMetricFamily(name, text, labels=labels), counts)
 
 
 def _gauge(name: str, text: str, labels: Sequence[str], figures: Figures) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
+    return _filled(GaugeMetricFamily(name, text, labels=labels), figures)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, figures: Figures) -> Metric:
     for values, figure in figures:
         family.add_metric(list(values), figure)
     return family

@@ -12,7 +12,6 @@ Never: looks at another pod.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -53,7 +52,6 @@ from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error, without_
 from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
-from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.seen import Instance, SeenPod
 
 __all__ = ["PodKeeper"]
@@ -78,7 +76,7 @@ class PodKeeper:
         self._starter = Starter(run, self._setup, images)
         self._stopper = Stopper(run, self._starter.relaunch)
         self._prober = Prober(run, probes)
-        self._resizer = Resizer(run, self._resize_one)
+        self._resizer = Resizer(run, self._setup)
         self._observer = Observer(run)
         self._collector = Collector(run)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
@@ -406,15 +404,6 @@ class PodKeeper:
         run.seen = SeenPod()
         run.is_gone = True
         log.info("pod_gone", pod=pod.key, uid=pod.uid)
-
-    async def _resize_one(self, name: str, instance_id: str) -> None:
-        """RSZ-01: what may use other amounts now does so without a restart."""
-        run = self.run
-        # Either may have to come first: the group of the pod when there is more, the container when there is less.
-        with suppress(ConfigProblem):
-            await self._setup.limit()
-        await run.context.maintenance.update_resources(instance_id, self._setup.resources_of(run.pod.by_name[name]))
-        await self._setup.limit()
 
 
 def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:

@@ -4,13 +4,14 @@
 Also events, conditions, and trying again what was refused. It lives as long as the keeper of its pod.
 """
 
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, NodeRoom, Resize, ResizePlan, differences, plan_resize
 from agent.pods.plan.work import Resizing
+from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.qos import pod_needs
@@ -23,11 +24,9 @@ RETRY_S = 10.0
 
 
 class Resizer:
-    """For one pod. `apply` gives one container what its manifest says."""
-
-    def __init__(self, run: PodRun, apply: Callable[[str, str], Awaitable[None]]) -> None:
+    def __init__(self, run: PodRun, setup: ContainerSetup) -> None:
         self._run = run
-        self._apply = apply
+        self._setup = setup
         self._told = ""
         self._error = ""
 
@@ -109,6 +108,15 @@ class Resizer:
         if used is not None and used > step.memory_limit:
             text = f"attempting to set memory limit ({step.memory_limit}) of container {step.name} below current usage"
             raise ValueError(f"{text} ({used})")
+
+    async def _apply(self, name: str, instance_id: str) -> None:
+        """RSZ-01: what may use other amounts now does so without a restart."""
+        maintenance = self._run.context.maintenance
+        # Either may have to come first: the group of the pod when there is more, the container when there is less.
+        with suppress(ConfigProblem):
+            await self._setup.limit()
+        await maintenance.update_resources(instance_id, self._setup.resources_of(self._run.pod.by_name[name]))
+        await self._setup.limit()
 
     def _refused(self, step: Resize, text: str) -> None:
         run = self._run

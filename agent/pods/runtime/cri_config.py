@@ -13,7 +13,7 @@ import msgspec
 from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.model.pod_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
+from agent.model.pod_fields import ContainerPort, PodSecurityContext, Profile, Resources, SecurityContext, SELinux
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.runtime import names
 from agent.pods.runtime.environment import ConfigProblem
@@ -184,35 +184,32 @@ def _host_port(pod: PodSpec, port: ContainerPort) -> int:
 
 
 def _sysctls(pod: PodSpec) -> dict[str, str]:
-    given = pod.spec.security_context
-    return {} if given is None else {one.name.replace("/", "."): one.value for one in given.sysctls}
+    given = pod.spec.security_context or PodSecurityContext()
+    return {one.name.replace("/", "."): one.value for one in given.sysctls}
 
 
 def _sandbox_security(pod: PodSpec, node: NodeShape) -> pb.LinuxSandboxSecurityContext:
-    given = pod.spec.security_context
+    given = pod.spec.security_context or PodSecurityContext()
     context = pb.LinuxSandboxSecurityContext(
         namespace_options=_namespaces(pod, node),
         privileged=any(
             one.fields.security_context is not None and one.fields.security_context.privileged for one in pod.containers
         ),
         seccomp=pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault),
+        supplemental_groups=_groups(pod),
     )
-    if given is not None:
-        if given.run_as_user is not None:
-            context.run_as_user.value = given.run_as_user
-        if given.run_as_group is not None and given.run_as_user is not None:
+    if given.run_as_user is not None:
+        context.run_as_user.value = given.run_as_user
+        if given.run_as_group is not None:
             context.run_as_group.value = given.run_as_group
-        context.supplemental_groups.extend(_groups(pod))
-        if given.se_linux_options is not None:
-            context.selinux_options.CopyFrom(_selinux(given.se_linux_options))
+    if given.se_linux_options is not None:
+        context.selinux_options.CopyFrom(_selinux(given.se_linux_options))
     return context
 
 
 def _groups(pod: PodSpec) -> list[int]:
     """SEC-02."""
-    given = pod.spec.security_context
-    if given is None:
-        return []
+    given = pod.spec.security_context or PodSecurityContext()
     return [*([given.fs_group] if given.fs_group is not None else []), *given.supplemental_groups]
 
 
@@ -345,10 +342,8 @@ def swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
 
 def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
     """SEC-04."""
-    own = container.fields.security_context or SecurityContext()
-    whole = pod.spec.security_context
-    must = own.run_as_non_root if own.run_as_non_root is not None else (whole.run_as_non_root if whole else None)
-    if not must:
+    own, whole = _contexts(pod, container)
+    if not (whole.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
         return
     user = effective_user(pod, container)
     place = f'(pod: "{pod.full_name}", container: {container.name})'
@@ -364,15 +359,16 @@ def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
 
 def effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
     """SEC-01: the container's own, else the pod's, else the image's."""
-    own, whole = container.fields.security_context, pod.spec.security_context
-    if own is not None and own.run_as_user is not None:
-        return own.run_as_user
-    return whole.run_as_user if whole is not None else None
+    own, whole = _contexts(pod, container)
+    return whole.run_as_user if own.run_as_user is None else own.run_as_user
+
+
+def _contexts(pod: PodSpec, container: ContainerSpec) -> tuple[SecurityContext, PodSecurityContext]:
+    return container.fields.security_context or SecurityContext(), pod.spec.security_context or PodSecurityContext()
 
 
 def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.LinuxContainerSecurityContext:
-    own = container.fields.security_context or SecurityContext()
-    whole = pod.spec.security_context
+    own, whole = _contexts(pod, container)
     is_unmasked = own.proc_mount == "Unmasked"
     context = pb.LinuxContainerSecurityContext(
         namespace_options=_namespaces(pod, node),
@@ -382,9 +378,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         supplemental_groups=_groups(pod),
         masked_paths=() if is_unmasked or own.privileged else (*MASKED, *node.masked),
         readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
-        seccomp=_profile(
-            own.seccomp_profile or (whole.seccomp_profile if whole is not None else None), node, node.default_seccomp
-        ),
+        seccomp=_profile(own.seccomp_profile or whole.seccomp_profile, node, node.default_seccomp),
     )
     user = effective_user(pod, container)
     if user is not None:
@@ -394,22 +388,22 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
     else:
         # A group alone would be refused, and an image that names nobody means root.
         context.run_as_user.value = made.image_uid or 0
-    group = own.run_as_group if own.run_as_group is not None else (whole.run_as_group if whole else None)
+    group = whole.run_as_group if own.run_as_group is None else own.run_as_group
     if group is not None:
         context.run_as_group.value = group
     if own.capabilities is not None:
         context.capabilities.CopyFrom(
             pb.Capability(add_capabilities=own.capabilities.add, drop_capabilities=own.capabilities.drop)
         )
-    selinux = own.se_linux_options or (whole.se_linux_options if whole is not None else None)
+    selinux = own.se_linux_options or whole.se_linux_options
     if selinux is not None:
         context.selinux_options.CopyFrom(_selinux(selinux))
-    armour = own.app_armor_profile or (whole.app_armor_profile if whole is not None else None)
+    armour = own.app_armor_profile or whole.app_armor_profile
     if armour is not None:
         context.apparmor.CopyFrom(_profile(armour, node, "RuntimeDefault", is_name=True))
         # What runtimes read that do not know the field above yet.
         context.apparmor_profile = APPARMOR_WORDS.get(armour.type, f"localhost/{armour.localhost_profile}")
-    if whole is not None and whole.supplemental_groups_policy == "Strict":
+    if whole.supplemental_groups_policy == "Strict":
         context.supplemental_groups_policy = pb.Strict
     return context
 

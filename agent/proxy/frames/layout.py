@@ -7,13 +7,11 @@ Source: RFC 9113; gRPC over HTTP/2.
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from agent.proxy.frames.hpack import Headers, plain_block
 
 __all__ = [
-    "Fragment",
     "data_frame",
     "data_of",
     "fragment_of",
@@ -47,15 +45,6 @@ SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])\Z")
 # Header values may hold visible ASCII except the percent sign, which begins an escape.
 PLAIN_TEXT = frozenset(range(0x20, 0x7F)) - {0x25}
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """The part of a header block in one frame."""
-
-    block: bytes
-    ends_block: bool
-    ends_stream: bool
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -93,8 +82,8 @@ def refusal_frame(stream: int, code: int, text: str) -> bytes:
     return frame(HEADERS, END_STREAM | END_HEADERS, stream, plain_block(headers))
 
 
-def fragment_of(flags: int, payload: bytes) -> Fragment:
-    """The header block in a HEADERS or CONTINUATION frame. Raises ValueError."""
+def fragment_of(flags: int, payload: bytes) -> bytes:
+    """The part of a header block in a HEADERS or CONTINUATION frame. Raises ValueError."""
     start, end = 0, len(payload)
     if flags & PADDED:
         start, end = 1, end - payload[0] if payload else -1
@@ -102,7 +91,7 @@ def fragment_of(flags: int, payload: bytes) -> Fragment:
         start += 5
     if end < start:
         raise ValueError("a HEADERS frame with more padding than content")
-    return Fragment(payload[start:end], bool(flags & END_HEADERS), bool(flags & END_STREAM))
+    return payload[start:end]
 
 
 def data_of(flags: int, payload: bytes) -> bytes:

@@ -30,8 +30,6 @@ class CallRoute:
     holding: Holding = Holding.NEVER
     keeps_answer: bool = False
     """Its answer is read along, and passes untouched."""
-    has_exit_codes: bool = False
-    """Its answer may have to be changed."""
     is_endless: bool = False
     """A stream that nobody waits for at an end."""
 
@@ -45,9 +43,9 @@ RUNTIME = (
     CallRoute("StopContainer", Holding.WHOLE),
     CallRoute("RemoveContainer"),
     CallRoute("ExecSync"),
-    CallRoute("ContainerStatus", has_exit_codes=True),
-    CallRoute("PodSandboxStatus", has_exit_codes=True),
-    CallRoute("GetContainerEvents", has_exit_codes=True, is_endless=True),
+    CallRoute("ContainerStatus"),
+    CallRoute("PodSandboxStatus"),
+    CallRoute("GetContainerEvents", is_endless=True),
 )
 ROUTES = {
     **{f"/runtime.v1.RuntimeService/{one.name}".encode(): one for one in RUNTIME},

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from agent.model.annotation_list import PREFIX, AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 
-__all__ = ["JobEnd", "PodWishes", "Ready", "read_wishes"]
+__all__ = ["ON_SUCCESS", "PodWishes", "Ready", "read_wishes"]
 
 DEFAULT_START_TIMEOUT_S = 60.0
 HIGHEST_PORT = 65535
 PORT = re.compile(r"[0-9]{1,5}\Z")
+# When sidecars of a finished pod are ended.
+NEVER, ON_SUCCESS, AT_ANY_END = "", "success", "any"
 NO_NAMES: tuple[str, ...] = ()
 
 
@@ -28,14 +30,6 @@ class Ready:
     command: tuple[str, ...] = ()
     port: int = 0
     path: str = ""
-
-
-class JobEnd:
-    """When sidecars of a finished pod are ended."""
-
-    NEVER = ""
-    SUCCESS = "success"
-    ANY = "any"
 
 
 STARTED = Ready()
@@ -51,7 +45,7 @@ class PodWishes:
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     is_strict: bool = False
     sleeps_s: Mapping[str, float] = field(default_factory=dict)
-    job_end: str = JobEnd.NEVER
+    job_end: str = NEVER
     faults: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -77,10 +71,10 @@ def read_wishes(annotations: Mapping[str, str]) -> PodWishes:
             "mains", f"{', '.join(sorted(both))}: a container is a sidecar or a main, not both; mains are ignored"
         )
         mains = ()
-    job_end = reader.value("job-end", one_of(JobEnd.SUCCESS, JobEnd.ANY), JobEnd.NEVER)
+    job_end = reader.value("job-end", one_of(ON_SUCCESS, AT_ANY_END), NEVER)
     if job_end and not (mains and sidecars):
         reader.fault("job-end", "also needs kepd.dev/mains and kepd.dev/sidecars")
-        job_end = JobEnd.NEVER
+        job_end = NEVER
     return PodWishes(
         sidecars=sidecars,
         mains=mains,

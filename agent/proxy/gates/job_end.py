@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agent.proxy.gates.annotations import JobEnd
+from agent.proxy.gates.annotations import ON_SUCCESS
 from agent.proxy.gates.ledger import GRACE, LedgerContainer, LedgerState, Sandbox
 
 __all__ = ["Masks", "gone", "grace_of", "read_masks", "sidecars_to_end", "written_masks"]
@@ -32,7 +32,7 @@ def sidecars_to_end(sandbox: Sandbox) -> tuple[LedgerContainer, ...]:
         current = sandbox.current(name)
         if current is None or current.state is not LedgerState.EXITED:
             return ()
-        if wishes.job_end == JobEnd.SUCCESS and current.exit_code != 0:
+        if wishes.job_end == ON_SUCCESS and current.exit_code != 0:
             return ()
     found = (sandbox.current(name) for name in reversed(wishes.sidecars))
     return tuple(one for one in found if one is not None and one.is_running)

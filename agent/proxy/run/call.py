@@ -4,6 +4,7 @@
 Changed by its link, and by the judge through `release` and `refuse` alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -11,9 +12,48 @@ from typing import Protocol
 from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data_frame, frame, framed, with_content
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import CallRoute, Holding
-from agent.proxy.gates.subjects import Subject
+from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 
-__all__ = ["CallJudge", "Line", "ProxyCall", "Refusal", "Verdict"]
+__all__ = [
+    "CallJudge",
+    "ContainerToMake",
+    "ContainerToRemove",
+    "KnownContainer",
+    "Line",
+    "ProxyCall",
+    "Refusal",
+    "Subject",
+    "Verdict",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerToMake:
+    """CreateContainer: the runtime gives it an id with the answer."""
+
+    sandbox: Sandbox
+    name: str
+    attempt: int
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContainer:
+    """StartContainer and StopContainer of a pod in the ledger."""
+
+    sandbox: Sandbox
+    container: LedgerContainer
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerToRemove:
+    """RemoveContainer, of any pod."""
+
+    container_id: str
+
+
+Subject = Sandbox | ContainerToMake | KnownContainer | ContainerToRemove
+"""A sandbox alone: RunPodSandbox, StopPodSandbox and RemovePodSandbox."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,16 @@ from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.gates.annotations import read_wishes
 from agent.proxy.gates.ledger import WHOLE_ID, LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.stop import note_evidence, pre_stop_command
-from agent.proxy.gates.subjects import ContainerToMake, ContainerToRemove, KnownContainer, Subject
-from agent.proxy.run.call import ProxyCall, Refusal, Verdict
+from agent.proxy.run.call import (
+    ContainerToMake,
+    ContainerToRemove,
+    KnownContainer,
+    ProxyCall,
+    Refusal,
+    Subject,
+    Verdict,
+)
+from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
 from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -32,9 +40,10 @@ Finish = Callable[[ProxyCall, Subject], None]
 
 
 class GateJudge:
-    def __init__(self, state: ProxyState, waiting: HeldCalls) -> None:
+    def __init__(self, state: ProxyState, waiting: HeldCalls, readiness: Readiness) -> None:
         self._state = state
         self._waiting = waiting
+        self._readiness = readiness
         self._judges: Mapping[str, Judge] = {
             "RunPodSandbox": self._run_sandbox,
             "StopPodSandbox": self._stop_sandbox,
@@ -258,7 +267,7 @@ class GateJudge:
         elif container.state is LedgerState.CREATED:
             container.state = LedgerState.RUNNING
             sandbox.has_started_main |= container.name in sandbox.wishes.mains
-            self._waiting.watch_readiness(sandbox, container)
+            self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)
 
     def _stopped(self, call: ProxyCall, subject: Subject) -> None:

@@ -391,8 +391,8 @@ class Link:
     def _headers(self, side: Side, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
         payload = whole[HEAD_BYTES:]
         if kind == http2.HEADERS:
-            part = fragment_of(flags, payload)
-            side.block, side.block_stream, side.block_ends_stream = part.block, stream, part.ends_stream
+            side.block, side.block_stream = fragment_of(flags, payload), stream
+            side.block_ends_stream = bool(flags & http2.END_STREAM)
         elif stream == side.block_stream:
             side.block += payload
         else:

@@ -99,9 +99,10 @@ class ProxyPlane:
         state = self.state = self._new_state()
         self.is_recovered = False
         readiness = Readiness(state, self._parts.runtime, self._parts.asker)
-        waiting = self.waiting = HeldCalls(state, self._parts.runtime, readiness, self._pulls)
+        waiting = self.waiting = HeldCalls(state, self._parts.runtime, self._pulls)
         follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
-        server = self.server = ProxyServer(self._parts.runtime_path, GateJudge(state, waiting), self._parts.clock)
+        judge = GateJudge(state, waiting, readiness)
+        server = self.server = ProxyServer(self._parts.runtime_path, judge, self._parts.clock)
         await follower.load_masks()
         with self._parts.endings.followed_by(waiting.pod_ends):
             await self._run_together(state, waiting, follower, server, report)

@@ -3,8 +3,9 @@
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import structlog
 
@@ -48,11 +49,6 @@ class Hold:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(slots=True)
-class _Wake:
-    event: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class ProxyState:
     """Made anew with each run of the plane; figures live longer."""
 
@@ -77,7 +73,7 @@ class ProxyState:
         self.refuses_pulls = False
         self._settings = settings
         self._tell = tell
-        self._wakes: dict[str, _Wake] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
         self._ids = count(1)
         self._told: set[tuple[str, str]] = set()
 
@@ -97,12 +93,12 @@ class ProxyState:
     def wake(self, sandbox_id: str) -> None:
         waiting = self._wakes.pop(sandbox_id, None)
         if waiting is not None:
-            waiting.event.set()
+            waiting.set()
 
     async def change(self, sandbox_id: str, until_s: float | None) -> None:
         """Until something changes for a sandbox, or until then."""
-        waiting = self._wakes.setdefault(sandbox_id, _Wake())
-        ends = [asyncio.ensure_future(self._rung(waiting))]
+        waiting = self._wakes.setdefault(sandbox_id, asyncio.Event())
+        ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(waiting.wait())]
         if until_s is not None:
             ends.append(asyncio.ensure_future(self.clock.sleep(max(0.0, until_s - self.clock.now_s()))))
         try:
@@ -110,10 +106,6 @@ class ProxyState:
         finally:
             for one in ends:
                 one.cancel()
-
-    @staticmethod
-    async def _rung(waiting: "_Wake") -> None:
-        await waiting.event.wait()
 
     # holds
 

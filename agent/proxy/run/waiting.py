@@ -20,10 +20,8 @@ from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.pull_wish import read_pull
 from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
 from agent.proxy.gates.stop import Forward, Keep, StopWish, judge_stop, note_evidence
-from agent.proxy.gates.subjects import KnownContainer
 from agent.proxy.ports import ProxyRuntime, Pulls
-from agent.proxy.run.call import ProxyCall, Refusal, Verdict
-from agent.proxy.run.readiness import Readiness
+from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import Hold, ProxyState
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -43,12 +41,9 @@ LEAST_S = 2
 
 
 class HeldCalls:
-    def __init__(
-        self, state: ProxyState, runtime: ProxyRuntime, readiness: Readiness, pulls: Callable[[], Pulls | None]
-    ) -> None:
+    def __init__(self, state: ProxyState, runtime: ProxyRuntime, pulls: Callable[[], Pulls | None]) -> None:
         self._state = state
         self._runtime = runtime
-        self._readiness = readiness
         self._pulls = pulls
         self._salt = secrets.token_bytes(16)
         self._by_call: dict[ProxyCall, Hold] = {}
@@ -176,9 +171,6 @@ class HeldCalls:
     def look_again(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         """A call about a container failed; what became of it, only the runtime knows."""
         self._state.spawn(self._look(sandbox, container), f"proxy-look:{container.id[:12]}")
-
-    def watch_readiness(self, sandbox: Sandbox, container: LedgerContainer) -> None:
-        self._readiness.watch(sandbox, container)
 
     def forget_masks(self, *, container_id: str = "", sandbox_id: str = "") -> None:
         """What is gone needs no mask; the file follows with the next one that is written."""

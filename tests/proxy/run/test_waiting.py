@@ -109,10 +109,10 @@ class House:
         self.asker, self.pulls, self.told, self.settings = Asker(), Pulls(), [], SETTINGS
         self.endings = EndingPods()
         self.state = ProxyState(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
-        readiness = Readiness(self.state, self.cri, self.asker)
-        self.waiting = HeldCalls(self.state, self.cri, readiness, lambda: self.pulls)
+        self.readiness = readiness = Readiness(self.state, self.cri, self.asker)
+        self.waiting = HeldCalls(self.state, self.cri, lambda: self.pulls)
         self.follower = EventFollower(self.state, self.cri, readiness, self.events, self.files)
-        self.judge = GateJudge(self.state, self.waiting)
+        self.judge = GateJudge(self.state, self.waiting, readiness)
         self.ids: dict[str, str] = {}
 
     def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[Verdict | Refusal, ProxyCall, Line]:
@@ -649,7 +649,7 @@ async def test_a_defect_of_ours_lets_the_call_pass_unless_told_otherwise(state: 
         raise RuntimeError("a defect")
 
     state.waiting.create = broken  # type: ignore[method-assign, assignment]
-    state.judge = GateJudge(state.state, state.waiting)
+    state.judge = GateJudge(state.state, state.waiting, state.readiness)
     verdict, _, _ = state.create("main")
 
     assert (verdict == Verdict.PASS) == is_open

@@ -68,8 +68,7 @@ class _Place:
         return not self.is_init or self.container.is_sidecar
 
 
-def check_containers(spec: PodFields, grace_s: int) -> Complaints:
-    out = Complaints()
+def check_containers(out: Complaints, spec: PodFields, grace_s: int) -> None:
     volumes = {one.name: one for one in spec.volumes}
     names: set[str] = set()
     ports: Counter[str] = Counter()
@@ -84,7 +83,6 @@ def check_containers(spec: PodFields, grace_s: int) -> Complaints:
             _container(out, place, names)
             if not is_init or container.is_sidecar:
                 _host_ports(out, place, ports)
-    return out
 
 
 def _container(out: Complaints, at: _Place, names: set[str]) -> None:
@@ -98,14 +96,14 @@ def _container(out: Complaints, at: _Place, names: set[str]) -> None:
         out.one_of(f"{path}.imagePullPolicy", one.image_pull_policy, PULL_POLICIES)
     _restarts(out, one, path)
     os_name = at.spec.os.name if at.spec.os is not None else ""
-    out.found += check_lifecycle(one, path, at.grace_s, may_have=at.may_have_hooks, os_name=os_name).found
-    out.found += check_probes(one, path, may_have=at.may_have_hooks).found
+    check_lifecycle(out, one, path, at.grace_s, may_have=at.may_have_hooks, os_name=os_name)
+    check_probes(out, one, path, may_have=at.may_have_hooks)
     _ports(out, one, path)
     for index, env in enumerate(one.env):
         _env(out, env, f"{path}.env[{index}]", at)
     _env_from(out, one, path)
     _mounts(out, at)
-    out.found += check_resources(one.resources, f"{path}.resources").found
+    check_resources(out, one.resources, f"{path}.resources")
     out.one_of(f"{path}.terminationMessagePolicy", one.termination_message_policy, MESSAGE_POLICIES)
     if one.security_context is not None:
         _security(out, one.security_context, f"{path}.securityContext", has_own_users=not at.spec.host_users)
@@ -272,20 +270,15 @@ def _env_from(out: Complaints, one: Container, path: str) -> None:
         place = f"{path}.envFrom[{index}]"
         if source.prefix and not ENV_NAME.match(source.prefix):
             out.invalid(f"{place}.prefix", source.prefix, ENV_TEXT)
-        named = ((name, _reference(source, name)) for name in ("configMapRef", "secretRef"))
-        given = [(name, reference) for name, reference in named if reference is not None]
+        references = (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref))
+        given = [(name, reference) for name, reference in references if reference is not None]
         if not given:
             out.invalid(place, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(given) > 1:
             out.invalid(place, "", "may not have more than one field specified at a time")
         for name, reference in given:
-            if not reference:
+            if not reference.name:
                 out.required(f"{place}.{name}.name")
-
-
-def _reference(source: object, name: str) -> str | None:
-    reference = getattr(source, {"configMapRef": "config_map_ref", "secretRef": "secret_ref"}[name])
-    return None if reference is None else reference.name
 
 
 def _mounts(out: Complaints, at: _Place) -> None:

@@ -30,16 +30,16 @@ NUMBERS = {
 }
 
 
-def check_lifecycle(container: Container, path: str, grace_s: int, *, may_have: bool, os_name: str) -> Complaints:
+def check_lifecycle(
+    out: Complaints, container: Container, path: str, grace_s: int, *, may_have: bool, os_name: str
+) -> None:
     """`may_have` is false of init containers that are no sidecars."""
-    out = Complaints()
-    lifecycle = container.lifecycle
+    lifecycle, path = container.lifecycle, f"{path}.lifecycle"
     if lifecycle is None:
-        return out
-    path = f"{path}.lifecycle"
+        return
     if not may_have:
         out.forbidden(path, SIDECARS_ONLY)
-        return out
+        return
     for name, hook in (("postStart", lifecycle.post_start), ("preStop", lifecycle.pre_stop)):
         if hook is not None:
             _hook(out, hook, f"{path}.{name}", grace_s)
@@ -48,7 +48,6 @@ def check_lifecycle(container: Container, path: str, grace_s: int, *, may_have: 
             out.forbidden(f"{path}.stopSignal", "may not be set for containers with empty `spec.os.name`")
         elif lifecycle.stop_signal not in SIGNALS:
             out.one_of(f"{path}.stopSignal", lifecycle.stop_signal, sorted(SIGNALS))
-    return out
 
 
 def _hook(out: Complaints, hook: Hook, path: str, grace_s: int) -> None:
@@ -94,21 +93,17 @@ def _port(out: Complaints, port: Port, path: str) -> None:
         out.invalid(path, port, detail)
 
 
-def check_probes(container: Container, path: str, *, may_have: bool) -> Complaints:
-    out = Complaints()
+def check_probes(out: Complaints, container: Container, path: str, *, may_have: bool) -> None:
     listed = (
         ("livenessProbe", container.liveness_probe),
         ("readinessProbe", container.readiness_probe),
         ("startupProbe", container.startup_probe),
     )
     for name, probe in listed:
-        if probe is None:
-            continue
-        if may_have:
+        if probe is not None and may_have:
             _probe(out, probe, name, f"{path}.{name}")
-        else:
+        elif probe is not None:
             out.forbidden(f"{path}.{name}", SIDECARS_ONLY)
-    return out
 
 
 def _probe(out: Complaints, probe: Probe, name: str, path: str) -> None:

@@ -28,8 +28,8 @@ def check_pod(spec: PodFields) -> list[Complaint]:
     out = Complaints()
     given_s = spec.termination_grace_period_seconds
     grace_s = given_s if given_s >= 0 else 1
-    out.found += check_volumes(spec).found
-    out.found += check_containers(spec, grace_s).found
+    check_volumes(out, spec)
+    check_containers(out, spec, grace_s)
     out.one_of("spec.restartPolicy", spec.restart_policy, POLICIES)
     out.one_of("spec.dnsPolicy", spec.dns_policy, DNS_POLICIES)
     _dns(out, spec)
@@ -50,9 +50,9 @@ def check_pod(spec: PodFields) -> list[Complaint]:
         _security(out, spec, spec.security_context)
     if spec.os is not None and spec.os.name != "linux":
         out.one_of("spec.os.name", spec.os.name, ("linux",))
-    out.found += check_resources(spec.resources, "spec.resources", is_pod=True).found
-    out.found += check_whole(spec).found
-    out.found += check_overhead(spec.overhead).found
+    check_resources(out, spec.resources, "spec.resources", is_pod=True)
+    check_whole(out, spec)
+    check_overhead(out, spec.overhead)
     _affinity(out, spec)
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:

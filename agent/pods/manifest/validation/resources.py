@@ -17,8 +17,7 @@ EXTENDED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.
 NANOS = 10**9
 
 
-def check_resources(resources: Resources, path: str, *, is_pod: bool = False) -> Complaints:
-    out = Complaints()
+def check_resources(out: Complaints, resources: Resources, path: str, *, is_pod: bool = False) -> None:
     limits = _parsed(out, resources.limits, f"{path}.limits", is_pod=is_pod)
     requests = _parsed(out, resources.requests, f"{path}.requests", is_pod=is_pod)
     for name, amount in requests.items():
@@ -35,19 +34,15 @@ def check_resources(resources: Resources, path: str, *, is_pod: bool = False) ->
         out.forbidden(path, "huge pages require cpu or memory")
     if resources.claims:
         out.forbidden(f"{path}.claims", "resource claims need a control plane")
-    return out
 
 
-def check_overhead(given: Mapping[str, object]) -> Complaints:
+def check_overhead(out: Complaints, given: Mapping[str, object]) -> None:
     """What a runtime class takes beside the containers."""
-    out = Complaints()
     _parsed(out, given, "spec.overhead", is_pod=True)
-    return out
 
 
-def check_whole(spec: PodFields) -> Complaints:
+def check_whole(out: Complaints, spec: PodFields) -> None:
     """What a pod has as a whole against what its containers have (KEP-2837)."""
-    out = Complaints()
     for name in sorted(OF_PODS):
         whole, limit = (_nanos(given, name) for given in (spec.resources.requests, spec.resources.limits))
         asked = sum(
@@ -61,7 +56,6 @@ def check_whole(spec: PodFields) -> Complaints:
             out.invalid(f"spec.resources.requests.{name}", str(spec.resources.requests[name]), detail)
         if name in spec.resources.limits:
             _check_single(out, spec, name, limit)
-    return out
 
 
 def _check_single(out: Complaints, spec: PodFields, name: str, limit: int) -> None:

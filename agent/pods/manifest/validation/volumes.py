@@ -28,8 +28,7 @@ VOLUME_FIELDS = frozenset({
 })  # fmt: skip
 
 
-def check_volumes(spec: PodFields) -> Complaints:
-    out = Complaints()
+def check_volumes(out: Complaints, spec: PodFields) -> None:
     names: set[str] = set()
     for index, volume in enumerate(spec.volumes):
         path = f"spec.volumes[{index}]"
@@ -38,7 +37,6 @@ def check_volumes(spec: PodFields) -> Complaints:
             out.duplicate(f"{path}.name", volume.name)
         names.add(volume.name)
         _volume(out, volume, path)
-    return out
 
 
 def _volume(out: Complaints, volume: Volume, path: str) -> None:
