@@ -93,7 +93,7 @@ class ImageNames(Protocol):
 
 
 class Leases(Protocol):
-    """What containerd's own collector shall leave alone."""
+    """What containerd's own collector leaves alone."""
 
     async def create_lease(self, lease_id: str, labels: Mapping[str, str]) -> None: ...
 
@@ -137,7 +137,7 @@ class PodSource(Protocol):
 
 
 class RolloutSource(Protocol):
-    """Images of pods that may come here, told anew whenever they change; follows until cancelled."""
+    """Images of pods that may come here, reported whenever they change, until cancelled."""
 
     async def follow(self, tell: Callable[[Sequence[PodImage]], None]) -> None: ...
 

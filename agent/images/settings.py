@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.config.document import ImageBackoff, Images
-from agent.images.access.allowlist import allowlist_fault
-from agent.images.access.grants import AccessRules, VerifyPolicy
+from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
 from agent.images.prefetch.plan import ListedImage, PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
@@ -107,7 +106,7 @@ def image_settings(
 def with_limit(settings: ImageSettings, limit: int, registry: str = "", *, is_tuned: bool = False) -> ImageSettings:
     """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit.
 
-    A number that somebody says ends the search for one, unless it is the search that says it (`is_tuned`).
+    A number that is set ends the search for one, unless the search sets it (`is_tuned`).
     """
     queue = settings.queue
     if registry:
@@ -170,12 +169,11 @@ def _backoff(given: ImageBackoff, *, is_like_kubelet: bool) -> BackoffRules:
     default = BackoffCurve(given.start, given.factor, given.cap)
     if is_like_kubelet:
         return BackoffRules(default, {})
-    own = {ErrorClass(name): _curve(dict(pairs)) for name, pairs in given.classes.items()}
+    own = {
+        ErrorClass(name): BackoffCurve(*(_float(dict(pairs)[key]) for key in ("start", "factor", "cap")))
+        for name, pairs in given.classes.items()
+    }
     return BackoffRules(default, {**CURVES, **own})
-
-
-def _curve(fields: Mapping[str, object]) -> BackoffCurve:
-    return BackoffCurve(_float(fields["start"]), _float(fields["factor"]), _float(fields["cap"]))
 
 
 def _collect(images: Images, mode: str, kubelet: KubeletDisk | None = None) -> CollectRules:
@@ -227,7 +225,7 @@ def _float(value: object) -> float:
 def image_faults(images: Images, given: Collection[str] = ()) -> Sequence[Finding]:
     """What the document's own checks cannot see: values that only fail together, patterns, expressions.
 
-    `given` names the keys that somebody set, be it to their default.
+    `given` names the keys that were set, be it to their default.
     """
     found: list[Finding] = []
     is_said = LIMIT_KEY in given or images.max_parallel_pulls != Images().max_parallel_pulls

@@ -86,7 +86,7 @@ class Streams(Protocol):
 class Images(Protocol):
     """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed.
 
-    `tells_pulls`: events of pulls come from there, so that nobody else has to tell them.
+    `tells_pulls`: events of pulls come from there, so that nothing else reports them.
     """
 
     tells_pulls: bool
@@ -101,7 +101,7 @@ class Images(Protocol):
 
 
 class ProbeClient(Protocol):
-    """Questions over the network. They raise OSError where nobody could be reached, ValueError for an odd answer."""
+    """Questions over the network. They raise OSError where no server could be reached, ValueError for an odd answer."""
 
     async def http_get(self, question: HttpQuestion) -> HttpAnswer: ...
 

@@ -43,11 +43,11 @@ class Pulls(Protocol):
         """Whether anything is pulled or waits to be."""
 
     async def settled(self, image: str, longest_s: float) -> None:
-        """Until nobody pulls an image of this name, digest or id any more, or so long."""
+        """Until no pull of an image of this name, digest or id is left, or so long."""
 
 
 class Asker(Protocol):
-    """Questions over the network. They raise OSError where nobody could be reached, ValueError for an odd answer."""
+    """Questions over the network. They raise OSError where no server could be reached, ValueError for an odd answer."""
 
     async def http_get(self, question: HttpQuestion) -> HttpAnswer: ...
 

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Mapping
 
-from agent.proxy.gates.annotations import read_wishes
+from agent.proxy.gates.annotations import read_annotations
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerContainer, LedgerState, Sandbox
 
 CREATED, RUNNING, EXITED = LedgerState.CREATED, LedgerState.RUNNING, LedgerState.EXITED
@@ -12,7 +12,7 @@ CREATED, RUNNING, EXITED = LedgerState.CREATED, LedgerState.RUNNING, LedgerState
 
 def sandbox(notes: Mapping[str, str], *containers: LedgerContainer, made_s: float = 0.0) -> Sandbox:
     """`notes` without their prefix."""
-    wishes = read_wishes({f"kepd.dev/{key}": value for key, value in notes.items()})
+    wishes = read_annotations({f"kepd.dev/{key}": value for key, value in notes.items()})
     assert wishes.faults == ()
     made = Sandbox("s1", "uid1", "default", "pod", wishes, made_s)
     made.containers = {one.id: one for one in containers}

@@ -8,8 +8,8 @@ Never: computes anything that a case expects. All of them describe a kubelet, so
 
 from collections.abc import Iterator
 
-from agent.images.access.allowlist import allowlist_fault, is_allowed
 from agent.images.access.dockerconfig import BAD_AUTH, ConfigInvalid, read_config_file
+from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText

@@ -50,7 +50,7 @@ def default_chain(registry: str) -> MirrorChain:
 
 
 def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
-    """The chain that a file makes. A file that cannot be read is told as a problem, with the registry itself."""
+    """The chain that a file makes. A file that cannot be read is a problem, and leaves the registry itself."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

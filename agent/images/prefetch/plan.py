@@ -49,7 +49,7 @@ class ListedImage:
     is_pinned: bool = False
     handler: str = ""
     is_content_only: bool = False
-    """Fetched and not unpacked, until somebody needs it."""
+    """Fetched and not unpacked, until it is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +135,10 @@ def plan_prefetch(
     wanted_pins = {name for one in listed if one.is_pinned and (name := normalised(one.image))}
     wanted_contents = {normalised(one.image) for one in listed if one.is_content_only} - shelf.names
     held = {name for name, until_s in shelf.held_until.items() if until_s > now_s}
+    from_list = (Fetch(one.image, one.handler, is_content_only=one.is_content_only) for one in listed)
     fetches: dict[tuple[str, str], Fetch] = {}
     skips: list[Skip] = []
-    for fetch in (*_of_list(listed), *_of_pods(pods, rules, skips)):
+    for fetch in (*from_list, *_of_pods(pods, rules, skips)):
         name = normalised(fetch.image)
         key = (name, fetch.handler)
         if not name:
@@ -155,10 +156,6 @@ def plan_prefetch(
         fetches=tuple(fetches.values()),
         skips=tuple(skips),
     )
-
-
-def _of_list(listed: Iterable[ListedImage]) -> Iterable[Fetch]:
-    return [Fetch(one.image, one.handler, is_content_only=one.is_content_only) for one in listed]
 
 
 def _is_held(fetch: Fetch, name: str, shelf: Shelf, now_s: float) -> bool:

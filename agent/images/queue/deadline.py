@@ -35,7 +35,7 @@ class BytesMark:
 def overdue(
     progress: PullProgress, marks: Sequence[BytesMark], rules: DeadlineRules, now_s: float, *, is_visible: bool
 ) -> str | None:
-    """Why the pull shall end now, or None. `is_visible`: whether this runtime shows progress at all."""
+    """Why the pull has to end now, or None. `is_visible`: whether this runtime shows progress at all."""
     if rules.total_s and now_s - progress.began_s >= rules.total_s:
         return f"not finished within {duration_text(rules.total_s)} ({_how_far(progress)})"
     if not is_visible:

@@ -46,7 +46,7 @@ class FlightMember(msgspec.Struct, frozen=True, gc=False):
 class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pull, waiting until `started_s` is set. Make one with `of`, which derives the last three fields.
 
-    `orphaned_s` says since when nobody wants it any more. It is critical if one member is: joining raises a flight,
+    `orphaned_s` says since when it has no member. It is critical if one member is: joining raises a flight,
     leaving lowers it again.
     """
 
@@ -88,7 +88,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return PullClass.CRITICAL if self.is_critical else PullClass.POD
 
     def with_member(self, member: FlightMember, size_bytes: int | None) -> Self:
-        """Somebody joins; an orphan has a home again."""
+        """An orphan that is joined has a home again."""
         known = self.size_bytes if self.size_bytes is not None else size_bytes
         joined = msgspec.structs.replace(self, size_bytes=known, orphaned_s=None, is_kept=False)
         return _of_members(joined, (*self.members, member))

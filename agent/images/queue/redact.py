@@ -24,7 +24,7 @@ RULES = (
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without what nobody may see."""
+    """The text with secrets removed."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST_VALUE:
             text = text.replace(secret, STARS)

@@ -70,7 +70,7 @@ class QueueRules:
     is_shared: bool = True
     """Requests for the same thing share a flight."""
     is_rechecked: bool = True
-    """Who became served while waiting is told at once."""
+    """A request that is served while it waits is answered at once."""
     always_join_max_age_s: float = 60
     rate: Rate = field(default_factory=Rate)
     registry_rates: Mapping[str, Rate] = field(default_factory=dict)

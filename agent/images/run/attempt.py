@@ -9,7 +9,7 @@ Source of behaviour: IMG-S18, S22, C06, C08, V02, B06.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -241,15 +241,18 @@ class Attempts:
         if image is None or not image.size:
             job.failures.append(AttemptFailure(without_id_or_size(job.image)))
             return None
-        await self._give_up_hold(job)
+        await self._release_hold(job)
         return Pulled(image.id, image.size, used)
 
     async def _drop_partial(self, failure: AttemptFailure) -> None:
         """A bad blob lies there whole; whoever asks next would go on from its end and fail at once."""
-        content, named = self._content, FAILED_REF.search(failure.details)
-        if content is not None and named is not None:
-            ref = named[1]
-            await _quietly(lambda: content.abort_ingest(ref))
+        named = FAILED_REF.search(failure.details)
+        if self._content is None or named is None:
+            return
+        try:
+            await self._content.abort_ingest(named[1])
+        except RuntimeCallFailed as error:
+            log.debug("image_partial_not_dropped", error=str(error))
 
     async def keep_partial(self, job: Job) -> None:
         """Before a call is ended: keep what it has written so far from being thrown away. Never takes long."""
@@ -271,23 +274,15 @@ class Attempts:
         for ref in refs:
             await leases.add_to_lease(lease_id, "ingests", ref)
 
-    async def _give_up_hold(self, job: Job) -> None:
+    async def _release_hold(self, job: Job) -> None:
         leases = self._leases
         if leases is None:
             return
-        await _quietly(lambda: _delete_if_there(leases, _hold_id(job)))
-
-
-async def _delete_if_there(leases: Leases, lease_id: str) -> None:
-    if lease_id in await leases.list_leases():
-        await leases.delete_lease(lease_id)
-
-
-async def _quietly(call: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await call()
-    except RuntimeCallFailed as error:
-        log.debug("image_hold_not_given_up", error=str(error))
+        try:
+            if _hold_id(job) in await leases.list_leases():
+                await leases.delete_lease(_hold_id(job))
+        except RuntimeCallFailed as error:
+            log.debug("image_hold_not_given_up", error=str(error))
 
 
 def _hold_id(job: Job) -> str:

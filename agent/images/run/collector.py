@@ -83,7 +83,7 @@ class ImageCollector:
         self._settings = settings
 
     def protect(self, wanted: WantedImages) -> None:
-        """Somebody who knows of images that will be needed: the puller, the pods plane."""
+        """Add a source of images that will be needed: the puller, the pods plane."""
         self._wanted.append(wanted)
 
     async def run(self, report: Report) -> None:
@@ -299,7 +299,7 @@ class ImageCollector:
             return ""
 
     async def _tidy_up(self) -> None:
-        """What nobody needs any more and nobody else takes away (IMG-G16)."""
+        """What is of no use any more and nothing else takes away (IMG-G16)."""
         await self._drop_old_leases()
         await self._drop_old_ingests()
 

@@ -40,7 +40,8 @@ class NodeImages:
 
     async def mirrors(self) -> Sequence[MirrorState]:
         """Which hosts are asked, for every registry that has images here or a file."""
-        names = {registry for image in self._collector.images.items.values() for registry in _registries(image)}
+        states = self._collector.images.items.values()
+        names = {name.partition("/")[0] for image in states for name in image.names if "/" in name}
         chains = await asyncio.to_thread(self._chains, names)
         return [
             MirrorState(chain.registry, host.url, host.capabilities, chain.source, chain.problem)
@@ -76,10 +77,6 @@ class NodeImages:
             except OSError:
                 continue
         return default_chain(registry)
-
-
-def _registries(image: ImageState) -> set[str]:
-    return {name.partition("/")[0] for name in image.names if "/" in name}
 
 
 def _latest(states: Sequence[PullState]) -> PullState | None:

@@ -151,7 +151,7 @@ class PullOutcomes:
         self._requests.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
 
     async def _fall_back(self, ask: PullAsk, failure: PullFailure) -> bool:
-        """Use what is there because nobody answers, where that is wanted (IMG-P11)."""
+        """Use what is there because no registry answers, where that is wanted (IMG-P11)."""
         request, ready = ask.request, ask.ready
         is_wanted = self._intake.settings.keys.fallback_to_present or request.may_fall_back
         is_possible = bool(ready.present_id) and request.policy is PullPolicy.ALWAYS
@@ -181,7 +181,6 @@ class PullOutcomes:
         self._requests.show_over(flight, PullStage.DONE, image_id=image_id)
 
     def cancelled(self, flight: Flight) -> None:
-        """Nobody wanted it any more."""
         log.info("image_pull_cancelled", image=flight.key.reference)
         self._requests.show_over(flight, PullStage.CANCELLED)
 

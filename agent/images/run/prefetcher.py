@@ -63,7 +63,7 @@ class PrefetcherParts:
     pods: Callable[[], PodSource | None] = lambda: None
     rollouts: Callable[[], RolloutSource | None] = lambda: None
     follows_pods: bool = False
-    """Also while nothing is fetched for them: somebody has to learn which pods are gone (IMG-S17)."""
+    """Also while nothing is fetched for them: the plane has to learn which pods are gone (IMG-S17)."""
     events: ImageEvents | None = None
     contents: ContentStore | None = None
     followed: FollowedPods = field(default_factory=FollowedPods)
@@ -232,7 +232,7 @@ class Prefetcher:
 
     def _note(self, fetch: Fetch, name: str, now_s: float) -> None:
         if fetch.is_content_only:
-            # Without an image it is content that is held; with one, somebody unpacked it meanwhile.
+            # Without an image it is content that is held; with one, it was unpacked meanwhile.
             self._contents[name] = now_s
             return
         self._fetched_at[name] = (*self._fetched_at.get(name, ()), now_s)

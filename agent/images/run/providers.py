@@ -170,7 +170,7 @@ class _State:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def lock(self, repo: str) -> asyncio.Lock:
-        """One call at a time per image; locks nobody holds are dropped now and then."""
+        """One call at a time per image; free locks are dropped now and then."""
         if len(self._locks) > 256:
             self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
         return self._locks.setdefault(repo, asyncio.Lock())

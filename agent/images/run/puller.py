@@ -157,7 +157,7 @@ class Puller:
         return self._display.rate_bytes_s(self._jobs)
 
     async def request(self, request: PullRequest) -> PullOutcome:
-        """Have an image. Whoever is cancelled while waiting gives the wish up."""
+        """Have an image; cancelling withdraws the request."""
         await self._loaded.wait()
         if self._is_ending:
             return _cancelled(request, SHUTTING_DOWN, "Unavailable")
@@ -207,7 +207,7 @@ class Puller:
             self._wake.set()
 
     def order(self, request: PullRequest) -> None:
-        """Have an image, and nobody waits for it: the plane itself sees it through."""
+        """Pull in the background."""
         if self._group is not None:
             self._group.create_task(self.request(request), name=f"image-order:{request.image}")
 
@@ -228,7 +228,7 @@ class Puller:
         now_s = self._clock.now_s()
         self._gone = {pod: since_s for pod, since_s in self._gone.items() if now_s - since_s < GONE_PODS_KEPT_S}
         self._gone[uid] = now_s
-        for ask in self._requests.asks_of_pod(uid):
+        for ask in self._requests.all_asks(uid):
             self._leave(ask)
             self._requests.close(ask, _cancelled(ask.request, "its pod is gone"))
 
@@ -268,7 +268,7 @@ class Puller:
     # the loop
 
     async def run(self, report: Report) -> None:
-        """Until cancelled. What waits then is told so; what runs has `images.drain` to come to its end."""
+        """Until cancelled; then rejects waiting pulls, and drains running ones for `images.drain`."""
         self._is_ending = False
         await self._load()
         try:
@@ -407,7 +407,7 @@ class Puller:
             self._wake.set()
 
     async def _is_served(self, number: int, job: Job) -> bool:
-        """Just before the start: whoever is served by what is there by now, is; True if nobody is left (IMG-S06)."""
+        """Just before the start: serve who can be served by what is there by now; True if none is left (IMG-S06)."""
         if not self._queue.rules.is_rechecked:
             return False
         try:
@@ -473,7 +473,7 @@ class Puller:
         self._wake.set()
 
     def _stop(self, number: int) -> None:
-        """End a running pull that nobody wants; its slot is free already."""
+        """End an abandoned pull; its slot is free already."""
         task, job = self._tasks.get(number), self._jobs.get(number)
         if task is None or job is None or self._group is None or number in self._stopping:
             return

@@ -87,11 +87,9 @@ class PullRequests:
     def asks(self, members: Iterable[FlightMember]) -> list[PullAsk]:
         return [ask for member in members if (ask := self._asks.get(member.id)) is not None]
 
-    def asks_of_pod(self, uid: str) -> list[PullAsk]:
-        return [ask for ask in self._asks.values() if ask.request.pod.uid == uid]
-
-    def all_asks(self) -> Sequence[PullAsk]:
-        return tuple(self._asks.values())
+    def all_asks(self, pod_uid: str | None = None) -> Sequence[PullAsk]:
+        """Of one pod, or of all."""
+        return tuple(ask for ask in self._asks.values() if pod_uid in (None, ask.request.pod.uid))
 
     def close(self, ask: PullAsk, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
         self._asks.pop(ask.id, None)

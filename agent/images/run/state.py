@@ -64,7 +64,7 @@ class StateFile(Generic[State]):
         return value
 
     async def save(self, value: State) -> None:
-        """Write it, unless it is there already. A disk that refuses is told, and tried again with the next value."""
+        """Write it, unless it is there already. A disk that refuses is logged, and tried again with the next value."""
         content = encode_state(self._kind, value)
         if content == self._written:
             return
@@ -77,7 +77,7 @@ class StateFile(Generic[State]):
 
 
 async def keep_aside(files: Files, name: str, error: ValueError) -> None:
-    """Take a file out of the way that cannot be used. The cause is told without what is in the file."""
+    """Take an unusable file out of the way. The log has the cause, without what is in the file."""
     try:
         place = await files.set_aside(name)
     except OSError as failure:

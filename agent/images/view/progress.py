@@ -28,7 +28,7 @@ class StoreLook:
     """Chain ids whose snapshots are there."""
     unpacking: frozenset[str] = frozenset()
     is_alive: bool = False
-    """Something moved that may belong to the pull, although nobody can say so."""
+    """Something moved that may belong to the pull."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

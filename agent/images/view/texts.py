@@ -97,7 +97,7 @@ def provider_failed(provider: str, why: str) -> Sentence:
 
 
 def fell_back(image: str, error: str) -> Sentence:
-    """An image on the node was used because nobody answered (IMG-P11)."""
+    """An image on the node was used because its registry did not answer (IMG-P11)."""
     text = f"Using the present image {quoted(image)} because its registry cannot be asked: {error}"
     return Sentence(True, "Failed", text)
 

@@ -25,7 +25,7 @@ EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """One file. `accepted` are the pods that shall run because of it, the last good version where it has faults now."""
+    """One file. `accepted` are the pods that run because of it, the last good version where it has faults now."""
 
     content: bytes
     pods: tuple[PodSpec, ...]

@@ -46,7 +46,7 @@ class Shape:
             below = f"{path}.{name}".lstrip(".")
             if name not in fields:
                 self._wrong(child, below, f"not supported by this version{suggestion(name, fields)}")
-            elif not _is_null(child):
+            elif child.kind != "scalar" or child.scalar is not None:
                 found[name] = self._value(child, fields[name], below)
         return found
 
@@ -91,10 +91,6 @@ class Shape:
             return tree.scalar
         self._wrong(tree, path, f"{_told(tree)} must be {WORDS.get(type(kind), 'something else')}")
         return None
-
-
-def _is_null(tree: Tree) -> bool:
-    return tree.kind == "scalar" and tree.scalar is None
 
 
 def _told(tree: Tree) -> str:

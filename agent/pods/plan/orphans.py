@@ -12,7 +12,7 @@ __all__ = ["orphan_container", "orphan_spec"]
 
 
 def orphan_spec(seen: SeenPod) -> PodSpec:
-    """Enough to end it with its grace and its hooks. All containers count as mains: nobody knows better."""
+    """Enough to end it with its grace and its hooks. All containers count as mains, for lack of better knowledge."""
     sandbox = seen.sandboxes[0]
     by_name: dict[str, Instance] = {}
     for one in seen.instances:

@@ -26,7 +26,7 @@ class ProbeKind(StrEnum):
 
 
 class AnswerKind(StrEnum):
-    """A warning counts as success; an error says that nobody could be asked."""
+    """A warning counts as success; an error says that the question could not be asked."""
 
     SUCCESS = "success"
     WARNING = "warning"

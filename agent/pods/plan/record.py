@@ -45,7 +45,7 @@ def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_
 
 
 def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
-    """From the disk, as it stands now. Raises ValueError for what nobody can read."""
+    """From the disk, as it stands now. Raises ValueError for what cannot be read."""
     try:
         record = msgspec.json.decode(content, type=Record)
     except msgspec.MsgspecError as error:

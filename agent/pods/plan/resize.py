@@ -61,7 +61,7 @@ def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: NodeRoom) -> 
 
 
 def differences(pod: PodSpec, seen: SeenPod, memory: Memory) -> tuple[Resize, ...]:
-    """Who has other amounts than it shall have. Decreases come first: what they free is there for the increases."""
+    """Whose amounts differ from the manifest's. Decreases come first: what they free is there for the increases."""
     steps: list[tuple[bool, Resize]] = []
     for one in pod.containers:
         instance, given = seen.newest(one.name), memory.of(one.name).resources

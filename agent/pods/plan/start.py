@@ -403,7 +403,7 @@ class _Launches:
         return True
 
     def _due_s(self, one: ContainerSpec, seen: Instance | None) -> tuple[float | None, str]:
-        """When it may start and what it waits for; None if it shall not."""
+        """When it may start and what it waits for; None if it must not."""
         memory = self._at.memory.of(one.name)
         retry_s = memory.retry_s if memory.reason else 0.0
         if seen is None or seen.stage is Stage.CREATED:

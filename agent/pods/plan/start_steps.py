@@ -78,7 +78,7 @@ class RestartAll:
 
 @dataclass(frozen=True, slots=True)
 class BeginStop:
-    """The pod, or what is left of it, shall end."""
+    """The pod, or what is left of it, has to end."""
 
     trigger: Trigger
     cause: str

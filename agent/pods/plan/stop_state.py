@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Names = frozenset[str]
-NOBODY: Names = frozenset()
+NO_NAMES: Names = frozenset()
 SLEEP = "sleep"
 
 
@@ -58,7 +58,7 @@ class ContainerEnding:
     kind: ContainerKind = ContainerKind.MAIN
     hook: str = ""
     is_hook_at_turn: bool = False
-    waits_for: Names = NOBODY
+    waits_for: Names = NO_NAMES
     own_grace_s: float | None = None
     reserve_s: float = 0.0
     is_running: bool = True

@@ -108,7 +108,7 @@ class PodCommands:
         log.info("pod_deletion_asked", pod=keeper.run.pod.key, grace_s=grace_s, path=path)
 
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
-        """Write a manifest into the directory, if it has no fault and takes nobody's name."""
+        """Write a manifest into the directory, if it has no fault and takes no other pod's name."""
         settings = self._context.settings()
         found = parse_objects("manifest", content, NodeIdentity(settings.node, settings.name_suffix))
         if found.findings:

@@ -128,10 +128,10 @@ class ContainerSetup:
         settings = self._context.settings()
         shape = settings.facts.groups
         limits = pod_limits(run.pod, settings.most_pids, shape)
-        wish = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
+        wanted = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
         step: MakeGroup | WriteLimit | None = None
         try:
-            for step in plan_group(wish, groups.read(wish.paths)).steps:
+            for step in plan_group(wanted, groups.read(wanted.paths)).steps:
                 if isinstance(step, MakeGroup):
                     groups.make(step.path)
                 else:
@@ -151,7 +151,7 @@ class ContainerSetup:
         return sandbox_config(run.pod, self._node, self._resolver(), attempt, seen, group=self.cgroup)
 
     def _resolver(self) -> Resolver:
-        """What the pod asks; what was cut off or is missing is told once."""
+        """What the pod asks; what was cut off or is missing is reported once."""
         settings = self._context.settings()
         node = parse_resolver(_text_of(Path(settings.resolv_conf)))
         found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
@@ -223,16 +223,16 @@ class ContainerSetup:
         return {self.cgroup, *(one.group for one in self._run.seen.sandboxes if one.group)}
 
     async def level(self) -> None:
-        """Without this pod those that are left are worth less; a group that is gone or refuses is nobody's loss."""
+        """Without this pod those that are left are worth less; a group that is gone or refuses is no loss."""
         await asyncio.to_thread(self._level)
 
     def _level(self) -> None:
         context = self._context
         groups, shape = context.groups, context.settings().facts.groups
-        wish = wanted_levels(self.cgroup, shape, context.shares.milli)
+        wanted = wanted_levels(self.cgroup, shape, context.shares.milli)
         with suppress(OSError):
-            there = groups.read(wish.paths)
-            for step in plan_group(wish, there).steps:
+            there = groups.read(wanted.paths)
+            for step in plan_group(wanted, there).steps:
                 if isinstance(step, WriteLimit) and there.get(step.path) is not None:
                     groups.write(step.path, step.value)
 
@@ -289,7 +289,7 @@ class ContainerSetup:
         )
 
     def _is_recursive(self, mount: VolumeMount) -> bool:
-        """VOL-09: what a runtime cannot do is an error only where somebody insists."""
+        """VOL-09: what a runtime cannot do is an error only where the manifest insists."""
         handler = self._run.pod.spec.runtime_class_name
         can = handler in self._run.features.recursive_read_only
         if mount.recursive_read_only == "Enabled" and not can:

@@ -11,14 +11,14 @@ Never: looks at another pod.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
 
 from agent.model.pod import PodSpec
 from agent.pods.plan.record import record_name
-from agent.pods.plan.remembered import ContainerMemory, Failing, PodOutcome, resumed_memory, without_outdated
+from agent.pods.plan.remembered import Failing, PodOutcome, resumed_memory, without_outdated
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
     BeginStop,
@@ -146,7 +146,7 @@ class PodKeeper:
             run.ring()
 
     def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
-        """It shall end for good (MAN-09). Later calls may only shorten (TRM-22)."""
+        """End it for good (MAN-09). Later calls may only shorten (TRM-22)."""
         run = self.run
         now_s = run.context.clock.now_s()
         if run.is_removed and grace_s is None:
@@ -174,15 +174,17 @@ class PodKeeper:
     def restart(self, instances: Sequence[Instance]) -> None:
         """BEY-11: containers end with hooks and grace, and start again; the policy decides nothing here."""
         for one in instances:
-            message = f"Container {one.name} is restarted on request"
-            failing = Failing(instance=one.id, cause="asked", message=message)
-            self.run.remember(one.name, _failing(failing))
+            failing = Failing(instance=one.id, cause="asked", message=f"Container {one.name} is restarted on request")
+            self.run.remember(
+                one.name,
+                lambda known, failing=failing: replace(known.of(failing.instance), failing=failing),  # type: ignore[misc]
+            )
 
     def clear_backoff(self) -> None:
         """BEY-10."""
         run = self.run
         for container in run.pod.by_name:
-            run.remember(container, _without_backoff)
+            run.remember(container, lambda one: replace(without_problem(one), backoff=replace(one.backoff, restarts=0)))
         run.memory = replace(run.memory, reason="", message="", pause_s=0.0, retry_s=0.0)
         run.ring()
 
@@ -224,7 +226,7 @@ class PodKeeper:
     async def _keep(self) -> None:
         run = self.run
         if run.seen.active is not None and run.pod.spec.volumes:
-            # Sources may have changed while nobody looked.
+            # Sources may have changed meanwhile.
             self.sources_changed()
         if self._late_end is not None:
             self.end(*self._late_end)
@@ -404,11 +406,3 @@ class PodKeeper:
         run.seen = SeenPod()
         run.is_gone = True
         log.info("pod_gone", pod=pod.key, uid=pod.uid)
-
-
-def _failing(failing: Failing) -> Callable[[ContainerMemory], ContainerMemory]:
-    return lambda known: replace(known.of(failing.instance), failing=failing)
-
-
-def _without_backoff(known: ContainerMemory) -> ContainerMemory:
-    return replace(without_problem(known), backoff=replace(known.backoff, restarts=0))

@@ -101,7 +101,7 @@ class NodeShutdown:
             await self._clock.sleep(self._attempts.pause_s)
 
     async def _lengthen(self, report: Report) -> None:
-        """NSD-01: logind waits for nobody longer than InhibitDelayMaxSec."""
+        """NSD-01: logind waits no longer than InhibitDelayMaxSec."""
         wanted_s = sum(one.period_s for one in self._groups())
         allowed_s = await self._logind.longest_delay_s()
         problem = ""
@@ -140,7 +140,7 @@ class NodeShutdown:
             self._logind.drop_lock()
 
     async def _resume(self) -> None:
-        """The node stays up, or does so again: the next shutdown shall wait as well."""
+        """The node stays up, or does so again: the next shutdown waits as well."""
         if self._drain is not None:
             self._drain.cancel()
             await asyncio.wait([self._drain])

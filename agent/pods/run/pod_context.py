@@ -24,14 +24,14 @@ GIBIBYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNodeFacts:
-    """What pods are told of their node, and what their shares are measured by."""
+    """What pods learn of their node, and what their shares are measured by."""
 
     addresses: tuple[str, ...] = ()
     cpus: int = 1
     memory_bytes: int = GIBIBYTE
     boot_id: str = ""
     disk_bytes: int = 0
-    # Paths of this machine that containers shall not see, beyond those of every machine.
+    # Paths of this machine that containers must not see, beyond those of every machine.
     masked: tuple[str, ...] = ()
     groups: GroupShape = field(default_factory=GroupShape)
 

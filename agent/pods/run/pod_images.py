@@ -117,7 +117,7 @@ class PodImages:
         return found
 
     def tell_failure(self, container: ContainerSpec, reason: str, shown: str, text: str) -> None:
-        """What happened, and what the state says of it, as far as nobody else tells."""
+        """What happened, and what the state says of it, as far as nothing else reports it."""
         run, name = self._run, container.name
         if reason in OWN_EVENTS:
             run.tell(OWN_EVENTS[reason], text, name, is_warning=True)

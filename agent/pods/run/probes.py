@@ -53,7 +53,7 @@ class ProbeRunner:
             if probe.grpc is not None:
                 return await self._grpc(probe.grpc, target, limit_s)
         except ValueError as error:
-            # A port that has no name here: nobody could be asked.
+            # A port that has no name here: the question cannot be asked.
             return ProbeAnswer(AnswerKind.ERROR, str(error))
         return ProbeAnswer(AnswerKind.ERROR, "missing probe handler")
 

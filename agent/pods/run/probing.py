@@ -77,7 +77,7 @@ class Prober:
         due_s = clock.now_s()
         is_adopted = instance.started_s < run.context.started_s
         if is_adopted and due_s - run.context.started_s < probe.period_s:
-            # All workers begin at once when kepd does; their runs shall not stay together for ever.
+            # All workers begin at once when kepd does; their runs must not stay together for ever.
             due_s += self._scatter() * probe.period_s
         began_s = due_s
         while True:

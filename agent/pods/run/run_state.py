@@ -104,7 +104,7 @@ class PodRun:
         self._listeners.seen(self, before)
 
     def read_annotations(self) -> None:
-        """Take over what the manifest asks for beyond its fields; what cannot be used is told once."""
+        """Take over what the manifest asks for beyond its fields; what cannot be used is reported once."""
         self.context.shares.note(self.pod)
         members = [Member(name=one.name, kind=one.kind) for one in self.pod.containers]
         self.annotated = read_annotations(self.pod.notes, members)
@@ -131,7 +131,7 @@ class PodRun:
         ]
 
     def container_of(self, name: str) -> ContainerSpec:
-        """As the manifest has it, else as what runs tells of itself; nobody knows better than that it is a main."""
+        """As the manifest has it, else as what runs tells of itself, which then counts as a main."""
         if (known := self.pod.by_name.get(name)) is not None:
             return known
         newest = self.seen.newest(name)
@@ -139,7 +139,7 @@ class PodRun:
 
     @property
     def facts(self) -> Facts:
-        """What its containers may be told."""
+        """What its containers may learn."""
         settings = self.context.settings()
         active = self.seen.active
         node = settings.facts
@@ -210,13 +210,13 @@ class PodRun:
     # --- what is known -----------------------------------------------------------------------------------------
 
     def put(self, instance: Instance) -> None:
-        """An instance is new or has changed. An exit is told to whatever ends it."""
+        """An instance is new or has changed. An exit is noted with whatever ends it."""
         known = self.seen.instance(instance.id)
         others = [one for one in self.seen.instances if one.id != instance.id]
         self.seen = SeenPod(self.seen.sandboxes, newest_first((*others, instance)))
         has_ended = instance.stage is Stage.ENDED and (known is None or known.stage is not Stage.ENDED)
         if known is not None and known.stage is Stage.CREATED and instance.stage in (Stage.RUNNING, Stage.ENDED):
-            # It ran after all, whatever was said when nobody could see whether its start had worked.
+            # It ran after all, whatever was noted while it was unknown whether its start had worked.
             self.memory = self.memory.changed(instance.name, without_problem)
         if has_ended:
             self._note_exit(instance, was_known=known is not None)
@@ -225,7 +225,7 @@ class PodRun:
     def _note_exit(self, instance: Instance, *, was_known: bool) -> None:
         now_s = self.context.clock.now_s()
         if was_known:
-            self.note("exit", instance.name, _exit_text(instance))
+            self.note("exit", instance.name, f"{instance.exit_code} {instance.reason}".strip())
         newest = self.seen.newest(instance.name)
         if newest is not None and newest.id == instance.id:
             for key in ("", instance.name):
@@ -286,7 +286,7 @@ class PodRun:
     def log_directory(self) -> Path:
         return self.context.files.logs.pod(self.pod.namespace, self.pod.name, self.pod.uid)
 
-    # --- what is told ------------------------------------------------------------------------------------------
+    # --- what is reported ------------------------------------------------------------------------------------------
 
     def note(self, kind: str, container: str = "", text: str = "", seconds: float = 0.0) -> None:
         """One moment of the history, and of the log."""
@@ -309,7 +309,7 @@ class PodRun:
         )
 
     async def save(self) -> None:
-        """Write the record. A disk that refuses stops nobody; what is lost is what a restart would have known.
+        """Write the record. A disk that refuses stops no pod; what is lost is what a restart would have known.
 
         A stop under way need not survive a power cut: nothing that it is about would.
         """
@@ -332,7 +332,7 @@ class PodRun:
         self._listeners.doubted()
 
     def save_soon(self) -> None:
-        """Write the record once what happens now is over; nobody waits for it."""
+        """Write the record in the background, once what happens now is over."""
         if Saving() not in self.tasks and self._group is not None:
             self.spawn(Saving(), self._save_settled())
 
@@ -356,10 +356,6 @@ class PodRun:
 def without_problem(known: ContainerMemory) -> ContainerMemory:
     """There is no reason any more why it does not run, and no pause."""
     return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
-
-
-def _exit_text(instance: Instance) -> str:
-    return f"{instance.exit_code} {instance.reason}".strip()
 
 
 def reason_of_error(error: Exception) -> str:

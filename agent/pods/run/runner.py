@@ -252,7 +252,7 @@ class PodRunner:
             self._begin(self._keeper_for(pod))
 
     def _reject(self, pod: PodSpec, reason: str, text: str) -> None:
-        """NSD-01: shown, told once, and begun as soon as it is taken."""
+        """NSD-01: shown, reported once, and begun as soon as it is taken."""
         if self._rejected.get(pod.key) == text:
             return
         self._rejected[pod.key] = text
@@ -391,7 +391,7 @@ class PodRunner:
         return context.settings().relist_s
 
     async def _found(self, uid: str, seen: SeenPod) -> None:
-        """A pod that runs and nobody keeps: wanted, known from before, or an orphan (TRM-30)."""
+        """A pod that runs and has no keeper: wanted, known from before, or an orphan (TRM-30)."""
         record = self._records.get(uid)
         pod = self._wanted.get(uid) or (record.pod if record is not None else orphan_spec(seen))
         keeper = self._keeper_for(pod)
@@ -419,7 +419,7 @@ class PodRunner:
     # --- what people see ---------------------------------------------------------------------------------------
 
     def _show_waiting(self) -> None:
-        """Pods that nobody could begin yet."""
+        """Pods that could not be begun yet."""
         for pod in self._reading.pods.values():
             if self.keeper(pod.namespace, pod.name) is None:
                 look = Look(pod=pod, seen=SeenPod(), memory=Memory(), waits_for="the container runtime")

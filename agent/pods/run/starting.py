@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class LaunchInterrupted(Exception):
-    """The pod shall end; what was being waited for does not matter any more."""
+    """The pod has to end; what was being waited for does not matter any more."""
 
 
 class AlreadyStarted(Exception):

@@ -236,7 +236,7 @@ class Stopper:
                 timeout_s = self._left_s(key, instance.name) if timeout_s else 0
 
     async def _watch(self, instance: Instance) -> None:
-        """An exit while the runtime was away may be told by nobody; it is looked for until it is seen."""
+        """An exit while the runtime was away may never be reported; it is looked for until it is seen."""
         while self._run.is_running(instance.id):
             await self._context.clock.sleep(RETRY_S)
             with suppress(*FAILURES):
@@ -250,7 +250,7 @@ class Stopper:
         return max(ceil(kill_time_s(stop, one) - self._context.clock.now_s()), 1)
 
     async def _stop_sandboxes(self) -> None:
-        """TRM-18; and whatever still runs although nobody knew of it is gone after this."""
+        """TRM-18; and whatever still runs unknown to kepd is gone after this."""
         run, clock = self._run, self._context.clock
         while True:
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime is told about a pod and its containers.
+"""What the runtime gets to know about a pod and its containers.
 
 Names and labels that crictl and log shippers know (LBL), namespaces (NET-04), security (SEC), resources (RES).
 """
@@ -386,7 +386,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
     elif made.image_user:
         context.run_as_username = made.image_user
     else:
-        # A group alone would be refused, and an image that names nobody means root.
+        # A group alone would be refused, and an image without a user means root.
         context.run_as_user.value = made.image_uid or 0
     group = whole.run_as_group if own.run_as_group is None else own.run_as_group
     if group is not None:

@@ -40,7 +40,7 @@ class ConfigProblem(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a pod may be told. `read_file` gives a file of an emptyDir, or None."""
+    """What a pod may learn. `read_file` gives a file of an emptyDir, or None."""
 
     node: str = ""
     host_ips: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runtime lists, as the planners see it: only sandboxes of ours (LBL-05), on the monotonic clock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HASH, INSTANCE, UID, signal_name
@@ -69,12 +69,8 @@ def instance_of(container: pb.Container, wall_minus_now_s: float) -> Instance:
         image_id=container.image_ref,
         hash=container.annotations.get(CONTAINER_HASH, ""),
         created_s=container.created_at / NANOS - wall_minus_now_s,
-        notes=_kept_notes(container.annotations),
+        notes={name: text for name, text in container.annotations.items() if name.startswith("io.kubernetes.")},
     )
-
-
-def _kept_notes(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in annotations.items() if name.startswith("io.kubernetes.")}
 
 
 def with_status(known: Instance, status: pb.ContainerStatus, now_s: float, wall_s: float) -> Instance:

@@ -76,7 +76,7 @@ class WriteLimit:
 
 @dataclass(frozen=True, slots=True)
 class WantedGroup:
-    """Everything that shall be so, in an order in which it can be made so."""
+    """Everything that is wanted, in an order in which it can be made."""
 
     steps: tuple[MakeGroup | WriteLimit, ...]
 
@@ -227,9 +227,9 @@ def cpu_weight(shares: int) -> int:
     return MOST_WEIGHT if shares >= MOST_SHARES else 1 + (shares - LEAST_SHARES) * 9999 // 262_142
 
 
-def plan_group(wish: WantedGroup, observed: Mapping[str, str | None]) -> GroupPlan:
+def plan_group(wanted: WantedGroup, observed: Mapping[str, str | None]) -> GroupPlan:
     """What differs. `observed` has the text of files, "" for directories, None for what is not there."""
-    return GroupPlan(tuple(step for step in wish.steps if not _is_so(step, observed.get(step.path))))
+    return GroupPlan(tuple(step for step in wanted.steps if not _is_so(step, observed.get(step.path))))
 
 
 def _is_so(step: MakeGroup | WriteLimit, there: str | None) -> bool:

@@ -9,7 +9,7 @@ __all__ = ["Instance", "SeenPod", "SeenSandbox", "Stage"]
 
 
 class Stage(StrEnum):
-    """created → running → ended. Of one in an unknown state nobody can say which."""
+    """created → running → ended. The runtime does not know the state of an unknown one."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -52,7 +52,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenSandbox:
-    """A sandbox of ours. `ip` is None until somebody asked for it."""
+    """A sandbox of ours. `ip` is None until it was asked for."""
 
     id: str
     namespace: str

@@ -59,7 +59,7 @@ def decode_range(content: bytes) -> int:
 
 
 def free_range(taken: Iterable[int], source: IdSource) -> int | None:
-    """The lowest that nobody has; None if all are taken."""
+    """The lowest that is free; None if all are taken."""
     used = set(taken)
     lowest = -(-max(source.first, RANGE_LENGTH) // RANGE_LENGTH) * RANGE_LENGTH
     past = min(source.first + source.count, HIGHEST_ID + 1)

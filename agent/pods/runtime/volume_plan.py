@@ -217,7 +217,7 @@ def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, fa
         if item.field_ref is not None:
             text = field_value(item.field_ref.field_path, pod, facts)
         elif item.resource_field_ref is not None:
-            nobody = ContainerSpec(pod.containers[0].kind, Container())
-            text = resource_value(item.resource_field_ref, pod, nobody, facts)
+            anonymous = ContainerSpec(pod.containers[0].kind, Container())
+            text = resource_value(item.resource_field_ref, pod, anonymous, facts)
         found.append(PlannedFile(item.path, default_mode if item.mode is None else item.mode, text.encode()))
     return found

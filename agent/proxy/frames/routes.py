@@ -31,7 +31,7 @@ class CallRoute:
     keeps_answer: bool = False
     """Its answer is read along, and passes untouched."""
     is_endless: bool = False
-    """A stream that nobody waits for at an end."""
+    """A stream that an end does not wait for."""
 
 
 RUNTIME = (

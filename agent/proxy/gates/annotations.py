@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agent.model.annotation_list import PREFIX, AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 
-__all__ = ["ON_SUCCESS", "PodWishes", "Ready", "read_wishes"]
+__all__ = ["ON_SUCCESS", "ProxyAnnotations", "Ready", "read_annotations"]
 
 DEFAULT_START_TIMEOUT_S = 60.0
 HIGHEST_PORT = 65535
@@ -36,7 +36,7 @@ STARTED = Ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodWishes:
+class ProxyAnnotations:
     """What was understood; `faults` are (annotation, text)."""
 
     sidecars: tuple[str, ...] = ()
@@ -57,10 +57,10 @@ class PodWishes:
         return self.ready.get(name, STARTED)
 
 
-NOTHING = PodWishes()
+NOTHING = ProxyAnnotations()
 
 
-def read_wishes(annotations: Mapping[str, str]) -> PodWishes:
+def read_annotations(annotations: Mapping[str, str]) -> ProxyAnnotations:
     if not any(key.startswith(PREFIX) for key in annotations):
         return NOTHING
     reader = AnnotationReader(annotations)
@@ -75,7 +75,7 @@ def read_wishes(annotations: Mapping[str, str]) -> PodWishes:
     if job_end and not (mains and sidecars):
         reader.fault("job-end", "also needs kepd.dev/mains and kepd.dev/sidecars")
         job_end = NEVER
-    return PodWishes(
+    return ProxyAnnotations(
         sidecars=sidecars,
         mains=mains,
         ready=reader.by_container("ready", _ready),

@@ -25,16 +25,16 @@ class Masks(msgspec.Struct, frozen=True):
 
 def sidecars_to_end(sandbox: Sandbox) -> tuple[LedgerContainer, ...]:
     """Those that run though all mains are done, the last one first; empty while there is work."""
-    wishes = sandbox.wishes
-    if not wishes.job_end or sandbox.is_ending:
+    annotated = sandbox.annotated
+    if not annotated.job_end or sandbox.is_ending:
         return ()
-    for name in wishes.mains:
+    for name in annotated.mains:
         current = sandbox.current(name)
         if current is None or current.state is not LedgerState.EXITED:
             return ()
-        if wishes.job_end == ON_SUCCESS and current.exit_code != 0:
+        if annotated.job_end == ON_SUCCESS and current.exit_code != 0:
             return ()
-    found = (sandbox.current(name) for name in reversed(wishes.sidecars))
+    found = (sandbox.current(name) for name in reversed(annotated.sidecars))
     return tuple(one for one in found if one is not None and one.is_running)
 
 
@@ -45,7 +45,7 @@ def grace_of(container: LedgerContainer) -> int:
 
 
 def read_masks(content: bytes | None) -> dict[str, str]:
-    """What lies on the disk. Raises msgspec.MsgspecError for what nobody wrote."""
+    """What lies on the disk. Raises msgspec.MsgspecError for a foreign file."""
     return dict(msgspec.json.decode(content, type=Masks).containers) if content else {}
 
 

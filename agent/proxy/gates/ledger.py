@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.proxy.gates.annotations import PodWishes
+from agent.proxy.gates.annotations import ProxyAnnotations
 
 __all__ = ["WHOLE_ID", "Ledger", "LedgerContainer", "LedgerState", "Sandbox"]
 
@@ -50,13 +50,13 @@ class LedgerContainer:
 
 @dataclass(slots=True)
 class Sandbox:
-    """One sandbox of a pod with wishes; a new attempt of the pod is another one and starts empty."""
+    """One sandbox of a pod with annotations of ours; a new attempt of the pod is another one and starts empty."""
 
     id: str
     uid: str
     namespace: str
     name: str
-    wishes: PodWishes
+    annotated: ProxyAnnotations
     made_s: float
     containers: dict[str, LedgerContainer] = field(default_factory=dict)
     has_started_main: bool = False
@@ -82,14 +82,14 @@ class Sandbox:
 
     def running_mains(self) -> list[LedgerContainer]:
         """By annotation; without one, whatever is no sidecar."""
-        wishes = self.wishes
-        if wishes.mains:
-            return [one for one in self.running() if one.name in wishes.mains]
-        return [one for one in self.running() if one.name not in wishes.sidecars]
+        annotated = self.annotated
+        if annotated.mains:
+            return [one for one in self.running() if one.name in annotated.mains]
+        return [one for one in self.running() if one.name not in annotated.sidecars]
 
 
 class Ledger:
-    """All sandboxes of pods with wishes, by id, and whose container is whose."""
+    """All sandboxes of pods with annotations of ours, by id, and whose container is whose."""
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, Sandbox] = {}

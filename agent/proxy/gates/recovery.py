@@ -6,7 +6,7 @@ Exit codes are in no list; the caller asks for those it needs.
 
 from collections.abc import Sequence
 
-from agent.proxy.gates.annotations import read_wishes
+from agent.proxy.gates.annotations import read_annotations
 from agent.proxy.gates.ledger import Ledger, LedgerContainer, LedgerState, Sandbox
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -26,19 +26,19 @@ def rebuild(
 ) -> None:
     """Fill an empty ledger. `epoch_s` is the wall time of monotonic zero."""
     for one in sandboxes:
-        wishes = read_wishes(one.annotations)
-        if wishes.is_empty:
+        annotated = read_annotations(one.annotations)
+        if annotated.is_empty:
             continue
         meta = one.metadata
         made_s = one.created_at * NANO - epoch_s
-        sandbox = Sandbox(one.id, meta.uid, meta.namespace, meta.name, wishes, made_s)
+        sandbox = Sandbox(one.id, meta.uid, meta.namespace, meta.name, annotated, made_s)
         sandbox.is_ending = one.state != pb.SANDBOX_READY
         ledger.put(sandbox)
     merge(ledger, containers)
 
 
 def drop_absent(ledger: Ledger, sandboxes: Sequence[pb.PodSandbox]) -> None:
-    """Forget sandboxes that somebody removed behind our back."""
+    """Forget sandboxes that were removed behind our back."""
     present = {one.id for one in sandboxes}
     for sandbox_id in [one for one in ledger.sandboxes if one not in present]:
         ledger.remove_sandbox(sandbox_id)
@@ -65,6 +65,6 @@ def merge(ledger: Ledger, containers: Sequence[pb.Container]) -> list[str]:
         elif container.state is not state:
             container.state = state
             changed.add(home.id)
-        if state is not LedgerState.CREATED and container.name in home.wishes.mains:
+        if state is not LedgerState.CREATED and container.name in home.annotated.mains:
             home.has_started_main = True
     return sorted(changed)

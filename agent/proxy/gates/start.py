@@ -26,7 +26,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Refused: the kubelet shall go on with its next container and come again."""
+    """Refused: the kubelet is to go on with its next container and come again."""
 
     waits_for: str
 
@@ -49,17 +49,17 @@ StartVerdict = Go | Stay | Wait
 
 def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> StartVerdict:
     """For CreateContainer, now; asked again whenever something changed while it is held."""
-    wishes = sandbox.wishes
-    if sandbox.is_ending or not wishes.mains or not wishes.sidecars:
+    annotated = sandbox.annotated
+    if sandbox.is_ending or not annotated.mains or not annotated.sidecars:
         return Go()
-    is_overdue = not wishes.is_strict and now_s - sandbox.made_s >= OPENS_S
-    if name in wishes.sidecars:
-        before = wishes.sidecars[: wishes.sidecars.index(name)]
+    is_overdue = not annotated.is_strict and now_s - sandbox.made_s >= OPENS_S
+    if name in annotated.sidecars:
+        before = annotated.sidecars[: annotated.sidecars.index(name)]
         absent = next((one for one in before if sandbox.current(one) is None), None)
         return Go() if absent is None else Go(absent) if is_overdue else Stay(absent)
-    if name not in wishes.mains or sandbox.has_started_main:
+    if name not in annotated.mains or sandbox.has_started_main:
         return Go()
-    broken = next((one for one in wishes.sidecars if not _may_become_ready(sandbox, one)), None)
+    broken = next((one for one in annotated.sidecars if not _may_become_ready(sandbox, one)), None)
     if broken is not None:
         return Go(broken) if is_overdue else Stay(broken)
     unready = _unready(sandbox)
@@ -68,15 +68,15 @@ def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, de
     until_s = _until_s(sandbox, arrived_s, deadline_s)
     if now_s < until_s:
         return Wait(unready, until_s)
-    return Stay(unready[0]) if wishes.is_strict else Go(unready[0])
+    return Stay(unready[0]) if annotated.is_strict else Go(unready[0])
 
 
 def judge_start(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> Go | Wait:
     """For StartContainer: a refusal would leave a container behind each time, so this waits at most (ORD-6)."""
-    wishes = sandbox.wishes
-    if sandbox.is_ending or name not in wishes.mains or not wishes.sidecars or sandbox.has_started_main:
+    annotated = sandbox.annotated
+    if sandbox.is_ending or name not in annotated.mains or not annotated.sidecars or sandbox.has_started_main:
         return Go()
-    if not all(_may_become_ready(sandbox, one) for one in wishes.sidecars):
+    if not all(_may_become_ready(sandbox, one) for one in annotated.sidecars):
         # The kubelet, which would have to restart it, waits for this very call.
         return Go()
     unready = _unready(sandbox)
@@ -87,7 +87,7 @@ def judge_start(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, dea
 
 
 def _until_s(sandbox: Sandbox, arrived_s: float, deadline_s: float | None) -> float:
-    until_s = arrived_s + sandbox.wishes.start_timeout_s
+    until_s = arrived_s + sandbox.annotated.start_timeout_s
     return until_s if deadline_s is None else min(until_s, deadline_s - LEFT_FOR_CALL_S)
 
 
@@ -98,10 +98,10 @@ def _may_become_ready(sandbox: Sandbox, name: str) -> bool:
 
 
 def _unready(sandbox: Sandbox) -> tuple[str, ...]:
-    wishes = sandbox.wishes
-    current = ((name, sandbox.current(name)) for name in wishes.sidecars)
+    annotated = sandbox.annotated
+    current = ((name, sandbox.current(name)) for name in annotated.sidecars)
     return tuple(
         name
         for name, one in current
-        if one is not None and not one.is_ready and wishes.ready_of(name).kind != "started"
+        if one is not None and not one.is_ready and annotated.ready_of(name).kind != "started"
     )

@@ -17,10 +17,10 @@ __all__ = [
     "LEAST_S",
     "Forward",
     "Keep",
+    "StopCall",
     "StopOrder",
     "StopRules",
     "StopVerdict",
-    "StopWish",
     "judge_stop",
     "note_evidence",
     "pre_stop_command",
@@ -33,7 +33,7 @@ HIDDEN_HOOKS = ("httpGet", "tcpSocket", "sleep")
 
 
 @dataclass(frozen=True, slots=True)
-class StopWish:
+class StopCall:
     """One StopContainer. For a second one of the same container, `since_s` is when the first one came."""
 
     container: LedgerContainer
@@ -74,31 +74,31 @@ class StopRules:
     assumes_hooks: bool = True
 
 
-def judge_stop(sandbox: Sandbox, wish: StopWish, now_s: float, rules: StopRules) -> StopVerdict:
+def judge_stop(sandbox: Sandbox, stop: StopCall, now_s: float, rules: StopRules) -> StopVerdict:
     """What to do now; asked again at `until_s` and whenever something changed."""
-    container, name = wish.container, wish.container.name
-    if wish.timeout_s <= LEAST_S or sandbox.is_ending or not container.is_running:
-        return Forward(_remaining_s(sandbox, wish, now_s))
+    container, name = stop.container, stop.container.name
+    if stop.timeout_s <= LEAST_S or sandbox.is_ending or not container.is_running:
+        return Forward(_remaining_s(sandbox, stop, now_s))
     waits_for = _before(sandbox, name, rules.order)
     if waits_for:
         if sandbox.evidence_s is None and not (rules.assumes_hooks and _has_hidden_hook(sandbox)):
-            until_s = min(wish.since_s + TOGETHER_S, wish.budget_end_s)
+            until_s = min(stop.since_s + TOGETHER_S, stop.budget_end_s)
             if now_s < until_s:
                 return Keep("evidence", waits_for, until_s)
-        elif now_s < wish.budget_end_s:
-            return Keep("order", waits_for, wish.budget_end_s)
+        elif now_s < stop.budget_end_s:
+            return Keep("order", waits_for, stop.budget_end_s)
         else:
-            return Forward(_remaining_s(sandbox, wish, now_s), waits_for)
-    until_s = _sleeps_until_s(sandbox, wish, now_s)
+            return Forward(_remaining_s(sandbox, stop, now_s), waits_for)
+    until_s = _sleeps_until_s(sandbox, stop, now_s)
     if now_s < until_s:
         return Keep("sleep", (), until_s)
-    return Forward(_remaining_s(sandbox, wish, now_s))
+    return Forward(_remaining_s(sandbox, stop, now_s))
 
 
 def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> None:
     """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop.
 
-    `is_known`: somebody who follows the pods of the node says so (STO-3 d); then one stop is enough.
+    `is_known`: who follows the pods of the node says so (STO-3 d); then one stop is enough.
     """
     if sandbox.evidence_s is not None and now_s - sandbox.evidence_s > _grace_s(sandbox) + TOGETHER_S:
         sandbox.evidence_s = None
@@ -119,7 +119,7 @@ def pre_stop_command(container: LedgerContainer) -> list[str] | None:
 
 def _before(sandbox: Sandbox, name: str, order: StopOrder) -> tuple[str, ...]:
     """Who has to be gone before a container is stopped, those that end first named first."""
-    sidecars = sandbox.wishes.sidecars
+    sidecars = sandbox.annotated.sidecars
     if name not in sidecars:
         return ()
     mains = sorted({one.name for one in sandbox.running_mains()})
@@ -128,23 +128,23 @@ def _before(sandbox: Sandbox, name: str, order: StopOrder) -> tuple[str, ...]:
     return tuple(one for one in (*mains, *reversed(sidecars)) if one in waits)
 
 
-def _sleeps_until_s(sandbox: Sandbox, wish: StopWish, now_s: float) -> float:
+def _sleeps_until_s(sandbox: Sandbox, stop: StopCall, now_s: float) -> float:
     """A sidecar's sleep begins when its turn comes, and ends with the budget at the latest."""
-    wanted_s = sandbox.wishes.sleeps_s.get(wish.container.name, 0.0)
-    if not wanted_s or "sleep" in _handler(wish.container):
-        return wish.since_s
-    begins_s = sandbox.turns_s.get(wish.container.id, now_s)
-    return min(begins_s + wanted_s, wish.budget_end_s)
+    wanted_s = sandbox.annotated.sleeps_s.get(stop.container.name, 0.0)
+    if not wanted_s or "sleep" in _handler(stop.container):
+        return stop.since_s
+    begins_s = sandbox.turns_s.get(stop.container.id, now_s)
+    return min(begins_s + wanted_s, stop.budget_end_s)
 
 
-def _remaining_s(sandbox: Sandbox, wish: StopWish, now_s: float) -> int:
-    if wish.timeout_s <= LEAST_S:
-        return wish.timeout_s
-    left_s = max(LEAST_S, wish.timeout_s - ceil(now_s - wish.arrived_s))
-    grace_s = _grace_s(sandbox, wish.container)
-    if sandbox.evidence_s is None or GRACE not in wish.container.annotations or wish.timeout_s > grace_s:
+def _remaining_s(sandbox: Sandbox, stop: StopCall, now_s: float) -> int:
+    if stop.timeout_s <= LEAST_S:
+        return stop.timeout_s
+    left_s = max(LEAST_S, stop.timeout_s - ceil(now_s - stop.arrived_s))
+    grace_s = _grace_s(sandbox, stop.container)
+    if sandbox.evidence_s is None or GRACE not in stop.container.annotations or stop.timeout_s > grace_s:
         return left_s
-    # Older kubelets grant the whole grace again after a hook; a pod with wishes has one budget (STO-8).
+    # Older kubelets grant the whole grace again after a hook; a pod with annotations of ours has one budget (STO-8).
     return min(left_s, max(LEAST_S, grace_s - int(now_s - sandbox.evidence_s)))
 
 

@@ -81,7 +81,7 @@ class Line(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ProxyCall:
-    """`request` and `answer` are None where nobody wants to read them; they may hold secrets and are never shown."""
+    """`request` and `answer` are None where they are not read; they may hold secrets and are never shown."""
 
     line: Line
     stream: int

@@ -46,7 +46,7 @@ class EventFollower:
         self._has_missed = False
 
     async def load_masks(self) -> None:
-        """What an earlier process promised. A damaged file is kept aside and told."""
+        """What an earlier process promised. A damaged file is kept aside and logged."""
         content = await self._records.read(MASKS)
         try:
             self._state.masks = read_masks(content)
@@ -55,7 +55,7 @@ class EventFollower:
             log.error("proxy_masks_unreadable", error=str(error), kept_at=place)
 
     async def recover(self) -> None:
-        """Until the runtime has told what there is. Events have been listened to since before (REC-1)."""
+        """Until the runtime has reported what there is. Events have been listened to since before (REC-1)."""
         await self._listening.wait()
         while not self._is_known:
             try:
@@ -89,7 +89,7 @@ class EventFollower:
     async def _ask_exit_codes(self) -> None:
         """Of those that exited, and whose code decides something."""
         for sandbox, container in list(self._state.ledger.containers()):
-            wants = sandbox.wishes.job_end and container.name in sandbox.wishes.mains
+            wants = sandbox.annotated.job_end and container.name in sandbox.annotated.mains
             if wants and container.state is LedgerState.EXITED and container.exit_code is None:
                 await self._ask_exit_code(container)
 
@@ -128,7 +128,7 @@ class EventFollower:
             sandbox, container = found
             container.state, container.is_ready = LedgerState.EXITED, False
             container.exit_code = event.exit_code
-            if event.exit_code is None and sandbox.wishes.job_end:
+            if event.exit_code is None and sandbox.annotated.job_end:
                 await self._ask_exit_code(container)
             self._state.wake(sandbox.id)
             self._end_job(sandbox)
@@ -151,7 +151,7 @@ class EventFollower:
 
     def _note_start(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         container.state = LedgerState.RUNNING
-        sandbox.has_started_main |= container.name in sandbox.wishes.mains
+        sandbox.has_started_main |= container.name in sandbox.annotated.mains
         self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)
 
@@ -174,7 +174,7 @@ class EventFollower:
         try:
             self._state.masks.update({one.id: sandbox.id for one in due})
             await self._records.write(MASKS, written_masks(self._state.masks))
-            text = f"all of {', '.join(sandbox.wishes.mains)} are done; ending {', '.join(names)}"
+            text = f"all of {', '.join(sandbox.annotated.mains)} are done; ending {', '.join(names)}"
             self._state.tell(sandbox, "SidecarsEnded", text, is_warning=False)
             log.info("proxy_sidecars_ended", pod=f"{sandbox.namespace}/{sandbox.name}", sidecars=names)
             for container in due:

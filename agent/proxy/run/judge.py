@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from agent.proxy.frames.cri_bytes import masked_answer
 from agent.proxy.frames.layout import message_in
 from agent.proxy.frames.rewriting import Rewriting
-from agent.proxy.gates.annotations import read_wishes
+from agent.proxy.gates.annotations import read_annotations
 from agent.proxy.gates.ledger import WHOLE_ID, LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.stop import note_evidence, pre_stop_command
 from agent.proxy.run.call import (
@@ -120,7 +120,7 @@ class GateJudge:
             config.metadata.uid,
             config.metadata.namespace,
             config.metadata.name,
-            read_wishes(config.annotations),
+            read_annotations(config.annotations),
             self._state.clock.now_s(),
         )
         self._state.tell_faults(sandbox)
@@ -150,16 +150,16 @@ class GateJudge:
         return self._waiting.create(call, sandbox, name)
 
     def _fresh_sandbox(self, request: pb.CreateContainerRequest, *, has_prefix: bool) -> Sandbox | None:
-        """The sandbox with the wishes its pod has now, which the kubelet sends again each time."""
+        """The sandbox with the annotations that its pod has now, which the kubelet sends again each time."""
         ledger, sandbox_id = self._state.ledger, request.pod_sandbox_id
         known = ledger.sandboxes.get(sandbox_id)
         if known is None and not has_prefix:
             return None
         fresh = self._sandbox_of(request.sandbox_config, sandbox_id)
         if known is not None:
-            known.wishes = fresh.wishes
+            known.annotated = fresh.annotated
             return known
-        if fresh.wishes.is_empty:
+        if fresh.annotated.is_empty:
             return None
         ledger.put(fresh)
         return fresh
@@ -234,7 +234,7 @@ class GateJudge:
         answer = message_in(call.answer or b"")
         if call.code == OK and answer is not None and isinstance(subject, Sandbox):
             subject.id = pb.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
-            if not subject.wishes.is_empty:
+            if not subject.annotated.is_empty:
                 self._state.ledger.put(subject)
 
     def _sandbox_removed(self, call: ProxyCall, subject: Subject) -> None:
@@ -266,7 +266,7 @@ class GateJudge:
             self._waiting.look_again(sandbox, container)
         elif container.state is LedgerState.CREATED:
             container.state = LedgerState.RUNNING
-            sandbox.has_started_main |= container.name in sandbox.wishes.mains
+            sandbox.has_started_main |= container.name in sandbox.annotated.mains
             self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)
 

@@ -167,7 +167,7 @@ class Link:
         self.back.close()
 
     def awaited(self) -> list[ProxyCall]:
-        """Calls under way that somebody waits for."""
+        """Calls under way that clients wait for."""
         return [call for call in self.calls.values() if call.route is None or not call.route.is_endless]
 
     # from the client
@@ -196,7 +196,7 @@ class Link:
         return len(expected)
 
     def _complain(self, error: Exception) -> None:
-        """Whoever sends what is no HTTP/2 is told, and hung up on."""
+        """A client that does not speak HTTP/2 gets an answer, and is hung up on."""
         code = error.error if isinstance(error, Broken) else http2.PROTOCOL_ERROR
         self.front.write(http2.goaway_frame(code, str(error)[:200]))
         self.lost()

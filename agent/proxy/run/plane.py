@@ -56,7 +56,7 @@ class ProxyEndpoint(Protocol):
 
 
 class SocketLost(OSError):
-    """Somebody removed or replaced our socket: nobody can reach us any more."""
+    """Our socket was removed or replaced: no client can reach us any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class ProxyParts:
     runtime_path: str
     drain_s: float = 30.0
     endings: EndingPods = field(default_factory=EndingPods)
-    """Where nobody follows the pods of the node, it stays empty."""
+    """Empty where the pods of the node are not followed."""
 
 
 class ProxyPlane:

@@ -33,11 +33,11 @@ class Readiness:
         self._watched: set[str] = set()
 
     def watch(self, sandbox: Sandbox, container: LedgerContainer) -> None:
-        """A container runs. One that nobody waits for is not asked anything."""
-        wishes = sandbox.wishes
-        if container.name not in wishes.sidecars or container.id in self._watched:
+        """A container runs. One that no call waits for is not asked anything."""
+        annotated = sandbox.annotated
+        if container.name not in annotated.sidecars or container.id in self._watched:
             return
-        ready = wishes.ready_of(container.name)
+        ready = annotated.ready_of(container.name)
         if ready.kind == "started":
             container.is_ready = True
         elif not sandbox.has_started_main:

@@ -164,7 +164,7 @@ class ProxyState:
 
     def tell_faults(self, sandbox: Sandbox) -> None:
         """Annotations that say nothing we understand: once for each pod and text, not at every call."""
-        for annotation, text in sandbox.wishes.faults:
+        for annotation, text in sandbox.annotated.faults:
             key = (sandbox.uid, f"{annotation} {text}")
             if key not in self._told:
                 if len(self._told) >= MOST_TOLD:

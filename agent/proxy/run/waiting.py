@@ -17,9 +17,9 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
-from agent.proxy.gates.pull_wish import read_pull
+from agent.proxy.gates.pull_request import read_pull
 from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
-from agent.proxy.gates.stop import Forward, Keep, StopWish, judge_stop, note_evidence
+from agent.proxy.gates.stop import Forward, Keep, StopCall, judge_stop, note_evidence
 from agent.proxy.ports import ProxyRuntime, Pulls
 from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import Hold, ProxyState
@@ -53,7 +53,7 @@ class HeldCalls:
     # for the judge
 
     def create(self, call: ProxyCall, sandbox: Sandbox, name: str) -> Verdict | Refusal:
-        """A CreateContainer of a pod with wishes."""
+        """A CreateContainer of a pod with annotations of ours."""
         now_s = self._state.clock.now_s()
         verdict = judge_create(sandbox, name, now_s, call.began_s, call.deadline_s)
         if isinstance(verdict, Go):
@@ -66,7 +66,7 @@ class HeldCalls:
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
     def start(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer) -> Verdict:
-        """A StartContainer of a pod with wishes."""
+        """A StartContainer of a pod with annotations of ours."""
         now_s = self._state.clock.now_s()
         verdict = judge_start(sandbox, container.name, now_s, _asked_s(call, container), call.deadline_s)
         if isinstance(verdict, Go) or self._state.is_ending or sandbox.uid in self._state.endings:
@@ -76,7 +76,7 @@ class HeldCalls:
         )
 
     def stop(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer, timeout_s: int) -> Verdict:
-        """A StopContainer of a pod with wishes."""
+        """A StopContainer of a pod with annotations of ours."""
         state, now_s = self._state, self._state.clock.now_s()
         sandbox.stops_s[container.id] = now_s
         note_evidence(sandbox, now_s, is_known=sandbox.uid in state.endings)
@@ -84,8 +84,8 @@ class HeldCalls:
         end_s = now_s + max(0, timeout_s - LEAST_S)
         since_s, budget_end_s, riders = self._first_stops.get(container.id, (now_s, end_s, 0))
         self._first_stops[container.id] = (since_s, min(budget_end_s, end_s), riders + 1)
-        wish = self._wish(container, timeout_s, now_s)
-        verdict = judge_stop(sandbox, wish, now_s, state.settings.stop)
+        stop = self._stop_call(container, timeout_s, now_s)
+        verdict = judge_stop(sandbox, stop, now_s, state.settings.stop)
         if state.is_ending or (isinstance(verdict, Forward) and verdict.timeout_s == timeout_s):
             return Verdict.PASS
         reason = verdict.reason if isinstance(verdict, Keep) else "budget"
@@ -94,7 +94,7 @@ class HeldCalls:
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
 
     def pod_ends(self, uid: str) -> None:
-        """Somebody who follows the pods of the node says so.
+        """Who follows the pods of the node says so.
 
         A stop that came before may have waited for that. A kubelet that waits for a start does not even begin to end
         the pod (ORD-8).
@@ -137,7 +137,7 @@ class HeldCalls:
         return self._begin(hold, queue())
 
     def remove_image(self, call: ProxyCall, message: bytes) -> Verdict:
-        """A RemoveImage: what somebody is just fetching for a pod goes after that pull at the earliest (IMG-G15)."""
+        """A RemoveImage: what is just being fetched for a pod goes after that pull at the earliest (IMG-G15)."""
         pulls, state = self._pulls(), self._state
         if pulls is None or state.is_ending or not pulls.is_busy:
             return Verdict.PASS
@@ -279,8 +279,8 @@ class HeldCalls:
         state, call = self._state, hold.call
         while True:
             now_s = state.clock.now_s()
-            wish = self._wish(container, timeout_s, hold.since_s)
-            verdict = judge_stop(sandbox, wish, now_s, state.settings.stop)
+            stop = self._stop_call(container, timeout_s, hold.since_s)
+            verdict = judge_stop(sandbox, stop, now_s, state.settings.stop)
             if isinstance(verdict, Keep) and hold.is_interrupted:
                 verdict = Forward(max(LEAST_S, timeout_s - int(now_s - hold.since_s)))
             if isinstance(verdict, Forward):
@@ -328,9 +328,9 @@ class HeldCalls:
 
     # small things
 
-    def _wish(self, container: LedgerContainer, timeout_s: int, arrived_s: float) -> StopWish:
+    def _stop_call(self, container: LedgerContainer, timeout_s: int, arrived_s: float) -> StopCall:
         since_s, budget_end_s, _ = self._first_stops.get(container.id, (arrived_s, arrived_s, 0))
-        return StopWish(container, timeout_s, arrived_s, since_s, budget_end_s)
+        return StopCall(container, timeout_s, arrived_s, since_s, budget_end_s)
 
     def _forget_stop(self, container: LedgerContainer) -> None:
         since_s, end_s, riders = self._first_stops.get(container.id, (0.0, 0.0, 1))

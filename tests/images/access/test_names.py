@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.images.access.allowlist import allowlist_fault, is_allowed
+from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.mirrors import EVERYBODY, auth_servers, default_chain, folder_names, read_hosts
 from agent.images.queue.rewrite import BUILT_IN, RewriteRule, rewritten, rule_fault
 from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.proxy.gates.annotations import PodWishes, Ready, read_wishes
+from agent.proxy.gates.annotations import ProxyAnnotations, Ready, read_annotations
 
 
-def read(**notes: str) -> PodWishes:
-    return read_wishes({f"kepd.dev/{key.replace('__', '.').replace('_', '-')}": value for key, value in notes.items()})
+def read(**notes: str) -> ProxyAnnotations:
+    return read_annotations(
+        {f"kepd.dev/{key.replace('__', '.').replace('_', '-')}": value for key, value in notes.items()}
+    )
 
 
 def test_everything_that_can_be_asked_for() -> None:
@@ -24,7 +26,7 @@ def test_everything_that_can_be_asked_for() -> None:
         job_end="any",
     )
 
-    assert wishes == PodWishes(
+    assert wishes == ProxyAnnotations(
         sidecars=("proxy", "logger"),
         mains=("app",),
         ready={
@@ -82,7 +84,7 @@ def test_a_wrong_value_leaves_the_others_in_force() -> None:
 
 def test_a_pod_of_others_is_empty() -> None:
     """NOH-8."""
-    assert read_wishes({"example.com/sidecars": "a"}).is_empty
+    assert read_annotations({"example.com/sidecars": "a"}).is_empty
     assert read(topology_keys="x").is_empty
 
 
@@ -90,13 +92,13 @@ def test_a_pod_of_others_is_empty() -> None:
     st.dictionaries(st.sampled_from(["sidecars", "mains", "ready", "ready.a", "prestop-sleep", "job-end"]), st.text())
 )
 def test_no_text_breaks_the_reading(notes: dict[str, str]) -> None:
-    read_wishes({f"kepd.dev/{key}": value for key, value in notes.items()})
+    read_annotations({f"kepd.dev/{key}": value for key, value in notes.items()})
 
 
 @pytest.mark.parametrize("value", ["tcp:" + "1" * 5000, "http:" + "9" * 5000 + "/x", "tcp:٣", "tcp:65536"])
 def test_no_port_of_a_pod_stops_the_proxy(value: str) -> None:
     """FP-28: the annotations of all pods are read at every start, before the kubelet has its socket."""
-    wishes = read_wishes({"kepd.dev/sidecars": "p", "kepd.dev/mains": "m", "kepd.dev/ready.p": value})
+    wishes = read_annotations({"kepd.dev/sidecars": "p", "kepd.dev/mains": "m", "kepd.dev/ready.p": value})
 
     assert [key for key, _ in wishes.faults] == ["kepd.dev/ready.p"]
     assert "is not a port from 1 to 65535" in wishes.faults[0][1]

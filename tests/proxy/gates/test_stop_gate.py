@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from agent.daemon.proxy.wiring import stop_order
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
-from agent.proxy.gates.stop import Forward, Keep, StopRules, StopWish, judge_stop, note_evidence
+from agent.proxy.gates.stop import Forward, Keep, StopCall, StopRules, judge_stop, note_evidence
 from tests.proxy.pods import EXITED, container, sandbox
 
 ORDER = {"sidecars": "a,b", "mains": "main"}
 
 
-def wish(one: LedgerContainer, timeout_s: int = 8, arrived_s: float = 0.0) -> StopWish:
-    return StopWish(one, timeout_s, arrived_s, arrived_s, arrived_s + timeout_s - 2)
+def wish(one: LedgerContainer, timeout_s: int = 8, arrived_s: float = 0.0) -> StopCall:
+    return StopCall(one, timeout_s, arrived_s, arrived_s, arrived_s + timeout_s - 2)
 
 
 def judge(pod: Sandbox, name: str, now_s: float, timeout_s: int = 8, *, assumes: bool = True):

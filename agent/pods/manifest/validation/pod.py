@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.model.pod_fields import Container, DnsConfig, PodFields, PodSecurityContext
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.containers import POLICIES, check_containers, check_id, check_profile
-from agent.pods.manifest.validation.resources import check_overhead, check_resources, check_whole
+from agent.pods.manifest.validation.resources import check_resources, check_whole
 from agent.pods.manifest.validation.volumes import check_volumes
 
 __all__ = ["check_pod", "warnings_about"]
@@ -52,7 +52,6 @@ def check_pod(spec: PodFields) -> list[Complaint]:
         out.one_of("spec.os.name", spec.os.name, ("linux",))
     check_resources(out, spec.resources, "spec.resources", is_pod=True)
     check_whole(out, spec)
-    check_overhead(out, spec.overhead)
     _affinity(out, spec)
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:

@@ -8,7 +8,7 @@ from agent.model.pod_fields import PodFields, Resources
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 
-__all__ = ["check_overhead", "check_resources", "check_whole"]
+__all__ = ["check_resources", "check_whole"]
 
 HUGE_PAGES = "hugepages-"
 STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -36,13 +36,8 @@ def check_resources(out: Complaints, resources: Resources, path: str, *, is_pod:
         out.forbidden(f"{path}.claims", "resource claims need a control plane")
 
 
-def check_overhead(out: Complaints, given: Mapping[str, object]) -> None:
-    """What a runtime class takes beside the containers."""
-    _parsed(out, given, "spec.overhead", is_pod=True)
-
-
 def check_whole(out: Complaints, spec: PodFields) -> None:
-    """What a pod has as a whole against what its containers have (KEP-2837)."""
+    """What a pod has as a whole against what its containers have (KEP-2837), and what its runtime class takes."""
     for name in sorted(OF_PODS):
         whole, limit = (_nanos(given, name) for given in (spec.resources.requests, spec.resources.limits))
         asked = sum(
@@ -50,12 +45,12 @@ def check_whole(out: Complaints, spec: PodFields) -> None:
             for one in (*spec.containers, *(one for one in spec.init_containers if one.is_sidecar))
         )
         if name in spec.resources.requests and asked > whole:
-            detail = (
-                f"must be greater than or equal to what its containers request together, {told_amount(asked, name)}"
-            )
+            together = f"{asked // 10**6}m" if name == "cpu" else str(asked // NANOS)
+            detail = f"must be greater than or equal to what its containers request together, {together}"
             out.invalid(f"spec.resources.requests.{name}", str(spec.resources.requests[name]), detail)
         if name in spec.resources.limits:
             _check_single(out, spec, name, limit)
+    _parsed(out, spec.overhead, "spec.overhead", is_pod=True)
 
 
 def _check_single(out: Complaints, spec: PodFields, name: str, limit: int) -> None:
@@ -64,11 +59,6 @@ def _check_single(out: Complaints, spec: PodFields, name: str, limit: int) -> No
             if _nanos(one.resources.limits, name) > limit:
                 detail = f"must be less than or equal to the limit of the pod, {spec.resources.limits[name]}"
                 out.invalid(f"spec.{field}[{index}].resources.limits.{name}", str(one.resources.limits[name]), detail)
-
-
-def told_amount(nanos: int, name: str) -> str:
-    """In the unit in which people think of it."""
-    return f"{nanos // 10**6}m" if name == "cpu" else str(nanos // NANOS)
 
 
 def _nanos(given: Mapping[str, object], name: str) -> int:

@@ -106,7 +106,7 @@ class PodFiles:
             swap_content(place, volume.files, volume.group)
 
     def source(self, uid: str, place: str, sub_path: str, number: str) -> Path:
-        """What is mounted: a volume, or a path in it, bound where nobody can put a link in its way (VOL-05)."""
+        """What is mounted: a volume, or a path in it, bound where no link can be put in its way (VOL-05)."""
         home = self.of(uid)
         root = Path(place) if place.startswith("/") else home / place
         if not sub_path:

@@ -15,16 +15,16 @@ HANDLER = "io.containerd.cri.runtime-handler"
 
 
 def read_pull(message: bytes, salt: bytes) -> tuple[PullRequest, str]:
-    """The wish and its fingerprint. Raises ValueError."""
-    request = pb.PullImageRequest.FromString(message)
-    pod = request.sandbox_config.metadata
-    handler = request.image.runtime_handler or request.image.annotations.get(HANDLER, "")
-    wish = PullRequest(
-        image=request.image.image,
+    """The request and its fingerprint. Raises ValueError."""
+    call = pb.PullImageRequest.FromString(message)
+    pod = call.sandbox_config.metadata
+    handler = call.image.runtime_handler or call.image.annotations.get(HANDLER, "")
+    request = PullRequest(
+        image=call.image.image,
         # A kubelet asks only after it has decided that the registry has to be asked.
         policy=PullPolicy.ALWAYS,
         pod=PodIdentity(uid=pod.uid, namespace=pod.namespace, name=pod.name),
         handler=handler,
     )
-    secret = request.auth.SerializeToString(deterministic=True)
-    return wish, hashlib.blake2b(secret, key=salt, digest_size=8).hexdigest() if secret else "public"
+    secret = call.auth.SerializeToString(deterministic=True)
+    return request, hashlib.blake2b(secret, key=salt, digest_size=8).hexdigest() if secret else "public"
