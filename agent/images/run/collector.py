@@ -243,6 +243,12 @@ class ImageCollector:
         """Who uses which image: containers in any state, sandboxes, and pods that wait for it."""
         by_name = {name: image.id for image in images for name in (*image.repo_tags, *image.repo_digests, image.id)}
         users: dict[str, set[str]] = {}
+
+        def note(who: str, *names: str) -> None:
+            for name in names:
+                if image_id := by_name.get(name) or by_name.get(normalised(name)):
+                    users.setdefault(image_id, set()).add(who)
+
         containers = await self._parts.usage.list_containers()
         present = {container.id for container in containers}
         self._mounted = {known: images for known, images in self._mounted.items() if known in present}
@@ -250,16 +256,10 @@ class ImageCollector:
             labels = container.labels
             who = f"{labels.get(POD_NAMESPACE, '')}/{labels.get(POD_NAME, container.id[:12])}"
             mounted = await self._mounted_images(container.id)
-            for name in (container.image_ref, container.image_id, container.image.image, *mounted):
-                if image_id := by_name.get(name) or by_name.get(normalised(name)):
-                    users.setdefault(image_id, set()).add(who)
+            note(who, container.image_ref, container.image_id, container.image.image, *mounted)
         for wanted in self._wanted:
-            for name in wanted.wanted_images():
-                if image_id := by_name.get(name) or by_name.get(normalised(name)):
-                    users.setdefault(image_id, set()).add("a pod that is about to start")
-        pause = await self._sandbox_image()
-        if image_id := by_name.get(pause) or by_name.get(normalised(pause)):
-            users.setdefault(image_id, set()).add("sandboxes")
+            note("a pod that is about to start", *wanted.wanted_images())
+        note("sandboxes", await self._sandbox_image())
         return users
 
     async def _mounted_images(self, container_id: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
 from agent.pods.runtime.seen import Instance
 
-__all__ = ["BackOff", "RestartCurve", "is_done_init", "matching_action", "may_restart", "policy_of"]
+__all__ = ["BackOff", "RestartCurve", "RetryPause", "is_done_init", "matching_action", "may_restart", "policy_of"]
 
 RESTART = "Restart"
 RESTART_ALL = "RestartAllContainers"
@@ -19,6 +19,10 @@ RESTART_ALL = "RestartAllContainers"
 MEMORY_S = 600.0
 # More restarts than this in a window cannot be counted.
 MOST_MOMENTS = 100
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+# After this long without a failure the first pause comes again.
+RETRY_MEMORY_S = 120.0
 
 
 def policy_of(pod: PodSpec, container: ContainerSpec) -> str:
@@ -98,3 +102,25 @@ class BackOff:
     def _counted(self, finished_s: float) -> int:
         """It ran long enough for the curve to begin anew?"""
         return 0 if self.tried_s and finished_s - self.tried_s > MEMORY_S else self.restarts
+
+
+@dataclass(slots=True)
+class RetryPause:
+    """Between attempts of one thing that fail: 1 s, doubling, 60 s at most. Changed by the runner alone."""
+
+    problem: str = ""
+    pause_s: float = 0.0
+    until_s: float = 0.0
+
+    def fail(self, now_s: float, problem: str = "") -> None:
+        """It did not work, or is not to be done again soon."""
+        is_first = not self.pause_s or now_s > self.until_s + RETRY_MEMORY_S
+        self.pause_s = FIRST_PAUSE_S if is_first else min(self.pause_s * 2, LONGEST_PAUSE_S)
+        self.until_s = now_s + self.pause_s
+        self.problem = problem
+
+    def reset(self) -> None:
+        self.problem, self.pause_s, self.until_s = "", 0.0, 0.0
+
+    def __str__(self) -> str:
+        return f"{self.problem}; tried again after {self.pause_s:g} s" if self.problem else ""

@@ -16,8 +16,8 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.finding import Advice
-from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.drain import Group
+from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import Logind
 from agent.pods.run.draining import Drainer
 from agent.pods.run.runner import PodRunner

@@ -30,11 +30,11 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import NodeIdentity, Source
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
-from agent.pods.plan.backoff import RetryPause
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
 from agent.pods.plan.remembered import Memory, PodOutcome, without_outdated
+from agent.pods.plan.restart import RetryPause
 from agent.pods.plan.work import RestartingAll
 from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
 from agent.pods.run.housekeeping import Housekeeping

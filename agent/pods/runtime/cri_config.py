@@ -19,7 +19,16 @@ from agent.pods.runtime import names
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.network_files import Resolver, kernel_name
 from agent.pods.runtime.pod_group import group_path, hugepage_limits
-from agent.pods.runtime.qos import container_needs, cpu_quota, cpu_shares, is_critical, oom_score, own_needs, qos_class
+from agent.pods.runtime.qos import (
+    Needs,
+    container_needs,
+    cpu_quota,
+    cpu_shares,
+    is_critical,
+    oom_score,
+    own_needs,
+    qos_class,
+)
 from agent.pods.runtime.user_ranges import RANGE_LENGTH
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -115,11 +124,12 @@ def sandbox_config(
             cgroup_parent=group,
             security_context=_sandbox_security(pod, node),
             sysctls=_sysctls(pod),
-            resources=_pod_resources(pod),
+            resources=_resources(own_needs(pod)),
         ),
     )
     if pod.spec.overhead:
-        config.linux.overhead.CopyFrom(_overhead(pod))
+        # What the runtime class takes beside the containers is its request and its limit.
+        config.linux.overhead.CopyFrom(_resources(container_needs(Resources(limits=pod.spec.overhead))))
     if resolver is not None:
         config.dns_config.CopyFrom(
             pb.DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options)
@@ -217,24 +227,12 @@ def _selinux(given: SELinux) -> pb.SELinuxOption:
     return pb.SELinuxOption(user=given.user, role=given.role, type=given.type, level=given.level)
 
 
-def _pod_resources(pod: PodSpec) -> pb.LinuxContainerResources:
-    needs = own_needs(pod)
+def _resources(needs: Needs) -> pb.LinuxContainerResources:
     return pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
         cpu_quota=cpu_quota(needs.cpu_limit),
         cpu_shares=cpu_shares(needs.cpu_request),
         memory_limit_in_bytes=needs.memory_limit,
-    )
-
-
-def _overhead(pod: PodSpec) -> pb.LinuxContainerResources:
-    """What the runtime class takes beside the containers, which is its request and its limit."""
-    more = container_needs(Resources(limits=pod.spec.overhead))
-    return pb.LinuxContainerResources(
-        cpu_period=PERIOD_US,
-        cpu_quota=cpu_quota(more.cpu_limit),
-        cpu_shares=cpu_shares(more.cpu_limit),
-        memory_limit_in_bytes=more.memory_limit,
     )
 
 

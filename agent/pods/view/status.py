@@ -2,7 +2,7 @@
 """What people are shown of a pod: states of containers, phase, conditions, and what it waits for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
@@ -214,8 +214,8 @@ def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) ->
     return (
         Condition(type="PodReadyToStartContainers", is_true=has_network),
         _initialised(look, phase, containers),
-        Condition(type="Ready", is_true=pod_ready.is_true, reason=pod_ready.reason, message=pod_ready.message),
-        Condition(type="ContainersReady", is_true=ready.is_true, reason=ready.reason, message=ready.message),
+        replace(pod_ready, type="Ready"),
+        ready,
         Condition(type="PodScheduled", is_true=True),
         *((Condition(type="AllContainersRestarting", is_true=True),) if look.is_restarting_all else ()),
         *look.more_conditions,

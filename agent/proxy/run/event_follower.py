@@ -15,8 +15,7 @@ import structlog
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
-from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
-from agent.proxy.gates.recovery import drop_absent, merge, rebuild
+from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox, drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
 from agent.proxy.ports import ProxyRuntime, Records, RuntimeEvents
 from agent.proxy.run.readiness import Readiness

@@ -236,7 +236,7 @@ async def test_a_keeper_that_fails_in_the_middle_of_an_end_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TRM-31: as after a crash of the whole process; the hooks that died with it are not waited for."""
-    monkeypatch.setattr("agent.pods.plan.backoff.FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.02)
     runtime, given = Runtime(), FakeManifestDirectory({"/m/f.yaml": POD.replace(b"Seconds: 7", b"Seconds: 1000")})
     failed = []
 
@@ -289,7 +289,7 @@ class TestPause:
         self, given: FakeManifestDirectory, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> AsyncIterator[tuple[Plane, PodKeeper]]:
         """A plane with a keeper that has failed once."""
-        monkeypatch.setattr("agent.pods.plan.backoff.FIRST_PAUSE_S", 0.5)
+        monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.5)
         runtime = Runtime()
         async with running(runtime, given, place, events=News(runtime)) as plane:
             await plane.until_phases(bad="Running", good="Running")

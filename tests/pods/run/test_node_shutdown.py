@@ -35,7 +35,7 @@ def logind() -> FakeLogind:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.pods.plan.backoff.FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr("agent.pods.run.draining.POLL_S", 0.01)
 
 
