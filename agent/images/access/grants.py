@@ -17,10 +17,8 @@ from agent.model.image_reference import ReferenceInvalid, parse_reference, recor
 __all__ = [
     "MOST_PROOFS",
     "AccessRules",
-    "AccessVerdict",
     "Claim",
     "Proofs",
-    "SecretProof",
     "VerifyPolicy",
     "after_pull",
     "allowlist_fault",

@@ -19,7 +19,6 @@ __all__ = [
     "CollectMode",
     "CollectPlan",
     "CollectRules",
-    "Kept",
     "NodeImage",
     "Removal",
     "RemovalReason",

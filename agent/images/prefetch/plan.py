@@ -13,14 +13,12 @@ from agent.model.image_store import Filesystem
 
 __all__ = [
     "DAY_S",
-    "MOST_FETCHES_A_DAY",
     "Fetch",
     "ListedImage",
     "PodImage",
     "PrefetchPlan",
     "PrefetchRules",
     "Shelf",
-    "Skip",
     "normalised",
     "plan_prefetch",
 ]

@@ -21,7 +21,6 @@ __all__ = [
     "classify",
     "failure_of",
     "joined",
-    "retry_after_s",
 ]
 
 ERR_PULL = "ErrImagePull"

@@ -43,6 +43,8 @@ UNEXPLAINED_WAITS_S = (0.5, 2.0)
 # A pull that finds its runtime gone as often as this may be the cause of it.
 MOST_RESTARTS = 5
 RUNTIME_GONE_S = 600.0
+# A blob that arrived damaged is fetched once more.
+CORRUPT_TRIES = 2
 HOLD_S = 3600.0
 FAILED_REF = re.compile(r'failed commit on ref "([a-z]+-sha256:[0-9a-f]{64})": ')
 HOLD_LIMIT_S = 0.5
@@ -132,14 +134,12 @@ class Attempts:
     async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
         """Try the credentials in turn. None: all failed, `job.failures` says how."""
         for credential, server in await self._tries(job, settings()):
-            job.attempts += 1
-            result = await self._attempt(job, credential, server, settings)
-            if isinstance(result, AttemptFailure) and classify(result) is ErrorClass.CORRUPT:
-                await self._drop_partial(result)
+            for _ in range(CORRUPT_TRIES):
                 job.attempts += 1
                 result = await self._attempt(job, credential, server, settings)
-                if isinstance(result, AttemptFailure) and classify(result) is ErrorClass.CORRUPT:
-                    await self._drop_partial(result)
+                if isinstance(result, str) or classify(result) is not ErrorClass.CORRUPT:
+                    break
+                await self._drop_partial(result)
             if isinstance(result, str):
                 return await self._verified(job, result, credential)
             job.failures.append(result)

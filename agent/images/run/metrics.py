@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from agent.images.queue.flights import Flight
 from agent.model.histogram import Histogram
 from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState
 from agent.model.image_store import Filesystem
 
-__all__ = ["Gauges", "ImageMetrics", "size_class"]
+__all__ = ["Gauges", "ImageMetrics", "gauges_of", "size_class"]
 
 MIB, GIB = 2**20, 2**30
 PULL_BUCKETS_S = (1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
@@ -49,6 +50,18 @@ class Gauges:
     disk: Filesystem = field(default_factory=Filesystem)
     images: dict[str, int] = field(default_factory=dict)
     collected_at_s: float = 0.0
+
+
+def gauges_of(flights: Sequence[Flight], limits: Sequence[LimitState], backoffs: int, now_s: float) -> Gauges:
+    waiting = [flight for flight in flights if not flight.is_running]
+    arrivals = [member.arrived_s for flight in waiting for member in flight.members]
+    return Gauges(
+        queued=dict(Counter(flight.pull_class for flight in waiting)),
+        in_flight=dict(Counter(flight.registry for flight in flights if flight.is_running)),
+        limits=limits,
+        oldest_wait_s=now_s - min(arrivals) if arrivals else 0.0,
+        backoff_entries=backoffs,
+    )
 
 
 class ImageMetrics:

@@ -8,14 +8,13 @@ Its tasks live in the group that `run` opens. Never: decides which pull is next 
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from agent.images.ports import SizeProbe
-from agent.images.queue.errors import ERR_PULL, AttemptFailure
+from agent.images.queue.errors import AttemptFailure
 from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
@@ -24,12 +23,12 @@ from agent.images.run.caller_pulls import CallerPulls, FollowedPods
 from agent.images.run.collector import ImageCollector
 from agent.images.run.credentials import Lookup
 from agent.images.run.intake import NeededPull, PullIntake, Settled
-from agent.images.run.metrics import Gauges
+from agent.images.run.metrics import Gauges, gauges_of
 from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.pull_display import PullDisplay
 from agent.images.run.recorded_pull import RecordedPulls
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import PullAsk, PullRequests
+from agent.images.run.requests import PullAsk, PullRequests, cancelled
 from agent.images.run.sizes import SizeRecord, Sizes
 from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
@@ -42,12 +41,10 @@ from agent.model.feed import Feed
 from agent.model.image_pull import (
     CallerPull,
     ErrorClass,
-    PullClass,
     PullGivenUp,
     PullOutcome,
     PullPolicy,
     PullRequest,
-    PullResult,
     PullsAway,
 )
 from agent.model.image_reference import ReferenceInvalid, parse_reference
@@ -160,9 +157,9 @@ class Puller:
         """Have an image; cancelling withdraws the request."""
         await self._loaded.wait()
         if self._is_ending:
-            return _cancelled(request, SHUTTING_DOWN, "Unavailable")
+            return cancelled(request, SHUTTING_DOWN, "Unavailable")
         if request.pod.uid in self._gone:
-            return _cancelled(request, "its pod is gone")
+            return cancelled(request, "its pod is gone")
         examined = await self._parts.intake.examine(request)
         if isinstance(examined, Settled):
             self._requests.tell(request, examined.sentences)
@@ -218,7 +215,7 @@ class Puller:
         found = [ask for ask in asks if ask is not None]
         for ask in found:
             self._leave(ask)
-            self._requests.close(ask, _cancelled(ask.request, "the pull was cancelled"))
+            self._requests.cancel(ask, "the pull was cancelled")
         return bool(found)
 
     def pod_gone(self, uid: str) -> None:
@@ -230,7 +227,7 @@ class Puller:
         self._gone[uid] = now_s
         for ask in self._requests.all_asks(uid):
             self._leave(ask)
-            self._requests.close(ask, _cancelled(ask.request, "its pod is gone"))
+            self._requests.cancel(ask, "its pod is gone")
 
     def retry(self, namespace: str = "", pod: str = "") -> int:
         """Forget the pauses of a pod, or of all; answers how many there were (IMG-B05)."""
@@ -245,25 +242,11 @@ class Puller:
         return {flight.key.reference for flight in self._queue.flights.values()}
 
     def size_guess(self, image: str) -> int | None:
-        try:
-            reference = parse_reference(image)
-        except ReferenceInvalid:
-            return None
-        return self._sizes.memory.guess(reference.repo, str(reference))
+        return self._sizes.guess(image)
 
     def gauges(self) -> Gauges:
-        flights = self._queue.flights.values()
-        waiting = [flight for flight in flights if not flight.is_running]
-        running: Counter[str] = Counter(flight.registry for flight in flights if flight.is_running)
-        queued: Counter[PullClass] = Counter(flight.pull_class for flight in waiting)
-        arrivals = [member.arrived_s for flight in waiting for member in flight.members]
-        return Gauges(
-            queued=dict(queued),
-            in_flight=dict(running),
-            limits=self.limits(),
-            oldest_wait_s=self._clock.now_s() - min(arrivals) if arrivals else 0.0,
-            backoff_entries=len(self._parts.intake.backoff),
-        )
+        flights = list(self._queue.flights.values())
+        return gauges_of(flights, self.limits(), len(self._parts.intake.backoff), self._clock.now_s())
 
     # the loop
 
@@ -315,7 +298,7 @@ class Puller:
     def _dismiss(self, asks: Iterable[PullAsk]) -> None:
         for ask in asks:
             self._queue.leave(ask.id, self._clock.now_s())
-            self._requests.close(ask, _cancelled(ask.request, SHUTTING_DOWN, "Unavailable"))
+            self._requests.cancel(ask, SHUTTING_DOWN, "Unavailable")
 
     async def _load(self) -> None:
         await self._parts.records.load()
@@ -512,13 +495,3 @@ def _cause(error: Exception) -> str:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return type(error).__name__
-
-
-def _cancelled(request: PullRequest, why: str, code: str = "Canceled") -> PullOutcome:
-    return PullOutcome(
-        result=PullResult.CANCELLED,
-        image=request.image,
-        reason=ERR_PULL,
-        message=f"rpc error: code = {code} desc = {why}",
-        error_class=ErrorClass.CANCELLED,
-    )

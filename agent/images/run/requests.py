@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from agent.images.ports import ImageEvents
+from agent.images.queue.errors import ERR_PULL
 from agent.images.queue.flights import Flight, FlightMember
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.rules import QueueRules
@@ -20,7 +21,7 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
-__all__ = ["PullAsk", "PullRequests"]
+__all__ = ["PullAsk", "PullRequests", "cancelled"]
 
 KEPT_S = 600.0
 MOST_KEPT = 200
@@ -98,6 +99,9 @@ class PullRequests:
         if not ask.future.done():
             ask.future.set_result(outcome)
 
+    def cancel(self, ask: PullAsk, why: str, code: str = "Canceled") -> None:
+        self.close(ask, cancelled(ask.request, why, code))
+
     def forget(self, ask: PullAsk) -> None:
         self._asks.pop(ask.id, None)
         self._metrics.request_ended(PullResult.CANCELLED, ask.pull_class)
@@ -174,3 +178,13 @@ class PullRequests:
 
     def _epoch_s(self) -> float:
         return self._clock.wall_s() - self._clock.now_s()
+
+
+def cancelled(request: PullRequest, why: str, code: str = "Canceled") -> PullOutcome:
+    return PullOutcome(
+        result=PullResult.CANCELLED,
+        image=request.image,
+        reason=ERR_PULL,
+        message=f"rpc error: code = {code} desc = {why}",
+        error_class=ErrorClass.CANCELLED,
+    )

@@ -19,6 +19,7 @@ from agent.images.run.state import StateFile
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
+from agent.model.image_reference import ReferenceInvalid, parse_reference
 
 __all__ = ["SizeMemory", "SizeRecord", "Sizes"]
 
@@ -101,6 +102,14 @@ class Sizes:
         if records != self._saved:
             await self._file.save(records)
             self._saved = records
+
+    def guess(self, image: str) -> int | None:
+        """What earlier pulls or probes taught of an image."""
+        try:
+            reference = parse_reference(image)
+        except ReferenceInvalid:
+            return None
+        return self.memory.guess(reference.repo, str(reference))
 
     async def known(self, ready: NeededPull) -> int | None:
         reference = ready.reference

@@ -8,8 +8,6 @@ __all__ = [
     "GROUP",
     "HASH",
     "INSTANCE",
-    "NAME",
-    "NAMESPACE",
     "UID",
     "log_directory_name",
     "log_link_name",

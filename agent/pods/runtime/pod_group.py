@@ -14,10 +14,8 @@ from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
 
 __all__ = [
-    "GroupPlan",
     "MakeGroup",
     "PodLimits",
-    "WantedGroup",
     "WriteLimit",
     "group_path",
     "hugepage_limits",

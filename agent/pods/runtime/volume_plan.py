@@ -157,34 +157,25 @@ def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:
 
 
 def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> list[PlannedFile]:
-    if volume.config_map is not None:
-        given = volume.config_map
+    if (one := volume.config_map) is not None:
         return _from_source(
-            pod, ("ConfigMap", given.name), given.items, sources, mode=given.default_mode, optional=given.optional
+            pod, ("ConfigMap", one.name), one.items, sources, mode=one.default_mode, optional=one.optional
         )
-    if volume.secret is not None:
-        secret = volume.secret
-        return _from_source(
-            pod,
-            ("Secret", secret.secret_name),
-            secret.items,
-            sources,
-            mode=secret.default_mode,
-            optional=secret.optional,
-        )
+    if (secret := volume.secret) is not None:
+        which = ("Secret", secret.secret_name)
+        return _from_source(pod, which, secret.items, sources, mode=secret.default_mode, optional=secret.optional)
     if volume.downward_api is not None:
         return _downward(pod, volume.downward_api.items, volume.downward_api.default_mode, facts)
     found: list[PlannedFile] = []
     if volume.projected is not None:
         mode = volume.projected.default_mode
-        for one in volume.projected.sources:
-            for kind, part in (("ConfigMap", one.config_map), ("Secret", one.secret)):
+        for source in volume.projected.sources:
+            for kind, part in (("ConfigMap", source.config_map), ("Secret", source.secret)):
                 if part is not None:
-                    found += _from_source(
-                        pod, (kind, part.name), part.items, sources, mode=mode, optional=part.optional
-                    )
-            if one.downward_api is not None:
-                found += _downward(pod, one.downward_api.items, mode, facts)
+                    which = (kind, part.name)
+                    found += _from_source(pod, which, part.items, sources, mode=mode, optional=part.optional)
+            if source.downward_api is not None:
+                found += _downward(pod, source.downward_api.items, mode, facts)
     return found
 
 

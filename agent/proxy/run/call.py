@@ -19,7 +19,6 @@ __all__ = [
     "ContainerToMake",
     "ContainerToRemove",
     "KnownContainer",
-    "Line",
     "ProxyCall",
     "Refusal",
     "Subject",
