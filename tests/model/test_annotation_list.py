@@ -23,7 +23,7 @@ def in_pods(notes: Mapping[str, str]) -> tuple[dict[str, float], tuple[tuple[str
 
 
 def in_proxy(notes: Mapping[str, str]) -> tuple[dict[str, float], tuple[tuple[str, str], ...]]:
-    found = of_proxy.read_wishes({note.replace("grace", "prestop-sleep"): text for note, text in notes.items()})
+    found = of_proxy.read_annotations({note.replace("grace", "prestop-sleep"): text for note, text in notes.items()})
     faults = tuple((note.replace("prestop-sleep", "grace"), text) for note, text in found.faults)
     return dict(found.sleeps_s), faults
 
@@ -105,7 +105,7 @@ def test_a_value_out_of_a_few_and_a_default() -> None:
 
 def test_a_command_that_is_nested_beyond_reason_is_a_fault() -> None:
     """The reader of JSON raises no ValueError there."""
-    found = of_proxy.read_wishes({"kepd.dev/ready.a": "exec:" + "[" * 100_000})
+    found = of_proxy.read_annotations({"kepd.dev/ready.a": "exec:" + "[" * 100_000})
 
     assert [annotation for annotation, _ in found.faults] == ["kepd.dev/ready.a"]
 
