@@ -55,7 +55,9 @@ class NodeSection:
     )
     run_directory: str = restart(PATH, "", "Directory for sockets and locks.", "$RUNTIME_DIRECTORY, else /run/kepd")
     addresses: Words = key(
-        list_of(IP, "IP addresses"), (), "Addresses of the node; without a cluster, node ports need them."
+        list_of(IP, "IP addresses"),
+        (),
+        "Addresses of the node; without a cluster, by default those of the default route.",
     )
     labels: Mapping[str, str] = key(map_of(TEXT, "of labels"), {}, "Labels of the node, such as its zone.")
 

@@ -3,12 +3,15 @@
 
 import json
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
+from agent.drivers.interfaces.default_route import default_addresses
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
+from tests.lab.namespace import Namespace
 
 pytestmark = pytest.mark.node
 
@@ -69,3 +72,21 @@ def test_a_service_finds_the_pods_of_its_node_by_their_labels(kepd: Kepd, lab: L
 def used(kepd: Kepd) -> int:
     listed = json.loads(kepd.ctl("get", "endpoints", "-o", "json").stdout or "{}")
     return sum(bool(one.get("isUsed")) for one in listed.get("items", []))
+
+
+def test_the_addresses_of_the_default_route_are_this_nodes() -> None:
+    """FS-22: without a cluster nothing else says which of its addresses node ports are served on."""
+    with Namespace() as node:
+        node.run("ip", "link", "set", "lo", "up")
+        without = node.call(default_addresses)
+        for link in ("other", "uplink"):
+            node.run("ip", "link", "add", link, "type", "veth", "peer", "name", f"{link}-end")
+            node.run("ip", "link", "set", f"{link}-end", "up")
+        for link, address in (("other", "10.8.0.5/24"), ("uplink", "10.9.0.5/24"), ("uplink", "fd00:9::5/64")):
+            node.run("ip", "address", "add", address, "dev", link, *(("nodad",) if ":" in address else ()))
+            node.run("ip", "link", "set", link, "up")
+        node.run("ip", "route", "add", "default", "via", "10.9.0.1")
+        node.run("ip", "-6", "route", "add", "default", "via", "fd00:9::1")
+
+        assert without == ()
+        assert node.call(default_addresses) == (ip_address("10.9.0.5").packed, ip_address("fd00:9::5").packed)

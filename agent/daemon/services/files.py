@@ -9,19 +9,26 @@ Source of behaviour: SY-1, MAN-06.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from agent.config.document import Configuration
+from agent.daemon.configuration import write_atomically
 from agent.daemon.services.hint_ledger import HintLedger
 from agent.daemon.services.manifests import ServiceObjects, hint_options, read_service_objects
 from agent.daemon.services.pods import local_pods, slices_of_pods
+from agent.drivers.clock.driver import SystemClock
 from agent.drivers.manifests.driver import ManifestDirectory
-from agent.model.kube_objects import EndpointSlice
+from agent.model.clock import Clock
+from agent.model.finding import Finding
+from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
+from agent.services.objects.allotment import Allotted, allot
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
@@ -30,6 +37,7 @@ __all__ = ["ManifestServices", "NoPods", "PodsHere"]
 
 log = structlog.get_logger(plane="services")
 
+ALLOTTED = Path("services", "allotted.json")
 SETTLE_S = 0.02
 PODS_WAIT_S = 30.0
 
@@ -57,8 +65,12 @@ class NoPods:
 
 
 class ManifestServices:
-    def __init__(self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere) -> None:
+    def __init__(
+        self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere, clock: Clock | None = None
+    ) -> None:
         self._configuration = configuration
+        self._clock = clock or SystemClock()
+        self._allotted: dict[str, Allotted] | None = None
         self._intake = intake
         self._here = here
         self._made: dict[str, EndpointSlice] = {}
@@ -132,7 +144,8 @@ class ManifestServices:
         self._files = files
         options = hint_options(self._configuration())
         self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
-        self._intake.complain(self.objects.findings)
+        services, complaints = await self._allot()
+        self._intake.complain((*self.objects.findings, *complaints))
         self.hints.take(self.objects.hints)
         name = self._configuration().node.name
         own = [one for one in self.objects.nodes if one.metadata.name == name]
@@ -141,11 +154,23 @@ class ManifestServices:
         self._intake.set_service_ranges(self.objects.service_ranges)
         self._made = self._chosen()
         self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
-        services = self._configuration().services
+        settings = self._configuration().services
         self._intake.replace_services(
-            read_service(one, services.proxy_name, is_strict=services.strict_source_ranges)
-            for one in self.objects.services
+            read_service(one, settings.proxy_name, is_strict=settings.strict_source_ranges) for one in services
         )
+
+    async def _allot(self) -> tuple[list[Service], list[Finding]]:
+        """FS-21, FS-23: written before anything is programmed by it."""
+        configuration = self._configuration()
+        path = Path(configuration.node.state_directory) / ALLOTTED
+        before = self._allotted if self._allotted is not None else await asyncio.to_thread(_read_allotted, path)
+        ranges = (*configuration.services.service_cidrs, *self.objects.service_ranges)
+        now = datetime.fromtimestamp(self._clock.wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        services, allotted, complaints = allot(self.objects.services, ranges, before, now)
+        if allotted != before:
+            await asyncio.to_thread(write_atomically, path, msgspec.json.encode(allotted))
+        self._allotted = allotted
+        return services, complaints
 
     def _chosen(self) -> dict[str, EndpointSlice]:
         return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
@@ -158,3 +183,14 @@ class ManifestServices:
                 self._intake.put_slice(read_slice(one))
         for key in before.keys() - self._made.keys():
             self._intake.drop_slice(before[key].metadata.namespace, before[key].metadata.name)
+
+
+def _read_allotted(path: Path) -> dict[str, Allotted]:
+    """What an earlier process gave; a file that cannot be read costs ages and, where two names collide, addresses."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Allotted])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("service_allotment_lost", file=str(path), error=str(error), effect="addresses are given anew")
+        return {}

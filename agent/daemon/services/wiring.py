@@ -27,6 +27,7 @@ from agent.daemon.services.startup_taint import StartupTaint
 from agent.daemon.services.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
+from agent.drivers.interfaces.default_route import default_addresses
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.flow import TrackingLimits
@@ -54,6 +55,7 @@ log = structlog.get_logger(plane="services")
 
 # A first sync that takes longer than this has met an obstacle.
 LONGEST_REST_S = 10.0
+ADDRESSES_S = 10.0
 Work = Callable[[], Coroutine[None, None, None]]
 KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
 
@@ -84,8 +86,7 @@ class ServiceUnit:
 
 
 def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
-    current = [configuration]
-    intake = _intake(configuration, parts)
+    current, intake = [configuration], _intake(configuration, parts)
     takeover = Takeover(Path(configuration.node.state_directory))
     backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
     plane = ServicesPlane(
@@ -111,6 +112,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
             work = (
                 source.run,
                 lambda: _follow_interfaces(intake, needed),
+                lambda: _follow_default_addresses(intake, parts),
                 health.listeners.run,
                 cleaner.run,
                 *taint,
@@ -125,7 +127,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         if needs_interfaces(changed):
             needed.set()
         intake.apply(node_settings(changed))
-        if isinstance(source, ManifestServices) and before.services.hints != changed.services.hints:
+        if isinstance(source, ManifestServices) and _meaning(before) != _meaning(changed):
             source.reloaded()
 
     async def close() -> None:
@@ -146,6 +148,11 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     )
 
 
+def _meaning(configuration: Configuration) -> object:
+    """What decides, beside the files, which Services there are."""
+    return configuration.services.hints, configuration.services.service_cidrs
+
+
 def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
     waits_for = {"services", "slices"}
     if any("/" in text for text in configuration.services.node_port_addresses):
@@ -153,7 +160,10 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
     if parts.kube is not None:
         waits_for.add("node")
     settings = node_settings(configuration)
-    return Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    if parts.kube is None:
+        intake.set_default_addresses(map(address_of, default_addresses()))
+    return intake
 
 
 def _source(
@@ -163,7 +173,7 @@ def _source(
     configuration = current[0]
     node, services = configuration.node.name, configuration.services
     if parts.kube is None:
-        return ManifestServices(lambda: current[0], intake, parts.here), []
+        return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), []
     is_strict = services.strict_source_ranges
     if not services.startup_taint:
         return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), []
@@ -317,6 +327,13 @@ async def _addresses_now() -> tuple[bytes, ...]:
     from agent.drivers.interfaces.driver import Interfaces
 
     return await Interfaces().now()
+
+
+async def _follow_default_addresses(intake: Intake, parts: ServiceParts) -> None:
+    """FS-22: a node without a cluster has no Node object that names its addresses."""
+    while parts.kube is None:
+        intake.set_default_addresses(map(address_of, default_addresses()))
+        await parts.clock.sleep(ADDRESSES_S)
 
 
 async def _follow_interfaces(intake: Intake, needed: asyncio.Event) -> None:

@@ -83,11 +83,13 @@ def family_facts(
     sight: NodeSight,
     interfaces: Iterable[Address],
     service_ranges: Iterable[str] = (),
+    *,
     node_labels: Mapping[str, Mapping[str, str]] | None = None,
+    default: Iterable[Address] = (),
 ) -> FamilyFacts:
-    """`interfaces` are the addresses that this host has."""
+    """`interfaces` are the addresses that this host has, `default` those by which it reaches others."""
     findings: list[Finding] = []
-    addresses = _own_addresses(family, settings, sight)
+    addresses = _own_addresses(family, settings, sight, default)
     here = [one for one in interfaces if one.family == family]
     is_open, ports = _node_ports(family, settings, addresses, here, findings)
     detection, pods = _detection(family, settings, sight, findings)
@@ -114,10 +116,12 @@ def family_facts(
     return FamilyFacts(node, table, tuple(findings))
 
 
-def _own_addresses(family: Family, settings: NodeSettings, sight: NodeSight) -> tuple[Address, ...]:
-    """The primary one; an explicit one replaces what the Node object says (IN-17)."""
+def _own_addresses(
+    family: Family, settings: NodeSettings, sight: NodeSight, default: Iterable[Address]
+) -> tuple[Address, ...]:
+    """The primary one; an explicit one replaces what the Node object says, and that what routes say (IN-17, FS-22)."""
     given = [one for one in map(read_address, settings.addresses) if one is not None and one.family == family]
-    known = given or [one for one in sight.addresses if one.family == family]
+    known = given or [one for one in (*sight.addresses, *default) if one.family == family]
     return tuple(known[:1])
 
 

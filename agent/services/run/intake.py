@@ -67,6 +67,7 @@ class Intake:
         self._started_s = started_s
         self._missing = set(waits_for)
         self.interfaces: tuple[Address, ...] = ()
+        self._default: tuple[Address, ...] = ()
         self._service_ranges: tuple[str, ...] = ()
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
 
@@ -86,7 +87,13 @@ class Intake:
     def facts(self, family: Family) -> FamilyFacts:
         """This node as the family needs it."""
         return family_facts(
-            family, self._settings, self.sight, self.interfaces, self._service_ranges, self._node_labels
+            family,
+            self._settings,
+            self.sight,
+            self.interfaces,
+            self._service_ranges,
+            node_labels=self._node_labels,
+            default=self._default,
         )
 
     def apply(self, settings: NodeSettings) -> None:
@@ -210,6 +217,13 @@ class Intake:
         self.complete("interfaces")
         if new != self.interfaces:
             self.interfaces = new
+            self._node_changed()
+
+    def set_default_addresses(self, addresses: Iterable[Address]) -> None:
+        """Those by which this host reaches others, where no Node object names any."""
+        new = tuple(addresses)
+        if new != self._default:
+            self._default = new
             self._node_changed()
 
     def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:

@@ -111,6 +111,11 @@ class ServicesView:
                 yield f"{finding.path}: {finding.text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
+            node, plan = sync.facts.node, sync.desired.plan_of(key)
+            ports = [one.port.node_port for one in (plan.ports if plan is not None else ()) if one.port.node_port]
+            if ports and not node.is_open_everywhere and not node.node_port_addresses:
+                text = "answers on no address of this node; set node.addresses or services.nodePortAddresses"
+                yield f"{family}: node port {', '.join(map(str, ports))} {text}"
 
     def _ports(self, key: ServiceKey) -> Iterator[tuple[FamilySync, ServicePlan, PortPlan]]:
         for sync in self._plane.families.values():

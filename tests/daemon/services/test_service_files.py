@@ -7,8 +7,11 @@ from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.daemon.services.files import ManifestServices, NoPods
+from agent.drivers.clock.fake import FakeClock
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
+from agent.services.routes.desired import Desired, NodeFacts
+from agent.services.routes.selection import Place
 from agent.services.run.intake import Intake
 from tests.daemon.services.test_service_manifests import NODES, SERVICE, slices
 
@@ -40,6 +43,43 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
         running.cancel()
 
     assert (before, zones()) == (set(), {"z1", "z2"})
+
+
+async def test_addresses_and_ages_outlive_the_process(tmp_path: Path) -> None:
+    """FS-21, FS-23: who was first seen first keeps a node port that both want."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    plain = Configuration()
+    current = replace(
+        plain,
+        node=replace(plain.node, state_directory=str(tmp_path / "state")),
+        manifests=replace(plain.manifests, directory=str(folder), debounce=0.0),
+        services=replace(plain.services, service_cidrs=("10.96.0.0/16",)),
+    )
+    spec = "spec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}"
+
+    def write(name: str) -> None:
+        (folder / f"{name}.yaml").write_text(f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n{spec}\n")
+
+    async def taken(wall_s: float) -> Intake:
+        intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+        source = ManifestServices(lambda: current, intake, NoPods(), FakeClock(wall_s))
+        await source.take({path.name: path.read_bytes() for path in folder.iterdir()})
+        return intake
+
+    write("zebra")
+    before = await taken(1_000_000.0)
+    write("ant")
+    after = await taken(2_000_000.0)
+    desired = Desired("IPv4", NodeFacts(Place("a")), after.fold)
+    desired.changed.update(after.fold.services)
+    desired.update()
+    zebra, ant = ServiceKey("default", "zebra"), ServiceKey("default", "ant")
+
+    assert before.fold.services[zebra].v4 == after.fold.services[zebra].v4
+    assert list(desired.conflicts(zebra)) == []
+    assert "belongs to default/zebra" in next(desired.conflicts(ant)).text
+    assert ((tmp_path / "state/services/allotted.json").stat().st_mode & 0o077) == 0
 
 
 def _mode(plain: Configuration, mode: str) -> object:

@@ -14,10 +14,13 @@ from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.component import Board, State
 from agent.model.kube_objects import Node
+from agent.model.service import ServiceKey
+from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from agent.services.run.view import ServicesView
 from tests.services.making import make_service, make_slice
 
 
@@ -124,3 +127,25 @@ async def test_ranges_of_pods_that_come_late_change_a_set_and_no_table() -> None
     assert [line["event"] for line in later if line["event"] == "service_table_replaced"] == []
     assert kernel.tables["IPv4"].comment == table
     assert kernel.tables["IPv4"].content["pod_cidrs"] != {}
+
+
+async def test_a_node_port_that_answers_nowhere_is_a_finding() -> None:
+    """FS-22: and where no Node object names an address, that of the default route serves."""
+    kernel = FakeKernel()
+    intake = Intake(NodeSettings(node="n1"), tell=lambda _: None, started_s=0.0)
+    rules = {"IPv4": NftRuleset(FakeNft("IPv4", kernel))}
+    plane = ServicesPlane(intake, rules, clock=FakeClock(), tell=lambda _event: None)
+    view = ServicesView(plane, {}, lambda: asyncio.sleep(0, ()))
+    intake.put_service(make_service("web", type="NodePort", ports=[{"port": 80, "nodePort": 30080}]))
+    async with running(plane):
+        intake.complete("services")
+        intake.complete("slices")
+        await settled(plane)
+        before = view.service(ServiceKey("shop", "web")).findings
+        intake.set_default_addresses([address_of(bytes([10, 9, 0, 5]))])
+        await settled(plane)
+        after = view.service(ServiceKey("shop", "web")).findings
+
+    assert [one for one in before if "answers on no address" in one] == list(before) != []
+    assert after == ()
+    assert kernel.tables["IPv4"].content["np_addrs"] == {bytes([10, 9, 0, 5]): None}

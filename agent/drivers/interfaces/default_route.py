@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The addresses by which this host reaches others.
+
+Owns: asking the kernel's routes, by sockets that never send. Never: needs rights, or a library that takes megabytes.
+"""
+
+import socket
+from contextlib import suppress
+from ipaddress import ip_address
+
+__all__ = ["default_addresses"]
+
+# Of networks that only documents have: no other route than the default one leads there.
+_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_DISCARD_PORT = 9
+
+
+def default_addresses() -> tuple[bytes, ...]:
+    """Packed, of each family that has a default route; of its interface."""
+    found = []
+    for family, elsewhere in _ELSEWHERE:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
+            asking.connect((elsewhere, _DISCARD_PORT))
+            address = ip_address(asking.getsockname()[0])
+            if not address.is_loopback and not address.is_unspecified:
+                found.append(address.packed)
+    return tuple(found)
