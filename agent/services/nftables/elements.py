@@ -24,12 +24,14 @@ from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, por
 __all__ = [
     "MOST_STATIC",
     "Element",
+    "Numbers",
     "Rows",
     "Slots",
     "affinity_number",
     "chains_of",
     "choice_chain",
     "claim_in",
+    "differing",
     "elements_of",
     "frontend_key",
     "reslot",
@@ -43,11 +45,15 @@ Element = tuple[str, bytes, Data]
 Rows = tuple[str, Sequence[tuple[bytes, Data]]]
 """Elements of one map: a Service has a few of these, and may have thousands of elements."""
 
+Numbers = tuple[Sequence[int], Sequence[int]]
+"""Slots of the cluster list and of the local one."""
+
 PROTOCOLS = {"TCP": b"\x06\x00\x00\x00", "UDP": b"\x11\x00\x00\x00", "SCTP": b"\x84\x00\x00\x00"}
 PORT = Struct(">HH")
 NUMBER = Struct("=I")
 SLOTS = [NUMBER.pack(number) for number in range(256)]
 MOST_SLOTS = 256
+FEW = 64
 MOST_STATIC = 16
 """Up to so many endpoints a choice chain is part of every table (NF-4)."""
 DROP = ""
@@ -82,8 +88,27 @@ def claim_in(key: bytes) -> Claim:
 
 def reslot(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...]:
     """The wanted endpoints, each where it was if it was there: removing one moves the last into its place."""
-    if not before:
-        return tuple(wanted)
+    after = tuple(wanted)
+    if not before or before == after:
+        return after
+    gone = set(before)
+    fresh = [data for data in after if data not in gone]
+    is_repeated = len(gone) < len(before)
+    gone.difference_update(after)
+    if is_repeated or len(before) - len(gone) + len(fresh) < len(after):
+        return _reslot_repeated(before, after)
+    count = len(after)
+    moving = iter((*[data for data in before[count:] if data not in gone], *fresh))
+    slots = list(before[:count])
+    # A few of thousands: the search is quicker than a look at each.
+    for number in sorted(before.index(data) for data in gone):
+        if number < count:
+            slots[number] = next(moving)
+    return (*slots, *moving)
+
+
+def _reslot_repeated(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The same where an endpoint has several slots."""
     missing = Counter(wanted)
     slots: list[bytes | None] = [None] * len(wanted)
     for number, data in enumerate(before[: len(wanted)]):
@@ -99,6 +124,20 @@ def _take(missing: Counter[bytes], data: bytes) -> bool:
         return False
     missing[data] -= 1
     return True
+
+
+def differing(before: Slots, after: Slots) -> Numbers:
+    """The slots whose endpoint is another one, came or went, in both lists."""
+    return _differing(before.cluster, after.cluster), _differing(before.local, after.local)
+
+
+def _differing(before: Sequence[bytes], after: Sequence[bytes]) -> Sequence[int]:
+    if before == after:
+        return ()
+    both = min(len(before), len(after))
+    pairs = enumerate(zip(before, after, strict=False))
+    found = [number for number, (had, has) in pairs if had is not has and had != has]
+    return [*found, *range(both, max(len(before), len(after)))]
 
 
 def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OPTIONS) -> Slots:
@@ -146,14 +185,14 @@ def elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
             yield name, key, data
 
 
-def rows_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Rows]:
-    """The same, map by map."""
-    for port, own in zip(plan.ports, slots, strict=True):
+def rows_of(plan: ServicePlan, slots: Sequence[Slots], only: Sequence[Numbers | None] | None = None) -> Iterator[Rows]:
+    """The same, map by map. `only`: of each port's endpoints those in these slots."""
+    for port, own, numbers in zip(plan.ports, slots, only or (None,) * len(slots), strict=True):
         for frontend in port.frontends:
-            yield from _frontend(frontend, own, port.affinity_s)
+            yield from _frontend(frontend, own, port.affinity_s, numbers)
 
 
-def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+def _frontend(one: Frontend, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
     key = frontend_key(one)
     is_node_port = one.kind == "nodePort"
     if one.verdict == "pass":
@@ -162,13 +201,13 @@ def _frontend(one: Frontend, slots: Slots, affinity_s: int) -> Iterator[Rows]:
         return
     first, prefix = ("nodeports", "n") if is_node_port else ("services", "x")
     if one.kind == "clusterIP":
-        yield from _cluster_ip(one, key, slots, affinity_s)
+        yield from _cluster_ip(one, key, slots, affinity_s, only)
     elif not slots.cluster:
         yield first, ((key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)),)
     else:
         policy = "local" if one.is_local_policy else "cluster"
         yield first, ((key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"),)
-        yield from _outside(one, key, slots, affinity_s)
+        yield from _outside(one, key, slots, affinity_s, only)
     if slots.number and (slots.cluster or slots.local):
         yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
     if one.ranges and not is_node_port:
@@ -179,16 +218,17 @@ def _end(one: Frontend) -> str:
     return REJECT if one.verdict == "reject" else DROP
 
 
-def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
     name, chosen = ("eps_local", slots.local) if one.is_local_policy else ("eps", slots.cluster)
+    numbers = only and only[one.is_local_policy]
     if not chosen:
         yield "services", ((key, _end(one)),)
         return
     yield "services", ((key, choice_chain(name, len(chosen), affinity_s).name),)
-    yield name, _endpoints(key, chosen)
+    yield name, _endpoints(key, chosen, numbers)
 
 
-def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterator[Rows]:
+def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
     """The second level, which traffic from elsewhere reaches once it is marked or not (TY-11, TY-12)."""
     cluster_map, local_map, eps, eps_local = (
         ("np_cluster", "np_local", "np_eps", "np_eps_local")
@@ -196,17 +236,19 @@ def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int) -> Iterat
         else ("svc_cluster", "svc_local", "eps", "eps_local")
     )
     yield cluster_map, ((key, choice_chain(eps, len(slots.cluster), affinity_s).name),)
-    yield eps, _endpoints(key, slots.cluster)
+    yield eps, _endpoints(key, slots.cluster, only and only[0])
     if not one.is_local_policy:
         return
     if slots.local:
         yield local_map, ((key, choice_chain(eps_local, len(slots.local), affinity_s).name),)
-        yield eps_local, _endpoints(key, slots.local)
+        yield eps_local, _endpoints(key, slots.local, only and only[1])
     elif one.verdict == "reject":
         yield local_map, ((key, REJECT),)
 
 
-def _endpoints(key: bytes, slots: Sequence[bytes]) -> list[tuple[bytes, Data]]:
+def _endpoints(key: bytes, slots: Sequence[bytes], only: Sequence[int] | None) -> list[tuple[bytes, Data]]:
+    if only is not None:
+        return [(key + NUMBER.pack(number), slots[number]) for number in only if number < len(slots)]
     if len(slots) > MOST_SLOTS:
         return [(key + NUMBER.pack(number), data) for number, data in enumerate(slots)]
     return [(key + number, data) for number, data in zip(SLOTS, slots, strict=False)]
@@ -216,19 +258,25 @@ def _allowed(key: bytes, item: Range) -> bytes:
     return key + item.first + key + item.last
 
 
-def shared_elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
+def shared_elements_of(
+    plan: ServicePlan, slots: Sequence[Slots], only: Sequence[Numbers | None] | None = None
+) -> Iterator[Element]:
     """Those that other ports or Services may have too, so that they go when the last of them goes."""
     yield "cluster_ips", plan.cluster_ip.packed, None
-    for port, own in zip(plan.ports, slots, strict=True):
+    for port, own, numbers in zip(plan.ports, slots, only or (None,) * len(slots), strict=True):
         protocol = PROTOCOLS[port.port.protocol]
         for backend in port.local:
             address = backend.data[:-4]
             yield "hairpin", address + address + protocol + backend.data[-4:], None
         if own.number:
-            for data in own.cluster:
+            for data in _of(own.cluster, numbers and numbers[0]):
                 yield "aff_cluster", data + own.number, None
-            for data in own.local:
+            for data in _of(own.local, numbers and numbers[1]):
                 yield "aff_local", data + own.number, None
+
+
+def _of(slots: Sequence[bytes], only: Sequence[int] | None) -> Sequence[bytes]:
+    return slots if only is None else [slots[number] for number in only if number < len(slots)]
 
 
 def chains_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[ChoiceChain]:

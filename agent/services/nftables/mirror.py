@@ -21,7 +21,7 @@ Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
@@ -30,10 +30,12 @@ from agent.services.nftables.elements import (
     MOST_STATIC,
     NO_SLOTS,
     NUMBER,
+    Numbers,
     Rows,
     Slots,
     affinity_number,
     chains_of,
+    differing,
     frontend_key,
     rows_of,
     shared_elements_of,
@@ -65,6 +67,8 @@ class Staged:
     services: Mapping[ServiceKey, Programmed | None]
     shared: Mapping[Shared, int]
     node: Content
+    only: Mapping[ServiceKey, Sequence[Numbers]] = field(default_factory=dict)
+    """Services of which nothing changed but the endpoints in these slots (FS-17)."""
 
 
 @dataclass(slots=True)
@@ -149,11 +153,11 @@ class Mirror:
         prepared = self.prepare(plans, node)
         changes = Changes()
         for key, after in prepared.services.items():
-            before = self._services.get(key)
+            before, only = self._services.get(key), prepared.only.get(key)
             if before is not None:
-                _collect(changes.gone, rows_of(before.plan, before.slots))
+                _collect(changes.gone, rows_of(before.plan, before.slots, only))
             if after is not None:
-                _collect(changes.come, rows_of(after.plan, after.slots))
+                _collect(changes.come, rows_of(after.plan, after.slots, only))
                 changes.chains.update((one.name, one) for one in chains_of(after.plan, after.slots))
         self._count(prepared.shared, changes)
         for name in {*self.node, *prepared.node} if prepared.node is not self.node else ():
@@ -181,15 +185,18 @@ class Mirror:
         services: dict[ServiceKey, Programmed | None] = {}
         shared: Counter[Shared] = Counter()
         fresh: dict[bytes, Owner] = {}
+        only: dict[ServiceKey, Sequence[Numbers]] = {}
         for key, plan in plans.items():
             before = self._services.get(key)
-            if before is not None:
-                shared.subtract((name, item) for name, item, _ in shared_elements_of(before.plan, before.slots))
             after = None if plan is None else Programmed(plan, self._slots(plan, before, fresh))
             services[key] = after
-            if after is not None:
-                shared.update((name, item) for name, item, _ in shared_elements_of(after.plan, after.slots))
-        return Staged(Batch(), services, shared, self.node if node is None else node)
+            if before is not None and after is not None and _is_alike(before, after):
+                only[key] = list(map(differing, before.slots, after.slots))
+            for delta, one in ((-1, before), (1, after)):
+                if one is not None:
+                    for name, item, _ in shared_elements_of(one.plan, one.slots, only.get(key)):
+                        shared[name, item] += delta
+        return Staged(Batch(), services, shared, self.node if node is None else node, only)
 
     def _slots(
         self,
@@ -330,6 +337,16 @@ class Mirror:
     def keys(self) -> Iterable[ServiceKey]:
         """Of all that are written."""
         return self._services.keys()
+
+
+def _is_alike(before: Programmed, after: Programmed) -> bool:
+    """Whether they differ in endpoints alone."""
+    had, has = before.plan.ports, after.plan.ports
+    return len(had) == len(has) and all(
+        (one.port, one.frontends, one.affinity_s, own.number)
+        == (other.port, other.frontends, other.affinity_s, its.number)
+        for one, other, own, its in zip(had, has, before.slots, after.slots, strict=True)
+    )
 
 
 def _names(one: Programmed) -> set[str]:

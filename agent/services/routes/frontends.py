@@ -27,7 +27,7 @@ from agent.model.service import (
     ServiceOptions,
 )
 from agent.services.objects.addresses import whole
-from agent.services.routes.selection import Place, Selection, is_local, select, use_of
+from agent.services.routes.selection import Place, Selection, select, use_of
 
 __all__ = [
     "Frontend",
@@ -113,7 +113,7 @@ def plan_service(
     for port in service.ports:
         use = use_of(service, bool(port.node_port or part.balancer_ips or part.external_ips))
         selection = select(backends(port.key), use, place, service.options)
-        local = tuple([one for one in selection.everyone if is_local(one, place)])
+        local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
         frontends = _frontends(service, part, port, selection, node_addresses)
         ports.append(PortPlan(port, selection, frontends, service.affinity_s, local))
     return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)

@@ -8,6 +8,8 @@ Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -20,6 +22,7 @@ Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
 
 HOSTNAME = "kubernetes.io/hostname"
 ANYWHERE = "*"
+_KEY = attrgetter("key")
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -75,12 +78,14 @@ def use_of(service: ServiceFacts, is_reachable_from_outside: bool) -> Use:
 
 def merge(lists: Iterable[Iterable[Backend]]) -> tuple[Backend, ...]:
     """The backends of several slices as one list; the slices come in the order of their names (IN-11)."""
-    found: dict[str, Backend] = {}
-    for backends in lists:
-        for backend in backends:
+    together = [*chain.from_iterable(lists)]
+    found = dict(zip(map(_KEY, together), together, strict=True))
+    if len(found) < len(together):
+        found = {}
+        for backend in together:
             if not backend.is_terminating or backend.key not in found:
                 found[backend.key] = backend
-    return tuple([found[key] for key in sorted(found)])
+    return tuple(map(found.__getitem__, sorted(found)))
 
 
 def select(backends: Sequence[Backend], use: Use, place: Place, options: ServiceOptions | None = None) -> Selection:

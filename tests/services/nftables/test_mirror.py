@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mirror: batches that lead exactly from what is programmed to what should be."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.nft_table import Batch, ChainBody, Content, TableSettings, TableState
 from agent.model.service import ServiceKey
+from agent.services.nftables.elements import Rows, Slots, differing, reslot, rows_of
 from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Packet, trace
 from agent.services.objects.addresses import read_address
 from agent.services.routes.desired import Desired, NodeFacts
-from agent.services.routes.frontends import lists_of
+from agent.services.routes.frontends import ServicePlan, lists_of
 from agent.services.routes.selection import Place
 from tests.services.making import make_service, make_slice
 
@@ -91,6 +96,61 @@ def test_a_change_that_means_nothing_writes_nothing() -> None:
     desired.fold.put_slice(make_slice(["10.1.0.1", {"ip": "10.1.0.2", "conditions": {"ready": False}}]))
 
     assert not sync(desired, mirror, kernel)
+
+
+def test_one_endpoint_of_a_large_service_has_no_other_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-17: 5 000 endpoints, 5 ports with 4 ways in each: what is rendered is what changed."""
+    desired, mirror, kernel = make()
+    ports = [{"name": f"p{number}", "port": 80 + number, "nodePort": 30080 + number} for number in range(5)]
+    own = [{"name": f"p{number}", "port": 8080 + number} for number in range(5)]
+    ways = {"externalIPs": ["203.0.113.7"], "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.8"}]}}}
+    desired.fold.put_service(make_service(type="LoadBalancer", ports=ports, **ways))
+
+    def put(part: int, first: str) -> None:
+        addresses = [first, *(f"10.{part}.{number // 250}.{number % 250 + 1}" for number in range(1, 1000))]
+        desired.fold.put_slice(make_slice(addresses, name=f"web-{part}", ports=own))
+
+    for part in range(1, 6):
+        put(part, f"10.{part}.0.1")
+    sync(desired, mirror, kernel)
+    rendered = 0
+
+    def counting(plan: ServicePlan, slots: Sequence[Slots], only: Any = None) -> Iterator[Rows]:
+        nonlocal rendered
+        for name, pairs in rows_of(plan, slots, only):
+            rendered += len(pairs)
+            yield name, pairs
+
+    monkeypatch.setattr("agent.services.nftables.mirror.rows_of", counting)
+    put(3, "10.200.0.1")
+    batch = sync(desired, mirror, kernel)
+
+    assert batch.size == 5 * 4 * 2
+    assert rendered <= 5 * 4 * 2 * 3
+    assert kernel.full() == mirror.content()
+
+
+@given(
+    before=st.lists(st.integers(0, 9), max_size=9),
+    wanted=st.lists(st.integers(0, 9), max_size=9),
+    repeats=st.booleans(),
+)
+def test_an_endpoint_that_stays_keeps_its_slot_if_there_is_one(
+    before: list[int], wanted: list[int], *, repeats: bool
+) -> None:
+    """NF-6: those whose slot went take those that others left."""
+    if not repeats:
+        before, wanted = list(dict.fromkeys(before)), list(dict.fromkeys(wanted))
+    had, wants = [bytes([one]) for one in before], [bytes([one]) for one in wanted]
+    found = reslot(had, wants)
+
+    assert sorted(found) == sorted(wants)
+    assert repeats or all(found[number] == one for number, one in enumerate(had[: len(wants)]) if one in wants)
+    changed = differing(Slots(tuple(had)), Slots(found))[0]
+    most = max(len(had), len(found))
+    assert [*changed] == [
+        number for number in range(most) if had[number : number + 1] != list(found[number : number + 1])
+    ]
 
 
 def test_what_is_written_follows_from_the_plan_not_from_the_service_as_it_is_by_then() -> None:
