@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tenant who may create Services and EndpointSlices, and nothing else, against a whole kepd beside an API server.
+
+After each attack the daemon is alive within the memory that the DaemonSet gives it, and a Service of somebody else is
+programmed as ever. How long that took is printed.
+"""
+
+import asyncio
+import re
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.netlink.attributes import nested, text
+from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.nft.elements import deletions
+from agent.drivers.nft.messages import Message
+from agent.model.nft_table import MAPS, TABLE
+from tests.daemon.process import Kepd
+from tests.drivers.kube.api_server import ApiServer, serving
+from tests.drivers.kube.certificates import make_certificates
+from tests.lab.namespace import Namespace
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
+
+LIMIT_KIB = 384 << 10
+WITHIN_S = 60.0
+MOST_CHAINS = 250
+"""80 or so that every table has, and as many that wait to be removed."""
+
+
+def service(name: str, ip: str, ports: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"clusterIP": ip, "ports": ports, **spec}}
+
+
+def pieces(name: str, owner: str, ports: list[dict[str, Any]], addresses: list[str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": owner}},
+        "addressType": "IPv4",
+        "ports": ports,
+        "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+    }
+
+
+def numbered(count: int, first: int = 1) -> list[dict[str, Any]]:
+    return [{"name": f"p{number}", "port": first + number, "protocol": "TCP"} for number in range(count)]
+
+
+def pods(count: int, net: int = 1) -> list[str]:
+    return [f"10.{net}.{number // 250}.{number % 250 + 1}" for number in range(count)]
+
+
+HTTP = [{"name": "http", "port": 80, "protocol": "TCP"}]
+
+
+class Cluster:
+    def __init__(self, server: ApiServer, kepd: Kepd, node: Namespace) -> None:
+        self.server, self.kepd, self.node = server, kepd, node
+        self.turn = 0
+        self.asking = Connection(node.call(open_socket))
+
+    def put(self, kind: str, item: dict[str, Any]) -> None:
+        self.server.objects.put(kind, item)
+
+    async def honest(self, what: str) -> None:
+        """Another endpoint for the Service of somebody else, until the kernel has it; and what the daemon takes."""
+        self.turn += 1
+        address = f"10.9.9.{self.turn}"
+        began_s = time.monotonic()
+        self.put("endpointslices", pieces("honest-1", "honest", HTTP, [address]))
+        async with asyncio.timeout(WITHIN_S):
+            while ip_address(address).packed not in await asyncio.to_thread(self.programmed):
+                assert self.kepd.process is not None
+                assert self.kepd.process.poll() is None, what
+                await asyncio.sleep(0.05)
+        peak = self.peak_kib()
+        print(f"{what}: {time.monotonic() - began_s:.2f} s until programmed, {peak >> 10} MiB at most")
+        assert peak < LIMIT_KIB, what
+
+    def programmed(self) -> bytes:
+        """What the kernel says of the first endpoint of the honest Service."""
+        key = ip_address("10.96.0.10").packed + b"\x06\0\0\0" + struct.pack(">HH", 80, 0) + bytes(4)
+        (element,) = deletions(MAPS["eps"], "IPv4", [key])
+        whose = text(1, TABLE) + text(2, "eps") + nested(3, element)
+        try:
+            block, begin, end = self.asking.ask(Message.GET_ELEMENTS, "IPv4", whose, 10.0)
+        except OSError:
+            return b""
+        return bytes(block[begin:end])
+
+    def peak_kib(self) -> int:
+        assert self.kepd.process is not None
+        status = Path(f"/proc/{self.kepd.process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0])
+
+    async def nft(self, *words: str) -> str:
+        with suppress(RuntimeError):
+            return await asyncio.to_thread(self.node.run, "nft", *words)
+        return ""
+
+
+async def wide_slices(cluster: Cluster) -> None:
+    """FS-20: 160 KiB of JSON, for a Service with one of its ports and for none at all."""
+    cluster.put("services", service("wide", "10.96.1.1", numbered(1)))
+    for owner in ("wide", "nobody"):
+        cluster.put("endpointslices", pieces(f"{owner}-1", owner, numbered(3000), pods(1000)))
+
+
+async def many_ports(cluster: Cluster) -> None:
+    cluster.put("services", service("ports", "10.96.1.2", numbered(2)))
+    cluster.put("endpointslices", pieces("ports-1", "ports", numbered(20_000), pods(50)))
+
+
+async def many_pairs(cluster: Cluster) -> None:
+    for number in range(7):
+        cluster.put("services", service(f"pairs{number}", f"10.96.2.{number + 1}", numbered(1000)))
+        cluster.put("endpointslices", pieces(f"pairs{number}-1", f"pairs{number}", numbered(1000), pods(100, number)))
+
+
+async def edited_timeouts(cluster: Cluster) -> None:
+    """FS-13."""
+    cluster.put("endpointslices", pieces("edited-1", "edited", HTTP, pods(20)))
+    for number in range(2000):
+        config = {"clientIP": {"timeoutSeconds": number + 1}}
+        spec = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
+        cluster.put("services", service("edited", "10.96.1.3", HTTP, **spec))
+        await asyncio.sleep(0.002)
+
+
+async def one_address(cluster: Cluster) -> None:
+    """FS-18."""
+    for number in range(2000):
+        ip = f"10.96.{10 + number // 250}.{number % 250 + 1}"
+        cluster.put("services", service(f"claim{number}", ip, HTTP, externalIPs=["203.0.113.7"]))
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+
+
+ATTACKS: list[Callable[[Cluster], Any]] = [wide_slices, many_ports, many_pairs, edited_timeouts, one_address]
+
+
+async def scenario(folder: Path, node: Namespace) -> None:
+    certificates = make_certificates(folder)
+    async with serving(certificates) as server:
+        server.objects.put("nodes", {"metadata": {"name": "n1"}})
+        server.objects.put("services", service("honest", "10.96.0.10", HTTP))
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: x\n"
+            f"clusters: [{{name: c, cluster: {{server: '{server.url}', certificate-authority: {certificates.ca}}}}}]\n"
+            "users: [{name: u, user: {token: good-token}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        )
+        settings = (
+            f"kubernetes: {{kubeconfig: {kubeconfig}}}\n"
+            "services: {source: kubernetes, healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
+        )
+        with Kepd(folder, 10951, extra=settings, prefix=node.command()) as kepd:
+            cluster = Cluster(server, kepd, node)
+            await asyncio.to_thread(kepd.start, "--planes", "services")
+            await cluster.honest("at the start")
+            for attack in ATTACKS:
+                await attack(cluster)
+                await cluster.honest(attack.__name__)
+            chains = (await cluster.nft("-t", "list", "table", "ip", "kepd")).count("\tchain ")
+            print(f"{chains} chains")
+            assert 50 < chains < MOST_CHAINS
+            await asyncio.to_thread(kepd.end)
+            await asyncio.to_thread(kepd.start, "--planes", "services")
+            await cluster.honest("after a restart")
+            cluster.asking.close()
+
+
+def test_tenants_harm_nobody_else(short_path: Path) -> None:
+    """FS-13, FS-18, FS-20, FX-1."""
+    with Namespace() as node:
+        node.run("ip", "link", "set", "lo", "up")
+        node.call(lambda: asyncio.run(scenario(short_path, node)))
