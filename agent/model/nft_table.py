@@ -20,6 +20,7 @@ __all__ = [
     "PATTERN",
     "RACE_DROPS",
     "TABLE",
+    "WAYS_IN",
     "Batch",
     "ChainBody",
     "ChoiceChain",
@@ -49,6 +50,7 @@ Content = dict[str, dict[bytes, Data]]
 """Map name → key → data. A key of an interval set is its first and its last member, one after the other."""
 
 
+WAYS_IN = ("services", "nodeports")
 CLIENTS = "clients"
 """Client address and number of the service port → endpoint; filled by the kernel, never by us."""
 

@@ -30,6 +30,9 @@ class RuleTable(Protocol):
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
 
+    async def has_services(self) -> bool:
+        """Whether anything leads to a Service in it."""
+
     async def most_elements(self) -> int:
         """That one transaction can have on this node."""
 

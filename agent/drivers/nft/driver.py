@@ -68,6 +68,10 @@ class NftTable:
             await self._call(KernelTable.check_access)
             raise
 
+    async def has_services(self) -> bool:
+        """Whether the maps of the ways in have any element; the others are not read."""
+        return await self._call(KernelTable.has_services)
+
     async def most_elements(self) -> int:
         """That one transaction can have here."""
         return await self._call(KernelTable.most_elements)

@@ -15,7 +15,19 @@ from dataclasses import replace
 from agent.drivers.nft.elements import data_size, key_size
 from agent.drivers.nft.fake_text import FakeTable, read_text
 from agent.model.nft_error import NftFailed, Refused
-from agent.model.nft_table import LAYOUT, MAPS, PATTERN, TABLE, Batch, ChoiceChain, Data, Family, MapKind, TableState
+from agent.model.nft_table import (
+    LAYOUT,
+    MAPS,
+    PATTERN,
+    TABLE,
+    WAYS_IN,
+    Batch,
+    ChoiceChain,
+    Data,
+    Family,
+    MapKind,
+    TableState,
+)
 
 __all__ = ["FakeKernel", "FakeNft"]
 
@@ -68,6 +80,11 @@ class FakeNft:
     async def load(self, text: str) -> None:
         self._fail()
         self.kernel.tables = read_text(text, self.kernel.tables)
+
+    async def has_services(self) -> bool:
+        """Whether anything leads to a Service."""
+        table = self.kernel.tables.get(self._family)
+        return table is not None and any(table.content.get(name) for name in WAYS_IN)
 
     async def most_elements(self) -> int:
         """No limit that matters."""

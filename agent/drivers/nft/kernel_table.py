@@ -36,6 +36,7 @@ from agent.model.nft_table import (
     PATTERN,
     RACE_DROPS,
     TABLE,
+    WAYS_IN,
     Batch,
     ChainBody,
     Content,
@@ -123,6 +124,17 @@ class KernelTable:
             self.check_access()
             raise failure(self._family, refused.errno)
         raise planned.refusal(refused.errno, refused.sequence, refused.offset)
+
+    def has_services(self) -> bool:
+        """Whether the maps of the ways in have any element."""
+        for name in WAYS_IN:
+            try:
+                if self._whole(name, partial(elements, MAPS[name], self._family)):
+                    return True
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+        return False
 
     def most_elements(self) -> int:
         """In one transaction."""

@@ -350,7 +350,10 @@ def _is_alike(before: Programmed, after: Programmed) -> bool:
 
 
 def _names(one: Programmed) -> set[str]:
-    """Of the choice chains that do not stand in every table."""
+    """Of the choice chains that do not stand in every table; most Services need none."""
+    ports = zip(one.plan.ports, one.slots, strict=True)
+    if not any(port.affinity_s or max(len(own.cluster), len(own.local)) > MOST_STATIC for port, own in ports):
+        return set()
     return {chain.name for chain in chains_of(one.plan, one.slots) if chain.timeout_s or chain.count > MOST_STATIC}
 
 

@@ -74,8 +74,7 @@ class NftRuleset:
 
     async def has_rules(self) -> bool:
         """Whether the table has any Service."""
-        state = await self.table.read()
-        return state is not None and any(state.content.get(name) for name in ("services", "nodeports"))
+        return await self.table.has_services()
 
     def changes(self) -> AsyncGenerator[str, None]:
         """Who changed our table."""
