@@ -192,10 +192,12 @@ class Mirror:
             services[key] = after
             if before is not None and after is not None and _is_alike(before, after):
                 only[key] = list(map(differing, before.slots, after.slots))
-            for delta, one in ((-1, before), (1, after)):
-                if one is not None:
-                    for name, item, _ in shared_elements_of(one.plan, one.slots, only.get(key)):
-                        shared[name, item] += delta
+            if before is not None:
+                gone = shared_elements_of(before.plan, before.slots, only.get(key))
+                shared.subtract((name, item) for name, item, _ in gone)
+            if after is not None:
+                come = shared_elements_of(after.plan, after.slots, only.get(key))
+                shared.update((name, item) for name, item, _ in come)
         return Staged(Batch(), services, shared, self.node if node is None else node, only)
 
     def _slots(
@@ -254,14 +256,15 @@ class Mirror:
         """The kernel has it."""
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
-            if before is not None:
-                self._uses.subtract(_names(before))
-                self.unused.update(name for name in _names(before) if self._uses[name] <= 0)
+            if before is not None and (names := _names(before)):
+                self._uses.subtract(names)
+                self.unused.update(name for name in names if self._uses[name] <= 0)
             for one in before.slots if before is not None else ():
                 self._numbers.pop(one.number, None)
             if after is not None:
                 self._services[key] = after
-                self._uses.update(_names(after))
+                if names := _names(after):
+                    self._uses.update(names)
                 for port, one in zip(after.plan.ports, after.slots, strict=True):
                     if one.number:
                         self._numbers[one.number] = (key, *_identity(port))

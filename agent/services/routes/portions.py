@@ -35,7 +35,7 @@ def size_of(plan: ServicePlan | None) -> int:
     """About how many elements or rules it becomes."""
     if plan is None:
         return 0
-    return sum((2 + len(port.selection.everyone)) * len(port.frontends) for port in plan.ports)
+    return sum([(2 + len(port.selection.everyone)) * len(port.frontends) for port in plan.ports])
 
 
 def portions(
@@ -47,7 +47,8 @@ def portions(
     """
     portion: list[ServiceKey] = []
     elements = 0
-    for group in sorted(_groups(after, before), key=lambda group: any(key in suspects for key in group)):
+    groups = _groups(after, before)
+    for group in sorted(groups, key=lambda group: any(key in suspects for key in group)) if suspects else groups:
         size = sum(size_of(after[key]) + size_of(before.get(key)) for key in group)
         if portion and (elements + size > most or len(portion) + len(group) > MOST_SERVICES):
             yield portion
@@ -67,10 +68,12 @@ def _groups(after: Plans, before: Plans) -> Iterable[list[ServiceKey]]:
     """Services that belong together, in the order in which they came."""
     leavers: dict[Claim, ServiceKey] = {}
     for key in after:
-        for claim in _claims(before.get(key)):
-            leavers[claim] = key
+        if key in before:
+            leavers.update(dict.fromkeys(_claims(before[key]), key))
+    if not leavers:
+        return [[key] for key in after]
     group_of: dict[ServiceKey, list[ServiceKey]] = {key: [key] for key in after}
-    for key, plan in after.items() if leavers else ():
+    for key, plan in after.items():
         for claim in _claims(plan):
             other = leavers.get(claim, key)
             if group_of[other] is not group_of[key]:

@@ -118,10 +118,12 @@ def select(backends: Sequence[Backend], use: Use, place: Place, options: Service
 
 def _hints(ready: Sequence[Backend], place: Place) -> tuple[Mode, tuple[IgnoredHints, ...]]:
     """SEL-2: hints count only if every ready endpoint has one, and one of them is for us. Those of nodes come first."""
+    if not any(one.nodes or one.zones for one in ready):
+        return "", ()
     nodes, zones = [one.nodes for one in ready], [one.zones for one in ready]
-    if ready and all(nodes) and any(place.node in names for names in nodes):
+    if all(nodes) and any(place.node in names for names in nodes):
         return "PreferSameNode", ()
-    if ready and all(zones) and any(place.zone in names for names in zones):
+    if all(zones) and any(place.zone in names for names in zones):
         return "PreferSameZone", ()
     return "", (*_ignored("zone", zones, ready), *_ignored("node", nodes, ready))
 
