@@ -289,7 +289,9 @@ def periods(configuration: Configuration) -> Periods:
     services = configuration.services
     if services.profile == "kube-proxy":
         return KUBE_PROXY_PERIODS
-    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period)
+    # Each restore of iptables reads and writes whole tables, so a burst becomes a few (FS-27).
+    rest = 20.0 if services.backend == "iptables" else 2.0
+    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest)
 
 
 def flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:

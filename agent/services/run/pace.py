@@ -12,9 +12,9 @@ from dataclasses import dataclass
 __all__ = ["QUARANTINE_S", "Pace", "Periods"]
 
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
-CHEAP_RUN_S = 0.025
 LONGEST_PAUSE_S = 1.0
 QUARANTINE_S = 300.0
+FULL_REST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Periods:
     min_s: float = 0.05
     retry_s: float = 30.0
     full_s: float = 3600.0
+    rest: float = 2.0
+    """How many times as long as a sync of changes took to wait before the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,8 @@ class Pace:
 
     def earliest_s(self, periods: Periods) -> float:
         """Not before then, whatever happens: so a burst becomes few syncs and a lone change waits for nothing."""
-        pause_s = periods.min_s
-        if self.took_s > CHEAP_RUN_S:
-            pause_s = max(pause_s, min(LONGEST_PAUSE_S, 2 * self.took_s))
+        rest = FULL_REST if self.ended_s == self.full_s else periods.rest
+        pause_s = max(periods.min_s, min(LONGEST_PAUSE_S, rest * self.took_s))
         if self.failures:
             pause_s = max(pause_s, self._retry_s(periods))
         return self.ended_s + pause_s
