@@ -56,6 +56,7 @@ EVENTS = {
     "NetworkNotReady": "The runtime has no pod network yet.",
     "NodeAffinity": "The pod's node selector or affinity excludes this node.",
     "NodeShutdown": "The node is shutting down and accepts no new pods.",
+    "PrefetchRefused": "The node cannot fetch content without its image; the event names why.",
     "PrefetchThrashing": "A prefetched image was removed for disk space several times; kepd no longer prefetches it.",
     "ProbeWarning": "A probe got a redirect that it does not follow; this counts as success.",
     "PullProgress": "Progress of a long pull.",

@@ -163,8 +163,13 @@ class SizeProbe(Protocol):
 
 
 class ContentStore(Protocol):
-    """Fetches images without unpacking them, and holds what it fetched for a day. Both raise RuntimeCallFailed."""
+    """Fetches images without unpacking them, and holds what it fetched for a day. All raise RuntimeCallFailed.
 
-    async def fetch(self, reference: str, credential: Credential | None) -> int: ...
+    `obstacle`: why an image cannot be fetched so on this node; empty where it can.
+    """
+
+    async def obstacle(self, reference: str) -> str: ...
+
+    async def fetch(self, reference: str, credential: Credential | None, server: str) -> int: ...
 
     async def drop(self, reference: str) -> None: ...

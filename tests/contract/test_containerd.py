@@ -2,7 +2,6 @@
 """One suite for the fake and the real containerd."""
 
 import asyncio
-import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -13,8 +12,9 @@ import pytest
 
 from agent.drivers.containerd.driver import Containerd, task_event
 from agent.drivers.containerd.fake import FakeContainerd
+from agent.model.image_platform import node_platform
 from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
-from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
+from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import eventtypes_pb2
 
@@ -230,26 +230,7 @@ def test_the_end_of_an_exec_is_no_news_of_the_container() -> None:
     assert task_event("containerd.events.TaskOOM", b"") is None
 
 
-async def test_a_blob_is_written_under_a_lease_once_and_only_as_what_it_is(subject: Any) -> None:
-    """IMG-F04."""
-    lease, content = f"kepd-test-{uuid.uuid4().hex}", uuid.uuid4().bytes * 100_000
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    await subject.create_lease(lease, {"containerd.io/gc.expire": "2040-01-01T00:00:00Z"})
-
-    async def source(offset: int, take: Any) -> None:
-        for begin in range(offset, len(content), 700_000):
-            await take(content[begin : begin + 700_000])
-
-    async def wrong(_offset: int, take: Any) -> None:
-        await take(b"x" * 100)
-
-    with pytest.raises(RuntimeCallFailed):
-        await subject.write_blob("sha256:" + "0" * 64, 100, wrong, lease)
-    first = await subject.write_blob(digest, len(content), source, lease)
-    again = await subject.write_blob(digest, len(content), source, lease)
-
-    assert (first, again) == (len(content), 0)
-    assert (await subject.blob_info(digest)).size_bytes == len(content)
-    for left in await subject.list_ingests():
-        await subject.abort_ingest(left.ref)
-    await subject.delete_lease(lease)
+async def test_an_old_containerd_has_no_transfer_service_and_says_so(subject: Any) -> None:
+    """IMG-F04: 1.6, here and in the fake."""
+    with pytest.raises(NotImplementedByRuntime, match=r"containerd\.services\.transfer\.v1\.Transfer"):
+        await subject.fetch_content("r.io/a:1", node_platform("x86_64"), hosts_folder="/nowhere", labels={})

@@ -1,125 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images fetched without being unpacked: from their registry into containerd, in a namespace of our own.
+"""Images fetched without being unpacked: by containerd's Transfer service, into a namespace of our own.
 
-Owns: the way of the bytes, and the lease that holds them for a day; a later pull finds them and only unpacks.
-Never: makes an image of them. One that is not unpacked would look present to whoever lists images (IMG-F05).
+Owns: the name that holds what was fetched for a day; a later pull finds all of it and only unpacks.
+Never: makes an image in the namespace of pods. One that is not unpacked would look present to whoever lists images
+(IMG-F05). Never speaks to a registry: containerd does, by its own hosts files.
 Source of behaviour: IMG-F04.
 """
 
-import asyncio
-import hashlib
-from collections.abc import Callable
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import structlog
 
-from agent.drivers.clock.driver import SystemClock
-from agent.drivers.containerd.driver import Containerd, Source, Take
-from agent.drivers.registry.errors import ProbeFailed
+from agent.daemon.images.registry_hosts import RegistryHosts
+from agent.drivers.containerd.driver import Containerd
+from agent.model.clock import Clock
 from agent.model.image_credential import Credential
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
-
-if TYPE_CHECKING:
-    from agent.drivers.registry.images import OpenedImage, RegistryImages
+from agent.model.image_platform import ImagePlatform
+from agent.model.image_reference import parse_reference
+from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 
 __all__ = ["CONTENT_NAMESPACE", "ContentFetch"]
 
 log = structlog.get_logger(plane="images")
 
 CONTENT_NAMESPACE = "kepd"
-PREFIX = "kepd-content-"
+# containerd collects such a name by itself from 2.0 on.
 EXPIRE_LABEL = "containerd.io/gc.expire"
+CHILD_LABELS = "containerd.io/gc.ref.content"
 HELD_S = 86400.0
-AT_ONCE = 3
+TRANSFER_SINCE, MIRRORS_SINCE = (1, 7), (2, 0)
+NEEDED = "content without its image needs the Transfer service of containerd 1.7 or later"
 
 
 class ContentFetch:
-    """`store` is containerd in the namespace of our own. `images` is made when it is first needed."""
+    """`store` is containerd in the namespace of our own."""
 
-    def __init__(self, images: Callable[[], "RegistryImages"], store: Containerd, *, clock: SystemClock) -> None:
-        self._images = images
+    def __init__(self, store: Containerd, platform: ImagePlatform, hosts: RegistryHosts, *, clock: Clock) -> None:
         self._store = store
+        self._platform = platform
+        self._hosts = hosts
         self._clock = clock
 
-    async def fetch(self, reference: str, credential: Credential | None) -> int:
+    async def obstacle(self, reference: str) -> str:
+        """Why it cannot be fetched, or nothing. Raises RuntimeCallFailed."""
+        try:
+            version = await self._store.version()
+        except NotImplementedByRuntime:
+            return f"{NEEDED}; this runtime is another"
+        numbers = re.match(r"(\d+)\.(\d+)", version)
+        found = (int(numbers[1]), int(numbers[2])) if numbers is not None else MIRRORS_SINCE
+        if found < TRANSFER_SINCE:
+            return f"{NEEDED}; this is {version}"
+        source = self._hosts.chain(parse_reference(reference).registry).source if found < MIRRORS_SINCE else ""
+        return f"the Transfer service of containerd {version} does not read {source}; 2.0 does" if source else ""
+
+    async def fetch(self, reference: str, credential: Credential | None, server: str) -> int:
         """Have all that an image is made of, held for a day from now; its size. Raises RuntimeCallFailed."""
         await self._tidy()
-        before = await self._leases(reference)
-        lease = f"{_prefix(reference)}{int(self._clock.wall_s())}"
-        if lease not in before:
-            expires = datetime.fromtimestamp(self._clock.wall_s() + HELD_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            await self._store.create_lease(lease, {EXPIRE_LABEL: expires})
         try:
-            # The first import of what speaks HTTP takes longer than the event loop may stand still.
-            images = await asyncio.to_thread(self._images)
-            image = await images.open(reference, credential)
-            fetched = await self._write_all(image, lease)
-        except ProbeFailed as error:
-            raise RuntimeCallFailed("Fetch", f"content of {reference}: {error}") from None
-        # What an earlier lease held is in this one, so giving it up throws nothing away.
-        for old in before:
-            if old != lease:
-                await self._give_up(old)
-        log.info("image_content_fetched", image=reference, size_bytes=image.size_bytes, fetched_bytes=fetched)
-        return image.size_bytes
+            await self._store.fetch_content(
+                reference,
+                self._platform,
+                hosts_folder=str(self._hosts.folder),
+                labels={EXPIRE_LABEL: self._text(HELD_S)},
+                credential=credential,
+                server=server,
+            )
+        except NotImplementedByRuntime as error:
+            raise NotImplementedByRuntime(error.method, f"{NEEDED}: {error.details}") from error
+        size_bytes = await self._size(reference)
+        log.info("image_content_fetched", image=reference, size_bytes=size_bytes)
+        return size_bytes
 
     async def drop(self, reference: str) -> None:
         """Hold it no longer. Raises RuntimeCallFailed."""
-        for lease in await self._leases(reference):
-            await self._give_up(lease)
-
-    async def _write_all(self, image: "OpenedImage", lease: str) -> int:
-        turns = asyncio.Semaphore(AT_ONCE)
-
-        async def blob(digest: str, size_bytes: int) -> int:
-            async def source(offset: int, take: Take) -> None:
-                await image.read(digest, offset, take)
-
-            async with turns:
-                return await self._store.write_blob(digest, size_bytes, source, lease)
-
-        fetched = 0
-        for digest, content in image.documents:
-            fetched += await self._store.write_blob(digest, len(content), _of(content), lease)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(blob(*one), name="content-blob") for one in image.blobs]
-        except ExceptionGroup as errors:
-            raise _first(errors) from None
-        return fetched + sum(task.result() for task in tasks)
+        with suppress(NotFound):
+            await self._store.delete_image(reference)
 
     async def _tidy(self) -> None:
-        """The runtime ignores leases past their time, and keeps them."""
-        now = datetime.fromtimestamp(self._clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for lease, labels in (await self._store.list_leases()).items():
-            if lease.startswith(PREFIX) and labels.get(EXPIRE_LABEL, now) < now:
-                await self._give_up(lease)
+        """containerd 1.7 ignores that a name's time is over."""
+        now = self._text(0)
+        for record in await self._store.image_records():
+            if record.labels.get(EXPIRE_LABEL, now) < now:
+                await self.drop(record.name)
 
-    async def _leases(self, reference: str) -> list[str]:
-        prefix = _prefix(reference)
-        return [lease for lease in await self._store.list_leases() if lease.startswith(prefix)]
+    async def _size(self, reference: str) -> int:
+        """All blobs that the name holds: containerd links each to its parts by labels."""
+        waiting = [one.digest for one in await self._store.image_records() if one.name == reference]
+        sizes: dict[str, int] = {}
+        while waiting:
+            digest = waiting.pop()
+            blob = await self._store.blob_info(digest) if digest not in sizes else None
+            if blob is not None:
+                sizes[digest] = blob.size_bytes
+                waiting += [value for key, value in blob.labels.items() if key.startswith(CHILD_LABELS)]
+        return sum(sizes.values())
 
-    async def _give_up(self, lease: str) -> None:
-        try:
-            await self._store.delete_lease(lease)
-        except NotFound:
-            log.debug("image_content_lease_gone", lease=lease)
-
-
-def _of(content: bytes) -> Source:
-    async def source(offset: int, take: Take) -> None:
-        await take(content[offset:])
-
-    return source
-
-
-def _prefix(reference: str) -> str:
-    return f"{PREFIX}{hashlib.sha256(reference.encode()).hexdigest()[:16]}-"
-
-
-def _first(errors: ExceptionGroup[Exception]) -> Exception:
-    error: Exception = errors
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    def _text(self, in_s: float) -> str:
+        return datetime.fromtimestamp(self._clock.wall_s() + in_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 import yaml
@@ -54,9 +53,7 @@ from agent.images.view.texts import ImageEvent
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
-
-if TYPE_CHECKING:
-    from agent.drivers.registry.images import RegistryImages
+from agent.model.image_platform import node_platform
 
 __all__ = ["ImagePlane", "wire_images"]
 
@@ -174,22 +171,14 @@ class _Shared:
         self.follows_pods = configuration.proxy.enabled
         self.hosts = RegistryHosts(outside.cri, clock=outside.clock)
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
-        self.probe = RegistrySizes(
-            machine=platform.machine(), clock=outside.clock, base_url=self.hosts.address, trust=self.hosts.trust
-        )
+        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, has_mirrors=self.hosts.has_file)
         self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
-        self.contents = ContentFetch(self._images, self.store, clock=outside.clock)
+        self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=outside.clock)
         self.followed = FollowedPods()
         self.metrics = ImageMetrics()
         self.events = ImageEvents(outside.tell)
         self.records = AccessRecords(self.files)
         self.history = ImageHistory(self.files, clock=outside.clock)
-
-    def _images(self) -> "RegistryImages":
-        # Its session is what takes long to import.
-        from agent.drivers.registry.images import RegistryImages
-
-        return RegistryImages(self.probe.visitors, machine=platform.machine())
 
 
 def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:

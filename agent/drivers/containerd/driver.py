@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""containerd's own services: what a pull has fetched, leases, image names and labels, and its event bus.
+"""containerd's own services: what a pull has fetched, leases, image names and labels, its event bus, and transfers.
 
 Owns: one channel with the namespace header on every call, deadlines, typed failures.
 Never: sends a request without its sub-message; some versions of containerd crash on those (PRT-12). Never touches
 pods: that is CRI's.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf import field_mask_pb2
+from google.protobuf.any_pb2 import Any
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.drivers.grpc_channel import open_channel, translated
+from agent.model.image_credential import Credential
+from agent.model.image_platform import ImagePlatform
 from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind
-from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
+from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import (
     content_v1_pb2,
@@ -26,21 +32,21 @@ from agent.wire.containerd import (
     eventtypes_pb2,
     images_v1_pb2,
     leases_v1_pb2,
+    streaming_v1_pb2,
+    transfer_v1_pb2,
     types_pb2,
+    types_transfer_pb2,
     version_v1_pb2,
 )
 
-__all__ = ["Containerd", "Source", "Take", "store_event", "task_event"]
+__all__ = ["Containerd", "store_event", "task_event"]
 
 SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
-BLOB_REF = "kepd-"
-LEASE_HEADER = "containerd-lease"
-Take = Callable[[bytes], Awaitable[None]]
-Source = Callable[[int, Take], Awaitable[None]]
+TRANSFER_S = 3600.0
 Observer = Callable[[str, str, float], None]
 Answer = TypeVar("Answer", bound=Message)
 
@@ -150,52 +156,63 @@ class Containerd:
             "leases.v1.Leases/AddResource", leases_v1_pb2.AddResourceRequest(id=lease_id, resource=resource), Empty
         )
 
-    async def write_blob(self, digest: str, size_bytes: int, source: Source, lease_id: str) -> int:
-        """Have a blob under a lease; answers how many bytes had to come from `source`, from which offset it says.
+    async def fetch_content(
+        self,
+        reference: str,
+        platform: ImagePlatform,
+        *,
+        hosts_folder: str,
+        labels: Mapping[str, str],
+        credential: Credential | None = None,
+        server: str = "",
+    ) -> None:
+        """Fetch what an image is made of and name it, without unpacking it. Raises NotImplementedByRuntime (1.6).
 
-        Half of it from an earlier try is gone on with, and what another namespace has is taken over.
+        The credential is for `server` alone, or for all hosts that are asked. 1.7 reads no hosts files.
         """
-        if await self.blob_info(digest) is None:
+        resolver = types_transfer_pb2.RegistryResolver(host_dir=hosts_folder)
+        wanted = types_pb2.Platform(os=platform.os, architecture=platform.architecture, variant=platform.variants[0])
+        store = types_transfer_pb2.ImageStore(name=reference, labels=dict(labels), platforms=[wanted], manifest_limit=1)
+        failure: RuntimeCallFailed | None = None
+        async with asyncio.TaskGroup() as group:
+            if credential is not None:
+                resolver.auth_stream = f"kepd-{uuid.uuid4().hex}"
+                is_registered = asyncio.Event()
+                answering = group.create_task(
+                    self._answer(resolver.auth_stream, is_registered, credential, server), name="containerd-auth"
+                )
+                await is_registered.wait()
+            source = types_transfer_pb2.OCIRegistry(reference=reference, resolver=resolver)
+            request = transfer_v1_pb2.TransferRequest(source=_any(source), destination=_any(store))
             try:
-                return await self._write(digest, size_bytes, source, lease_id)
-            except AlreadyExists:
-                pass
-        await self.add_to_lease(lease_id, "content", digest)
-        return 0
+                await self._call("transfer.v1.Transfer/Transfer", request, Empty, timeout_s=TRANSFER_S)
+            except RuntimeCallFailed as error:
+                failure = error
+            if credential is not None:
+                answering.cancel()
+        if failure is not None:
+            raise failure
 
-    async def _write(self, digest: str, size_bytes: int, source: Source, lease_id: str) -> int:
+    async def _answer(self, stream: str, is_registered: asyncio.Event, credential: Credential, server: str) -> None:
+        """Answer containerd's questions for credentials. Where the stream fails, the transfer says so itself."""
         invoke = self._channel.stream_stream(
-            f"{SERVICES}content.v1.Content/Write",
-            request_serializer=content_v1_pb2.WriteContentRequest.SerializeToString,
-            response_deserializer=content_v1_pb2.WriteContentResponse.FromString,
+            f"{SERVICES}streaming.v1.Streaming/Stream",
+            request_serializer=Any.SerializeToString,
+            response_deserializer=Any.FromString,
         )
-        call = invoke(metadata=[*self._metadata(), (LEASE_HEADER, lease_id)])
-        ref = f"{BLOB_REF}{digest}"
-
-        async def ask(action: content_v1_pb2.WriteAction, offset: int = 0, data: bytes = b"") -> int:
-            request = content_v1_pb2.WriteContentRequest(
-                action=action, ref=ref, total=size_bytes, expected=digest, offset=offset, data=data
-            )
-            await call.write(request)
-            answer = await call.read()
-            if not isinstance(answer, content_v1_pb2.WriteContentResponse):
-                raise RuntimeCallFailed("Write", "the runtime ended the call early")
-            return answer.offset
-
+        call = invoke(metadata=self._metadata())
         try:
-            began = at = await ask(content_v1_pb2.STAT)
-
-            async def take(data: bytes) -> None:
-                nonlocal at
-                at = await ask(content_v1_pb2.WRITE, at, data)
-
-            if at < size_bytes:
-                await source(at, take)
-            await ask(content_v1_pb2.COMMIT, at)
-            return at - began
-        except grpc.aio.AioRpcError as error:
-            raise translated("Write", error) from error
+            await call.write(_any(streaming_v1_pb2.StreamInit(id=stream)))
+            async for question in call:
+                if is_registered.is_set():
+                    asked = types_transfer_pb2.AuthRequest.FromString(question.value)
+                    is_meant = not server or urlsplit(server).netloc == asked.host
+                    await call.write(_any(_login(credential) if is_meant else types_transfer_pb2.AuthResponse()))
+                is_registered.set()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
         finally:
+            is_registered.set()
             call.cancel()
 
     async def abort_ingest(self, ref: str) -> None:
@@ -244,7 +261,9 @@ class Containerd:
     def _metadata(self) -> list[tuple[str, str]]:
         return [("containerd-namespace", self._namespace)]
 
-    async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+    async def _call(
+        self, method: str, request: Message, answer: type[Answer], *, timeout_s: float | None = None
+    ) -> Answer:
         name = method.rpartition("/")[2]
         invoke = self._channel.unary_unary(
             SERVICES + method,
@@ -254,7 +273,9 @@ class Containerd:
         began_s = time.monotonic()
         code = "OK"
         try:
-            result: Answer = await invoke(request, timeout=self.request_timeout_s, metadata=self._metadata())
+            result: Answer = await invoke(
+                request, timeout=timeout_s or self.request_timeout_s, metadata=self._metadata()
+            )
         except grpc.aio.AioRpcError as error:
             code = error.code().name
             raise translated(name, error) from error
@@ -294,6 +315,20 @@ def store_event(type_url: str, value: bytes) -> StoreEvent | None:
         case "containerd.services.images.v1.ImageDelete" | "containerd.events.ImageDelete":
             return StoreEvent(StoreEventKind.UNNAMED, images_v1_pb2.ImageDelete.FromString(value).name)
     return None
+
+
+def _any(message: Message) -> Any:
+    """As containerd wants it: the type's bare name, without a host in front."""
+    return Any(type_url=message.DESCRIPTOR.full_name, value=message.SerializeToString())
+
+
+def _login(credential: Credential) -> types_transfer_pb2.AuthResponse:
+    token = credential.identity_token.reveal()
+    if token and not credential.username:
+        return types_transfer_pb2.AuthResponse(authType=types_transfer_pb2.REFRESH, secret=token)
+    return types_transfer_pb2.AuthResponse(
+        authType=types_transfer_pb2.CREDENTIALS, username=credential.username, secret=credential.password.reveal()
+    )
 
 
 def _blob(info: content_v1_pb2.Info) -> BlobInfo:

@@ -3,11 +3,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
+from agent.model.image_credential import Credential
+from agent.model.image_platform import ImagePlatform
 from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent
-from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed, Unavailable
+from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import RuntimeEvent
 
 __all__ = ["FakeContainerd"]
@@ -18,6 +20,8 @@ class FakeContainerd:
 
     def __init__(self) -> None:
         self.reachable = True
+        self.version_text = "1.6.20"
+        self.logins: list[tuple[Credential | None, str]] = []
         self.ingests: list[Ingest] = []
         self._leases: dict[str, dict[str, str]] = {}
         self.records: dict[str, ImageRecord] = {}
@@ -42,7 +46,7 @@ class FakeContainerd:
 
     async def version(self) -> str:
         self._enter("Version")
-        return "1.6.20"
+        return self.version_text
 
     async def list_ingests(self) -> list[Ingest]:
         self._enter("ListStatuses")
@@ -115,28 +119,24 @@ class FakeContainerd:
             raise NotFound("AddResource", f'lease "{lease_id}": not found')
         self.lease_resources.setdefault(lease_id, []).append((kind, resource_id))
 
-    async def write_blob(
+    async def fetch_content(
         self,
-        digest: str,
-        size_bytes: int,
-        source: Callable[[int, Callable[[bytes], Awaitable[None]]], Awaitable[None]],
-        lease_id: str,
-    ) -> int:
-        self._enter("Write")
-        if digest in self.blobs:
-            await self.add_to_lease(lease_id, "content", digest)
-            return 0
-        content = bytearray()
-
-        async def take(data: bytes) -> None:
-            content.extend(data)
-
-        await source(0, take)
-        if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest or len(content) != size_bytes:
-            raise RuntimeCallFailed("Write", f"unexpected commit digest, expected {digest}", "FAILED_PRECONDITION")
-        await self.add_to_lease(lease_id, "content", digest)
-        self.put_blob(BlobInfo(digest, size_bytes, 0.0), bytes(content))
-        return size_bytes
+        reference: str,
+        platform: ImagePlatform,
+        *,
+        hosts_folder: str,
+        labels: Mapping[str, str],
+        credential: Credential | None = None,
+        server: str = "",
+    ) -> None:
+        del platform, hosts_folder
+        self._enter("Transfer")
+        if self.version_text.startswith("1.6."):
+            raise NotImplementedByRuntime("Transfer", "unknown service containerd.services.transfer.v1.Transfer")
+        self.logins.append((credential, server))
+        digest = f"sha256:{hashlib.sha256(reference.encode()).hexdigest()}"
+        self.put_blob(BlobInfo(digest, 100, 0.0))
+        self.records[reference] = ImageRecord(reference, digest, "", 100, 0.0, dict(labels))
 
     async def abort_ingest(self, ref: str) -> None:
         self._enter("Abort")

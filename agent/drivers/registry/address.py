@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a registry is asked, and which addresses it may send us to.
 
-Owns: the default address of a registry, the root of its API, and the rules for redirects and token services: https
-everywhere, plain http only from loopback to loopback, and no login inside an address.
-Never: resolves a name or opens a connection.
+https everywhere, plain http only from loopback to loopback, and no login inside an address.
 """
 
 import ipaddress
@@ -13,10 +11,9 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from agent.drivers.registry.errors import ProbeFailed
 
-__all__ = ["Origin", "RegistryPlace", "Trust", "default_base_url", "find_place", "followed", "origin_of", "with_query"]
+__all__ = ["Origin", "default_base_url", "followed", "origin_of", "with_query"]
 
-HUB = "docker.io"
-HUB_HOST = "registry-1.docker.io"
+HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
 PORTS = {"http": 80, "https": 443}
 PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -39,28 +36,6 @@ class Origin:
         except ValueError:
             return False
 
-    @property
-    def is_private(self) -> bool:
-        """Whether nobody on the way can read along."""
-        return self.scheme == "https" or self.is_loopback
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryPlace:
-    """Where the API of a registry begins. A mirror, or a wire that others can read, gets no credentials."""
-
-    root: str
-    origin: Origin
-    takes_credentials: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Whose certificates count beside the machine's own; with `is_unverified` everybody's do."""
-
-    ca_files: tuple[str, ...] = ()
-    is_unverified: bool = False
-
 
 def default_base_url(registry: str) -> str:
     """Without any configuration: loopback in plain, everything else by TLS."""
@@ -68,15 +43,6 @@ def default_base_url(registry: str) -> str:
         return f"https://{HUB_HOST}"
     scheme = "http" if origin_of(f"http://{registry}").is_loopback else "https"
     return f"{scheme}://{registry}"
-
-
-def find_place(registry: str, base_url: str) -> RegistryPlace:
-    """A base address without a path gets `/v2`; a path is taken as it is (containerd's `override_path`)."""
-    origin = origin_of(base_url)
-    own = origin_of(f"{origin.scheme}://{HUB_HOST if registry == HUB else registry}")
-    path = urlsplit(base_url).path.rstrip("/")
-    netloc = urlsplit(base_url).netloc
-    return RegistryPlace(f"{origin.scheme}://{netloc}{path or '/v2'}", origin, origin == own and origin.is_private)
 
 
 def origin_of(url: str) -> Origin:

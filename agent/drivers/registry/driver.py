@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large an image is, asked at its registry.
 
-Owns: one session, the deadline of a probe, which registries rest after a failure, and the one line about it.
-Never: downloads a blob, retries, or raises for what a registry does: whoever asks schedules pulls and can do without.
+Owns: one session, made when it is first needed, the deadline of a probe, and which registries rest after a failure.
+Never: downloads a blob, asks a mirror, retries, or raises for what a registry does: whoever asks schedules pulls and
+can do without.
 Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The owner calls `close`.
 """
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
-from agent.drivers.registry.address import Trust, default_base_url
+from agent.drivers.registry.address import default_base_url
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
-from agent.drivers.registry.manifest_size import choose_entry, node_platform, read_document, total_bytes
-from agent.drivers.registry.visiting import Visitors, default_trust
+from agent.drivers.registry.manifest_size import choose_entry, read_document, total_bytes
 from agent.model.clock import Clock
 from agent.model.image_credential import Credential
+from agent.model.image_platform import node_platform
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
+
+if TYPE_CHECKING:
+    from agent.drivers.registry.session import RegistrySession
 
 __all__ = ["REST_S", "ProbeTiming", "RegistryCooldown", "RegistrySizes"]
 
@@ -34,7 +40,7 @@ class ProbeTiming:
 
 
 class RegistrySizes:
-    """Sizes of images for a machine. `base_url` says where a registry is asked: `https://HOST[:PORT][/PATH]`."""
+    """Sizes of images for a machine. A registry that `has_mirrors` is the runtime's to ask, and has no sizes here."""
 
     def __init__(
         self,
@@ -42,21 +48,23 @@ class RegistrySizes:
         machine: str,
         clock: Clock,
         base_url: Callable[[str], str] = default_base_url,
-        trust: Callable[[str], Trust] = default_trust,
-        user_agent: str = "kepd",
+        has_mirrors: Callable[[str], bool] = lambda _registry: False,
         timing: ProbeTiming | None = None,
     ) -> None:
         self._platform = node_platform(machine)
         self._clock = clock
+        self._base_url = base_url
+        self._has_mirrors = has_mirrors
         self._timing = timing or ProbeTiming()
         self._cooldown = RegistryCooldown()
-        self.visitors = Visitors(
-            base_url=base_url, trust=trust, user_agent=user_agent, connect_s=self._timing.connect_s
-        )
+        self._session: RegistrySession | None = None
+        self._is_closed = False
 
     async def close(self) -> None:
         """End all connections; who asks afterwards hears None."""
-        await self.visitors.close()
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
 
     async def size_bytes(self, reference: str, credential: Credential | None) -> int | None:
         """Compressed bytes of config and layers for this machine; None if the registry did not say."""
@@ -64,8 +72,10 @@ class RegistrySizes:
             parsed = parse_reference(reference)
         except ReferenceInvalid:
             return self._failed("", "the name of the image cannot be read")
-        if self.visitors.is_closed or self._cooldown.holds(parsed.registry, self._clock.now_s()):
+        if self._is_closed or self._cooldown.holds(parsed.registry, self._clock.now_s()):
             return None
+        if self._has_mirrors(parsed.registry):
+            return self._failed(parsed.registry, "a hosts.toml of the runtime says where it is asked")
         try:
             async with asyncio.timeout(self._timing.probe_s):
                 return await self._ask(parsed, credential)
@@ -78,7 +88,10 @@ class RegistrySizes:
             return self._failed(parsed.registry, str(error))
 
     async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:
-        visit = await self.visitors.visit(reference, credential)
+        session = await self._ready_session()
+        from agent.drivers.registry.visit import Visit
+
+        visit = Visit(session, self._base_url(reference.registry), reference.path, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))
@@ -87,6 +100,18 @@ class RegistrySizes:
                 return size_bytes
             wanted = choose_entry(document, self._platform)
         raise ProbeFailed("the index points to indexes only")
+
+    async def _ready_session(self) -> "RegistrySession":
+        if self._session is None:
+            # The first import takes longer than the event loop may stand still.
+            await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
+            from agent.drivers.registry.session import RegistrySession
+
+            if self._is_closed:
+                raise ProbeFailed("the probe is being stopped")
+            if self._session is None:
+                self._session = RegistrySession(connect_s=self._timing.connect_s)
+        return self._session
 
     @staticmethod
     def _failed(registry: str, reason: str) -> None:

@@ -8,23 +8,14 @@ Source of behaviour: OCI image spec; containerd `platforms` for which variants a
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 
 from agent.drivers.registry.errors import ProbeFailed
+from agent.model.image_platform import ImagePlatform
 
-__all__ = [
-    "ACCEPT",
-    "Platform",
-    "blobs_of",
-    "choose_entry",
-    "is_digest",
-    "node_platform",
-    "read_document",
-    "total_bytes",
-]
+__all__ = ["ACCEPT", "choose_entry", "read_document", "total_bytes"]
 
 KINDS = (
     "application/vnd.oci.image.index.v1+json",
@@ -34,26 +25,7 @@ KINDS = (
 )
 ACCEPT = ", ".join(KINDS)
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}")
-MACHINES = {
-    "x86_64": ("amd64", ("", "v1")),
-    "aarch64": ("arm64", ("", "v8")),
-    "armv8l": ("arm", ("v8", "v7", "", "v6", "v5")),
-    "armv7l": ("arm", ("v7", "", "v6", "v5")),
-    "armv6l": ("arm", ("v6", "v5")),
-    "i386": ("386", ("",)),
-    "i686": ("386", ("",)),
-    "loongarch64": ("loong64", ("",)),
-}
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
-
-
-@dataclass(frozen=True, slots=True)
-class Platform:
-    """What a node runs; the best variant comes first."""
-
-    architecture: str
-    variants: tuple[str, ...] = ("",)
-    os: str = "linux"
 
 
 class WantedPlatform(msgspec.Struct, frozen=True):
@@ -80,11 +52,6 @@ class ImageDocument(msgspec.Struct, frozen=True):
     manifests: Sequence[Descriptor] | None = None
 
 
-def node_platform(machine: str) -> Platform:
-    """The platform of a machine as `uname -m` calls it; most have the same name for both."""
-    return Platform(*MACHINES.get(machine, (machine, ("",))))
-
-
 def read_document(content: bytes) -> ImageDocument:
     """A manifest or an index. Raises ProbeFailed for anything else, the first Docker format too: it has no sizes."""
     try:
@@ -96,20 +63,14 @@ def read_document(content: bytes) -> ImageDocument:
     return document
 
 
-def blobs_of(document: ImageDocument) -> dict[str, int] | None:
-    """Config and layers with their sizes, a blob that is in it twice once; None for an index."""
+def total_bytes(document: ImageDocument) -> int | None:
+    """Config and layers together, a blob that is in it twice once; None for an index."""
     if document.config is None or document.layers is None:
         return None
-    return {blob.digest: blob.size for blob in (document.config, *document.layers)}
+    return sum({blob.digest: blob.size for blob in (document.config, *document.layers)}.values())
 
 
-def total_bytes(document: ImageDocument) -> int | None:
-    """Config and layers together; None for an index."""
-    blobs = blobs_of(document)
-    return sum(blobs.values()) if blobs is not None else None
-
-
-def choose_entry(document: ImageDocument, platform: Platform) -> str:
+def choose_entry(document: ImageDocument, platform: ImagePlatform) -> str:
     """The digest of the manifest for a platform. Raises ProbeFailed if there is none."""
     entries = document.manifests or ()
     for variant in platform.variants:
@@ -122,12 +83,7 @@ def choose_entry(document: ImageDocument, platform: Platform) -> str:
     raise ProbeFailed(f"the index has no manifest for {platform.os}/{platform.architecture}")
 
 
-def is_digest(text: str) -> bool:
-    """Whether it may be asked for."""
-    return DIGEST.fullmatch(text) is not None
-
-
 def _checked(digest: str) -> str:
-    if not is_digest(digest):
+    if DIGEST.fullmatch(digest) is None:
         raise ProbeFailed("the index names a digest that is malformed")
     return digest

@@ -8,17 +8,16 @@ Never: outlives the probe; a token is not kept.
 
 import base64
 import re
-import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
 
 import msgspec
 
-from agent.drivers.registry.address import RegistryPlace, followed, origin_of, with_query
+from agent.drivers.registry.address import followed, origin_of, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_status
 from agent.drivers.registry.manifest_size import ACCEPT
-from agent.drivers.registry.session import RegistryAnswer, RegistrySession, Take, Taking
+from agent.drivers.registry.session import RegistryAnswer, RegistrySession
 from agent.model.image_credential import Credential, SecretText
 
 __all__ = ["Visit"]
@@ -37,46 +36,31 @@ class TokenAnswer(msgspec.Struct, frozen=True):
 
 
 class Visit:
-    def __init__(
-        self,
-        session: RegistrySession,
-        place: RegistryPlace,
-        path: str,
-        credential: Credential | None,
-        trust: ssl.SSLContext | bool = True,
-    ) -> None:
+    def __init__(self, session: RegistrySession, base_url: str, path: str, credential: Credential | None) -> None:
         self._session = session
-        self._trust = trust
-        self._place = place
+        self._base_url = base_url
+        self._origin = origin_of(base_url)
         self._path = path
-        self._credential = credential if place.takes_credentials else None
+        self._credential = credential
         self._authorization: SecretText | None = None
 
     async def manifest(self, wanted: str) -> bytes:
         """What the repository has under a tag or digest. Raises ProbeFailed and RegistryFailed."""
-        return (await self._get(f"{self._place.root}/{self._path}/manifests/{wanted}")).body
-
-    async def blob(self, digest: str, offset: int, take: Take) -> None:
-        """A blob's bytes from an offset on, in pieces. Raises ProbeFailed and RegistryFailed."""
-        await self._get(f"{self._place.root}/{self._path}/blobs/{digest}", Taking(take, offset))
-
-    async def _get(self, url: str, taking: Taking | None = None) -> RegistryAnswer:
-        answer = await self._follow(url, taking)
-        is_own = origin_of(answer.url) == self._place.origin
+        url = f"{self._base_url}/v2/{self._path}/manifests/{wanted}"
+        answer = await self._follow(url)
+        is_own = origin_of(answer.url) == self._origin
         if answer.status == HTTPStatus.UNAUTHORIZED and is_own and self._authorization is None:
             self._authorization = await self._authorize(answer)
-            answer = await self._follow(url, taking)
+            answer = await self._follow(url)
         check_status(answer.status, "the registry")
-        return answer
+        return answer.body
 
-    async def _follow(self, url: str, taking: Taking | None) -> RegistryAnswer:
+    async def _follow(self, url: str) -> RegistryAnswer:
         for _ in range(MOST_REDIRECTS + 1):
-            headers = {"Accept": ACCEPT if taking is None else "*/*"}
-            is_own = origin_of(url) == self._place.origin
-            if self._authorization is not None and is_own:
+            headers = {"Accept": ACCEPT}
+            if self._authorization is not None and origin_of(url) == self._origin:
                 headers["Authorization"] = self._authorization.reveal()
-            # Whose certificates count is said for the registry, not for wherever it sends us.
-            answer = await self._session.ask(url, headers, trust=self._trust if is_own else True, taking=taking)
+            answer = await self._session.ask(url, headers)
             if answer.status not in REDIRECTS:
                 return answer
             url = followed(url, answer.location)

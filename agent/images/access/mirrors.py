@@ -21,9 +21,6 @@ EVERYBODY = ""
 class MirrorHost:
     url: str
     capabilities: tuple[str, ...] = ALL_CAPABILITIES
-    is_path_overridden: bool = False
-    skips_verification: bool = False
-    ca_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +53,10 @@ def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return MirrorChain(registry, default_chain(registry).hosts, source, f"cannot be read: {error}")
     listed = document.get("host")
-    folder = source.rpartition("/")[0]
-    hosts = [_host(url, fields, folder) for url, fields in listed.items()] if isinstance(listed, dict) else []
+    hosts = [_host(url, fields) for url, fields in listed.items()] if isinstance(listed, dict) else []
     server = document.get("server")
     own = _with_scheme(server) if isinstance(server, str) and server else _own_url(registry)
-    return MirrorChain(registry, (*hosts, _host(own, document, folder)), source)
+    return MirrorChain(registry, (*hosts, _host(own, document)), source)
 
 
 def auth_servers(chain: MirrorChain, listed: Collection[str]) -> tuple[str, ...]:
@@ -77,19 +73,11 @@ def auth_servers(chain: MirrorChain, listed: Collection[str]) -> tuple[str, ...]
     return tuple(f"https://{host}" for host in (*allowed, own))
 
 
-def _host(url: str, fields: object, folder: str) -> MirrorHost:
+def _host(url: str, fields: object) -> MirrorHost:
     settings: Mapping[str, object] = fields if isinstance(fields, dict) else {}
     capabilities = settings.get("capabilities")
     words = tuple(map(str, capabilities)) if isinstance(capabilities, Sequence) else ALL_CAPABILITIES
-    listed = settings.get("ca")
-    files = [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else []
-    return MirrorHost(
-        _with_scheme(url),
-        words,
-        settings.get("override_path") is True,
-        settings.get("skip_verify") is True,
-        tuple(path if path.startswith("/") else f"{folder}/{path}" for path in map(str, files)),
-    )
+    return MirrorHost(_with_scheme(url), words)
 
 
 def _with_scheme(url: str) -> str:

@@ -85,6 +85,8 @@ class Skip:
     image: str
     why: str
     is_thrashing: bool = False
+    is_refused: bool = False
+    """This node cannot do it at all."""
 
     def __str__(self) -> str:
         return f"skip {self.image}: {self.why}"
@@ -124,6 +126,8 @@ class Shelf:
     fetched_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     contents: Mapping[str, float] = field(default_factory=dict)
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    """Why the content of a name cannot be fetched alone."""
 
 
 def plan_prefetch(
@@ -143,7 +147,9 @@ def plan_prefetch(
             skips.append(Skip(fetch.image, "it is not an image name"))
         elif name not in shelf.names and key not in fetches and not _is_held(fetch, name, shelf, now_s):
             why = _obstacle(name, shelf, rules, now_s)
-            if why is None:
+            if fetch.is_content_only and name in shelf.obstacles:
+                skips.append(Skip(name, shelf.obstacles[name], is_refused=True))
+            elif why is None:
                 fetches[key] = fetch
             else:
                 skips.append(why)

@@ -115,17 +115,16 @@ class Attempts:
         self._leases = leases
         self._clock = clock
 
-    async def fetch_content(self, job: Job) -> Pulled | None:
+    async def fetch_content(self, job: Job, settings: ImageSettings) -> Pulled | None:
         """What the image is made of, with the credentials in turn. None: all failed, `job.failures` says how."""
         if self._contents is None:
             job.failures.append(AttemptFailure("this runtime keeps no content without its image"))
             return None
         job.stage = PullStage.DOWNLOADING
-        tries: Sequence[Credential | None] = job.credentials or (None,)
-        for credential in tries:
+        for credential, server in await self._tries(job, settings):
             job.attempts += 1
             try:
-                size_bytes = await self._contents.fetch(str(job.reference), credential)
+                size_bytes = await self._contents.fetch(str(job.reference), credential, server)
                 return Pulled("", size_bytes, credential)
             except RuntimeCallFailed as error:
                 job.failures.append(_failure(error))

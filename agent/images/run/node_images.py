@@ -14,7 +14,7 @@ from agent.model.image_pull import PrefetchWish
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
 
-__all__ = ["NodeImages"]
+__all__ = ["NodeImages", "read_chain"]
 
 DEFAULT_FOLDER = "_default"
 
@@ -65,18 +65,21 @@ class NodeImages:
         return PullExplanation(image, name, found is not None, pull, tuple(sentences))
 
     def _chains(self, names: set[str]) -> list[MirrorChain]:
-        listed = {path.parent.name for path in self._hosts_folder().glob("*/hosts.toml")}
+        folder = self._hosts_folder()
+        listed = {path.parent.name for path in folder.glob("*/hosts.toml")}
         registries = names | {name.rstrip("_") for name in listed if name != DEFAULT_FOLDER and not name.endswith("_")}
-        return [self._chain(registry) for registry in sorted(registries)]
+        return [read_chain(folder, registry) for registry in sorted(registries)]
 
-    def _chain(self, registry: str) -> MirrorChain:
-        for folder in folder_names(registry):
-            path = self._hosts_folder() / folder / "hosts.toml"
-            try:
-                return read_hosts(registry, path.read_bytes(), str(path))
-            except OSError:
-                continue
-        return default_chain(registry)
+
+def read_chain(folder: Path, registry: str) -> MirrorChain:
+    """All hosts that the runtime asks for a registry, by its file or without one."""
+    for name in folder_names(registry):
+        path = folder / name / "hosts.toml"
+        try:
+            return read_hosts(registry, path.read_bytes(), str(path))
+        except OSError:
+            continue
+    return default_chain(registry)
 
 
 def _latest(states: Sequence[PullState]) -> PullState | None:

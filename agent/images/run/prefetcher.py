@@ -28,7 +28,7 @@ from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
 from agent.images.run.puller import Puller
 from agent.images.run.state import StateFile
 from agent.images.settings import ImageSettings
-from agent.images.view.texts import ImageEvent, thrashing
+from agent.images.view.texts import ImageEvent, refused, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.image_pull import NO_POD, PrefetchWish, PullPolicy, PullRequest, PullResult
@@ -165,10 +165,7 @@ class Prefetcher:
         pods = (*self._pods, *self._rollouts)
         wanted = [*(line.image for line in listed), *(one.image for one in pods)]
         self.plan = plan_prefetch(listed, pods, await self._shelf(wanted), self._settings.prefetch, now_s)
-        for skip in self.plan.skips:
-            if skip.is_thrashing and skip.image not in self._told:
-                self._told.add(skip.image)
-                self._tell_thrashing(skip.image)
+        self._tell_skips()
         await self._pin()
         await self._drop()
         for fetch in self.plan.fetches:
@@ -202,8 +199,17 @@ class Prefetcher:
             disk=self._parts.disk.disk,
             fetched_at=self._fetched_at,
             contents=self._contents,
+            obstacles=await self._obstacles(),
             sizes={normalised(image): size for image in wanted if (size := self._parts.pulls.size_guess(image))},
         )
+
+    async def _obstacles(self) -> dict[str, str]:
+        contents = self._parts.contents
+        listed = (*self._settings.listed, *self._asked)
+        names = {normalised(one.image) for one in listed if one.is_content_only} - {""}
+        if contents is None:
+            return dict.fromkeys(names, "this runtime keeps no content without its image")
+        return {name: why for name in names if (why := await contents.obstacle(name))}
 
     async def _present_names(self) -> frozenset[str]:
         images = await self._parts.runtime.list_images()
@@ -260,11 +266,17 @@ class Prefetcher:
         for name in self.plan.unpins:
             await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
 
-    def _tell_thrashing(self, image: str) -> None:
-        log.warning("image_prefetch_given_up", image=image)
-        if self._parts.events is not None:
-            times = len(self._fetched_at.get(image, ()))
-            self._parts.events.tell(ImageEvent(NO_POD, "", thrashing(image, times)))
+    def _tell_skips(self) -> None:
+        """Once for as long as it holds."""
+        grave = {skip.image: skip for skip in self.plan.skips if skip.is_thrashing or skip.is_refused}
+        self._told &= self._fetched_at.keys() | grave.keys()
+        for image in grave.keys() - self._told:
+            self._told.add(image)
+            log.warning("image_prefetch_given_up", image=image, why=grave[image].why)
+            if self._parts.events is not None:
+                times = len(self._fetched_at.get(image, ()))
+                text = refused(image, grave[image].why) if grave[image].is_refused else thrashing(image, times)
+                self._parts.events.tell(ImageEvent(NO_POD, "", text))
 
     def _forget_old(self, now_s: float) -> None:
         recent = {
@@ -272,7 +284,6 @@ class Prefetcher:
         }
         self._fetched_at = {name: times for name, times in recent.items() if times}
         self._held_until = {name: until_s for name, until_s in self._held_until.items() if until_s > now_s}
-        self._told &= self._fetched_at.keys()
 
 
 async def _label(names: ImageNames, name: str, labels: dict[str, str]) -> None:

@@ -35,7 +35,7 @@ class RecordedPulls:
     async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
         """The pull between its intent and its record. None: it failed, the job says how."""
         if job.is_content_only():
-            content = await self._attempts.fetch_content(job)
+            content = await self._attempts.fetch_content(job, settings())
             if job.is_content_only():
                 return content
             # A pod needs the image itself by now; it finds what was fetched, and has tries of its own.

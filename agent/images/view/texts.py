@@ -118,6 +118,10 @@ def thrashing(image: str, times: int) -> Sentence:
     return Sentence(True, "PrefetchThrashing", text)
 
 
+def refused(image: str, why: str) -> Sentence:
+    return Sentence(True, "PrefetchRefused", f"Image {quoted(image)} is not prefetched: {why}")
+
+
 def bytes_text(size_bytes: int) -> str:
     """A size for people: `1.2GiB`."""
     for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

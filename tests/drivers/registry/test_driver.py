@@ -3,7 +3,6 @@
 
 import asyncio
 import gzip
-import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -159,26 +158,15 @@ async def test_password_goes_to_no_token_service_that_others_can_read(
     assert registry.with_header("Authorization") == []
 
 
-async def test_mirror_gets_no_password(registry: RegistryServer, clock: FakeClock) -> None:
-    """A hosts.toml that sends us elsewhere does not send the registry's credentials there."""
-    registry.asks, registry.login = "basic", ("paul", PASSWORD)
+async def test_registry_with_mirrors_is_not_asked(registry: RegistryServer, clock: FakeClock) -> None:
+    """IMG-R01: the runtime knows which hosts, certificates and headers; a probe of ours would differ."""
     registry.put("web", "1", IMAGE)
-    driver = RegistrySizes(machine="x86_64", clock=clock, base_url=lambda _: f"http://{registry.address}")
-    assert await driver.size_bytes("registry.example.com/web:1", LOGIN) is None
-    registry.asks = "none"
-    await clock.advance(60)
-    assert await driver.size_bytes("registry.example.com/web:1", LOGIN) == IMAGE_BYTES
+    driver = RegistrySizes(machine="x86_64", clock=clock, has_mirrors=lambda name: name == registry.address)
+    size_bytes, logs = await probe_and_log(driver, f"{registry.address}/web:1", LOGIN)
     await driver.close()
 
-    assert registry.with_header("Authorization") == []
-
-
-async def test_base_address_with_a_path_is_taken_as_it_is(registry: RegistryServer, clock: FakeClock) -> None:
-    registry.manifests["/cache/v2/web/manifests/1"] = json.dumps(IMAGE).encode()
-    driver = RegistrySizes(machine="x86_64", clock=clock, base_url=lambda _: f"http://{registry.address}/cache/v2/")
-
-    assert await driver.size_bytes("registry.example.com/web:1", None) == IMAGE_BYTES
-    await driver.close()
+    assert (size_bytes, registry.seen) == (None, [])
+    assert logs[0]["reason"] == "a hosts.toml of the runtime says where it is asked"
 
 
 # redirects
@@ -420,18 +408,6 @@ async def test_registry_without_tls_where_tls_is_expected(registry: RegistryServ
 
     assert size_bytes is None
     assert [line["reason"] for line in logs] == ["TLS failed, or the certificate is not trusted"]
-
-
-@pytest.mark.parametrize("error", [OSError("gone"), ValueError("what")])
-async def test_base_address_that_cannot_be_read(clock: FakeClock, error: Exception) -> None:
-    def broken(registry: str) -> str:
-        raise error
-
-    driver = RegistrySizes(machine="x86_64", clock=clock, base_url=broken)
-    size_bytes, logs = await probe_and_log(driver, "registry.example.com/web:1")
-    await driver.close()
-
-    assert (size_bytes, len(logs)) == (None, 1)
 
 
 async def test_proxy_of_the_environment_is_not_used(

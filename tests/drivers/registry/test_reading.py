@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.registry.address import default_base_url, find_place, followed, with_query
+from agent.drivers.registry.address import default_base_url, followed, origin_of, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.driver import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed
-from agent.drivers.registry.manifest_size import node_platform, read_document, total_bytes
+from agent.drivers.registry.manifest_size import read_document, total_bytes
+from agent.model.image_platform import node_platform
 
 
 @pytest.mark.parametrize(
@@ -29,32 +30,10 @@ def test_default_address_is_plain_on_loopback_only(registry: str, expected: str)
     assert default_base_url(registry) == expected
 
 
-@pytest.mark.parametrize(
-    ("registry", "base_url", "root", "takes_credentials"),
-    [
-        ("docker.io", "https://registry-1.docker.io", "https://registry-1.docker.io/v2", True),
-        ("reg.lan", "https://reg.lan:443/", "https://reg.lan:443/v2", True),
-        ("Reg.lan", "https://reg.LAN", "https://reg.LAN/v2", True),
-        ("reg.lan:5000", "http://reg.lan:5000", "http://reg.lan:5000/v2", False),
-        ("localhost:5000", "http://localhost:5000", "http://localhost:5000/v2", True),
-        ("reg.lan", "https://mirror.lan", "https://mirror.lan/v2", False),
-        ("reg.lan", "https://reg.lan:8443", "https://reg.lan:8443/v2", False),
-        ("docker.io", "https://docker.io", "https://docker.io/v2", False),
-        ("reg.lan", "https://reg.lan/proxy/v2/", "https://reg.lan/proxy/v2", True),
-    ],
-)
-def test_credentials_are_for_the_own_host_on_a_private_wire(
-    registry: str, base_url: str, root: str, takes_credentials: bool
-) -> None:
-    place = find_place(registry, base_url)
-
-    assert (place.root, place.takes_credentials) == (root, takes_credentials)
-
-
 @pytest.mark.parametrize("base_url", ["", "reg.lan", "ftp://reg.lan", "https://", "https://a:b@reg.lan", "https://h:x"])
 def test_base_address_that_is_none_is_refused(base_url: str) -> None:
     with pytest.raises(ProbeFailed):
-        find_place("reg.lan", base_url)
+        origin_of(base_url)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.registry.address import Trust
 from agent.drivers.registry.driver import RegistrySizes
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.kube.certificates import make_certificates
@@ -53,36 +50,6 @@ async def test_registry_that_nobody_vouches_for_gets_nothing(tmp_path: Path, clo
         driver = RegistrySizes(machine="x86_64", clock=clock, base_url=lambda name: f"https://{name}")
         credential = Credential(username="paul", password=SecretText("right"))
         size_bytes = await driver.size_bytes(f"{registry.address}/web:1", credential)
-        await driver.close()
-
-    assert size_bytes is None
-    assert registry.seen == []
-
-
-@pytest.mark.parametrize("is_unverified", [False, True])
-async def test_registry_that_a_hosts_file_vouches_for_is_asked(
-    tmp_path: Path, clock: FakeClock, is_unverified: bool
-) -> None:
-    """IMG-R01: by its ca, or because it says skip_verify."""
-    certificates = make_certificates(tmp_path)
-    trust = Trust(is_unverified=True) if is_unverified else Trust((str(certificates.ca),))
-    async with serving(certificates.server_context()) as registry:
-        registry.put("web", "1", manifest_of(10, 500))
-        driver = RegistrySizes(
-            machine="x86_64", clock=clock, base_url=lambda name: f"https://{name}", trust=lambda _name: trust
-        )
-        size_bytes = await driver.size_bytes(f"{registry.address}/web:1", None)
-        await driver.close()
-
-    assert size_bytes == 510
-
-
-async def test_hosts_file_with_a_certificate_that_is_not_there_is_no_size(tmp_path: Path, clock: FakeClock) -> None:
-    async with serving(make_certificates(tmp_path).server_context()) as registry:
-        registry.put("web", "1", manifest_of(10, 500))
-        missing = Trust((str(tmp_path / "nothing.crt"),))
-        driver = RegistrySizes(machine="x86_64", clock=clock, trust=lambda _name: missing)
-        size_bytes = await driver.size_bytes(f"{registry.address}/web:1", None)
         await driver.close()
 
     assert size_bytes is None

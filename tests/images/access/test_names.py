@@ -116,10 +116,7 @@ def test_mirrors_come_in_file_order_and_the_registry_last() -> None:
 server = "https://upstream.example.com"
 [host."http://127.0.0.1:5000"]
   capabilities = ["pull", "resolve"]
-  override_path = true
 [host."mirror.example.com"]
-  skip_verify = true
-  ca = ["own.crt", "/etc/ssl/other.crt"]
 """
     chain = read_hosts("r.example.com", content, "/certs.d/r.example.com/hosts.toml")
 
@@ -127,9 +124,6 @@ server = "https://upstream.example.com"
         "http://127.0.0.1:5000", "https://mirror.example.com", "https://upstream.example.com",
     ]  # fmt: skip
     assert chain.hosts[0].capabilities == ("pull", "resolve")
-    assert chain.hosts[0].is_path_overridden
-    assert chain.hosts[1].skips_verification
-    assert chain.hosts[1].ca_files == ("/certs.d/r.example.com/own.crt", "/etc/ssl/other.crt")
     assert folder_names("r.example.com:5000") == ("r.example.com_5000_", "r.example.com:5000", "_default")
     assert default_chain("docker.io").hosts[0].url == "https://registry-1.docker.io"
 

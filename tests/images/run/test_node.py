@@ -623,9 +623,13 @@ class Contents:
         self.held: list[str] = []
         self.gate = asyncio.Event()
         self.failures: list[RuntimeCallFailed] = []
+        self.why_not = ""
 
-    async def fetch(self, reference, credential) -> int:
-        del credential
+    async def obstacle(self, reference) -> str:
+        return self.why_not
+
+    async def fetch(self, reference, credential, server) -> int:
+        del credential, server
         self.asked.append(reference)
         await self.gate.wait()
         if self.failures:
@@ -663,6 +667,21 @@ async def test_content_is_fetched_under_the_limit_without_an_image_and_dropped_w
         contents.held.pop()
         host.plane.prefetcher.apply(replace(host.settings, listed=()))
         await host.until(lambda: contents.held == [])
+
+
+async def test_content_that_this_node_cannot_fetch_is_refused_once_with_its_reason() -> None:
+    """IMG-F04: on containerd 1.6, or without containerd; nothing else is affected."""
+    host, contents = content_host()
+    contents.why_not = "content without its image needs containerd 1.7"
+    async with host.up():
+        await host.until(lambda: "PrefetchRefused" in host.plane.told.reasons())
+        for _ in range(3):
+            await host.clock.advance(60)
+        explained = await host.plane.node.explain(A)
+
+    assert contents.asked == []
+    assert host.plane.told.reasons() == ["PrefetchRefused"]
+    assert f"skip {A}: {contents.why_not}" in explained.sentences
 
 
 async def test_a_pod_that_wants_the_image_meanwhile_gets_it_from_the_same_pull() -> None:
