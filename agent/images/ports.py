@@ -9,8 +9,7 @@ from typing import Protocol
 
 from agent.images.prefetch.plan import PodImage
 from agent.images.view.texts import ImageEvent
-from agent.model.image_credential import Credential, SecretId, SecretText
-from agent.model.image_pull import PodIdentity
+from agent.model.image_credential import Credential
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -24,7 +23,6 @@ __all__ = [
     "Leases",
     "PodSource",
     "RolloutSource",
-    "ServiceAccounts",
     "SizeProbe",
     "Usage",
     "WantedImages",
@@ -146,14 +144,6 @@ class WantedImages(Protocol):
     """Images that pods need which have no container yet: by manifest, by binding, or in the queue."""
 
     def wanted_images(self) -> Collection[str]: ...
-
-
-class ServiceAccounts(Protocol):
-    """Tokens and annotations of service accounts, for credential providers that want them. Both may raise OSError."""
-
-    async def token(self, account: SecretId, pod: PodIdentity, audience: str) -> SecretText: ...
-
-    async def annotations(self, account: SecretId) -> Mapping[str, str]: ...
 
 
 class SizeProbe(Protocol):

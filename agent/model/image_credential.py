@@ -83,12 +83,11 @@ class Credential:
     identity_token: SecretText = NO_SECRET
     source: str = "node"
     secret: SecretId | None = None
-    service_account: SecretId | None = None
 
     @property
     def is_node_wide(self) -> bool:
         """Whether every pod of the node may use what it fetched (IMG-V04)."""
-        return self.secret is None and self.service_account is None
+        return self.secret is None
 
     def hash(self) -> str:
         """SHA-256 as a kubelet's records have it: over the compact JSON, empty fields left out."""

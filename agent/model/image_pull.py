@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.model.image_credential import PullSecret, SecretId
+from agent.model.image_credential import PullSecret
 
 __all__ = [
     "CRITICAL_PRIORITY",
@@ -103,7 +103,6 @@ class PullRequest:
     handler: str = ""
     secrets: tuple[PullSecret, ...] = ()
     missing_secrets: tuple[str, ...] = ()
-    service_account: SecretId | None = None
     annotations: tuple[tuple[str, str], ...] = ()
     is_content_only: bool = False
     """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""

@@ -65,28 +65,16 @@ class SecretProof(msgspec.Struct, frozen=True, gc=False):
         return (self.namespace, self.name, self.uid) == (secret.namespace, secret.name, secret.uid)
 
 
-class AccountProof(msgspec.Struct, frozen=True, gc=False):
-    namespace: str
-    name: str
-    uid: str
-    at_s: float = 0.0
-
-
 class Proofs(msgspec.Struct, frozen=True, gc=False):
     """Who got one image from one repository. `node_at_s`: when every pod of the node proved it."""
 
     is_node_wide: bool = False
     secrets: tuple[SecretProof, ...] = ()
-    accounts: tuple[AccountProof, ...] = ()
     node_at_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a pod could present: secrets with hashes, and its service account."""
-
-    secrets: tuple[tuple[SecretId, str], ...] = ()
-    account: SecretId | None = None
+Claim = tuple[tuple[SecretId, str], ...]
+"""What a pod could present: secrets with hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +89,8 @@ USE = AccessVerdict(True)
 VERIFY = AccessVerdict(False)
 
 
-def claim_of(credentials: Sequence[Credential], account: SecretId | None) -> Claim:
-    secrets = tuple((one.secret, one.hash()) for one in credentials if one.secret is not None)
-    return Claim(secrets, account)
+def claim_of(credentials: Sequence[Credential]) -> Claim:
+    return tuple((one.secret, one.hash()) for one in credentials if one.secret is not None)
 
 
 def is_check_needed(image: str, rules: AccessRules, *, is_pulled_by_us: bool) -> bool:
@@ -126,7 +113,7 @@ def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float)
     if proofs.is_node_wide and _counts(proofs.node_at_s, rules, now_s):
         return USE
     valid = [proof for proof in proofs.secrets if _counts(proof.at_s, rules, now_s)]
-    for secret, digest in claim.secrets:
+    for secret, digest in claim:
         by_hash = next((proof for proof in valid if proof.hash == digest), None)
         if by_hash is not None:
             known = any(proof.is_of(secret) for proof in proofs.secrets)
@@ -134,27 +121,15 @@ def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float)
         by_id = next((proof for proof in valid if proof.is_of(secret)), None)
         if by_id is not None and len(proofs.secrets) < MOST_PROOFS:
             return AccessVerdict(True, _with_secret(proofs, secret, digest, by_id.at_s))
-    account = claim.account
-    if account is not None and any(
-        (one.namespace, one.name, one.uid) == (account.namespace, account.name, account.uid)
-        and _counts(one.at_s, rules, now_s)
-        for one in proofs.accounts
-    ):
-        return USE
     return VERIFY
 
 
 def after_pull(proofs: Proofs | None, used: Credential | None, digest: str, now_s: float) -> Proofs:
     """The record after a pull that worked. `used`: None = anonymous; `digest`: its hash as records have it."""
     before = proofs or Proofs()
-    if used is None or used.is_node_wide:
+    if used is None or used.secret is None:
         return msgspec.structs.replace(before, is_node_wide=True, node_at_s=now_s)
-    if used.secret is not None:
-        return _with_secret(before, used.secret, digest, now_s)
-    account = used.service_account or SecretId("", "")
-    proof = AccountProof(account.namespace, account.name, account.uid, now_s)
-    others = [one for one in before.accounts if msgspec.structs.replace(one, at_s=now_s) != proof]
-    return msgspec.structs.replace(before, accounts=(*others, proof)[-MOST_PROOFS:])
+    return _with_secret(before, used.secret, digest, now_s)
 
 
 def _with_secret(proofs: Proofs, secret: SecretId, digest: str, at_s: float) -> Proofs:

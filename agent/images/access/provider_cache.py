@@ -4,16 +4,13 @@
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`; IMG-C22, C23, C25.
 """
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.images.access.dockerconfig import AuthEntry
-from agent.images.access.provider_config import Provider, TokenCache
+from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import CacheKeyType, PluginAnswer
-from agent.model.image_credential import SecretId, SecretText
 
-__all__ = ["Cached", "ProviderCache", "account_key"]
+__all__ = ["Cached", "ProviderCache"]
 
 PURGE_EVERY_S = 900.0
 RENEW_AT = 0.8
@@ -37,26 +34,26 @@ class Cached:
 class ProviderCache:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self._answers: dict[tuple[str, str, str], Cached] = {}
+        self._answers: dict[tuple[str, str], Cached] = {}
         self._purged_s = 0.0
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def find(self, repo: str, account: str, now_s: float) -> Cached | None:
+    def find(self, repo: str, now_s: float) -> Cached | None:
         """What holds for an image: an answer for it, for its registry, or for all, in this order."""
         for key_type in CacheKeyType:
-            cached = self._answers.get(_key(key_type, repo, account))
+            cached = self._answers.get(_key(key_type, repo))
             if cached is not None and cached.is_valid(now_s):
                 return cached
         return None
 
-    def keep(self, repo: str, account: str, answer: PluginAnswer, now_s: float) -> tuple[AuthEntry, ...]:
+    def keep(self, repo: str, answer: PluginAnswer, now_s: float) -> tuple[AuthEntry, ...]:
         """Take an answer in, if it may be kept; answers with its entries."""
         entries = tuple(AuthEntry(pattern, credential) for pattern, credential in answer.entries)
         lifetime_s = self._provider.default_cache_s if answer.cache_s is None else answer.cache_s
         if lifetime_s > 0:
-            key = _key(answer.key_type, repo, account)
+            key = _key(answer.key_type, repo)
             self._answers[key] = Cached(entries, now_s, now_s + lifetime_s)
         if now_s - self._purged_s > PURGE_EVERY_S:
             self._answers = {key: one for key, one in self._answers.items() if one.is_valid(now_s)}
@@ -64,24 +61,11 @@ class ProviderCache:
         return entries
 
 
-def _key(key_type: CacheKeyType, repo: str, account: str) -> tuple[str, str, str]:
+def _key(key_type: CacheKeyType, repo: str) -> tuple[str, str]:
     match key_type:
         case CacheKeyType.IMAGE:
-            return "image", repo, account
+            return "image", repo
         case CacheKeyType.REGISTRY:
-            return "registry", repo.partition("/")[0], account
+            return "registry", repo.partition("/")[0]
         case CacheKeyType.GLOBAL:
-            return GLOBAL_KEY, "", account
-
-
-def account_key(
-    provider: Provider, account: SecretId | None, annotations: Mapping[str, str], token: SecretText | None
-) -> str:
-    """The part of a key that keeps service accounts apart; empty for providers that want no token."""
-    if provider.token is None or account is None:
-        return ""
-    parts = [account.namespace, account.name, account.uid]
-    parts += [f"{name}={value}" for name, value in sorted(annotations.items())]
-    if provider.token.cache is TokenCache.TOKEN and token is not None:
-        parts.append(token.reveal())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+            return GLOBAL_KEY, ""

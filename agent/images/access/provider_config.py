@@ -6,7 +6,6 @@ Source of behaviour: kubernetes `pkg/credentialprovider/plugin/config.go`, kubel
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import yaml
 
@@ -14,35 +13,13 @@ from agent.config.kinds import DURATION, Wrong
 from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["API_VERSIONS", "Provider", "TokenCache", "TokenRules", "read_providers"]
+__all__ = ["API_VERSIONS", "Provider", "read_providers"]
 
 GROUP = "credentialprovider.kubelet.k8s.io"
 API_VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 KIND = "CredentialProviderConfig"
 PROVIDER_KEYS = ("name", "matchImages", "defaultCacheDuration", "apiVersion", "args", "env", "tokenAttributes")
-TOKEN_KEYS = (
-    "serviceAccountTokenAudience", "cacheType", "requireServiceAccount", "requiredServiceAccountAnnotationKeys",
-    "optionalServiceAccountAnnotationKeys",
-)  # fmt: skip
-
-
-class TokenCache(StrEnum):
-    """What a cached answer belongs to."""
-
-    SERVICE_ACCOUNT = "ServiceAccount"
-    TOKEN = "Token"  # noqa: S105  # a word of the format
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRules:
-    """That a plugin wants a token of the pod's service account."""
-
-    audience: str
-    cache: TokenCache
-    is_account_required: bool
-    required_annotations: tuple[str, ...] = ()
-    optional_annotations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +32,6 @@ class Provider:
     api_version: str
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    token: TokenRules | None = None
 
     def __repr__(self) -> str:
         return f"Provider({self.name})"
@@ -107,9 +83,10 @@ class _Reader:
         if not isinstance(listed, list) or not listed:
             self.wrong("providers", "is not a list with at least one provider")
             return []
-        return [self.provider(one, f"providers[{position}]") for position, one in enumerate(listed)]
+        found = (self.provider(one, f"providers[{position}]") for position, one in enumerate(listed))
+        return [one for one in found if one is not None]
 
-    def provider(self, value: object, path: str) -> Provider:
+    def provider(self, value: object, path: str) -> Provider | None:
         fields = self.mapping(value, path, PROVIDER_KEYS)
         name = self.text(fields, path, "name")
         if not name or name in (".", "..") or "/" in name or any(map(str.isspace, name)):
@@ -117,11 +94,9 @@ class _Reader:
         version = self.text(fields, path, "apiVersion")
         if version not in API_VERSIONS:
             self.wrong(f"{path}.apiVersion", f"{shown(version)} is none of {', '.join(API_VERSIONS)}")
-        token = (
-            self.token(fields["tokenAttributes"], f"{path}.tokenAttributes") if "tokenAttributes" in fields else None
-        )
-        if token is not None and version != API_VERSIONS[0]:
-            self.wrong(f"{path}.tokenAttributes", f"needs apiVersion {API_VERSIONS[0]}")
+        if "tokenAttributes" in fields:
+            self.wrong(f"{path}.tokenAttributes", "kepd gets no tokens of service accounts; this provider is left out")
+            return None
         return Provider(
             name=name,
             patterns=self.patterns(fields, path),
@@ -129,7 +104,6 @@ class _Reader:
             api_version=version,
             args=self.words(fields, path, "args"),
             env=self.env(fields, path),
-            token=token,
         )
 
     def patterns(self, fields: Mapping[str, object], path: str) -> tuple[str, ...]:
@@ -162,32 +136,6 @@ class _Reader:
             entry = self.mapping(one, place, ("name", "value"))
             pairs.append((self.text(entry, place, "name"), self.text(entry, place, "value")))
         return tuple(pairs)
-
-    def token(self, value: object, path: str) -> TokenRules:
-        fields = self.mapping(value, path, TOKEN_KEYS)
-        audience = self.text(fields, path, "serviceAccountTokenAudience")
-        if not audience:
-            self.wrong(f"{path}.serviceAccountTokenAudience", "must not be empty")
-        cache = fields.get("cacheType")
-        if cache not in list(TokenCache):
-            self.wrong(f"{path}.cacheType", f"{shown(cache)} is neither ServiceAccount nor Token")
-            cache = TokenCache.TOKEN
-        required = fields.get("requireServiceAccount")
-        if not isinstance(required, bool):
-            self.wrong(f"{path}.requireServiceAccount", "must be true or false")
-        must = self.words(fields, path, "requiredServiceAccountAnnotationKeys")
-        may = self.words(fields, path, "optionalServiceAccountAnnotationKeys")
-        if must and required is not True:
-            self.wrong(f"{path}.requiredServiceAccountAnnotationKeys", "needs requireServiceAccount: true")
-        if both := sorted(set(must) & set(may)):
-            self.wrong(path, f"annotations both required and optional: {', '.join(both)}")
-        return TokenRules(
-            audience=audience,
-            cache=TokenCache(str(cache)),
-            is_account_required=required is True,
-            required_annotations=must,
-            optional_annotations=may,
-        )
 
     def text(self, fields: Mapping[str, object], path: str, name: str) -> str:
         value = fields.get(name, "")

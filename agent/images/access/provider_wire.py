@@ -6,14 +6,13 @@ Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21,
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
-from agent.images.access.provider_config import Provider, TokenCache
-from agent.model.image_credential import Credential, SecretId, SecretText
+from agent.images.access.provider_config import Provider
+from agent.model.image_credential import Credential, SecretText
 
 __all__ = ["AnswerInvalid", "CacheKeyType", "PluginAnswer", "decode_answer", "encode_request"]
 
@@ -59,21 +58,12 @@ class PluginAnswer:
     entries: tuple[tuple[str, Credential], ...]
 
 
-def encode_request(
-    provider: Provider, image: str, token: SecretText | None = None, annotations: Mapping[str, str] | None = None
-) -> bytes:
+def encode_request(provider: Provider, image: str) -> bytes:
     """What goes to the plugin's standard input. `image` is the repository, without tag."""
-    request: dict[str, object] = {"kind": REQUEST_KIND, "apiVersion": provider.api_version, "image": image}
-    if token is not None:
-        request["serviceAccountToken"] = token.reveal()
-    if annotations:
-        request["serviceAccountAnnotations"] = dict(annotations)
-    return msgspec.json.encode(request)
+    return msgspec.json.encode({"kind": REQUEST_KIND, "apiVersion": provider.api_version, "image": image})
 
 
-def decode_answer(
-    provider: Provider, content: bytes, token: SecretText | None = None, account: SecretId | None = None
-) -> PluginAnswer:
+def decode_answer(provider: Provider, content: bytes) -> PluginAnswer:
     """Read what the plugin printed. Raises AnswerInvalid."""
     try:
         response = msgspec.json.decode(content, type=_Response)
@@ -85,19 +75,12 @@ def decode_answer(
         key_type = CacheKeyType(response.cache_key_type)
     except ValueError:
         raise AnswerInvalid("gave a cacheKeyType that is neither Image nor Registry nor Global") from None
-    is_token_kept = provider.token is None or provider.token.cache is TokenCache.TOKEN
-    entries = []
-    for pattern, auth in (response.auth or {}).items():
-        if token is not None and auth.password == token.reveal() and not is_token_kept:
-            raise AnswerInvalid("gave the service account token back as a password, which needs cacheType Token")
-        credential = Credential(
-            username=auth.username,
-            password=SecretText(auth.password),
-            source=f"provider:{provider.name}",
-            service_account=account if token is not None else None,
-        )
-        entries.append((pattern, credential))
-    return PluginAnswer(key_type, _seconds(response.cache_duration), tuple(entries))
+    source = f"provider:{provider.name}"
+    entries = tuple(
+        (pattern, Credential(username=auth.username, password=SecretText(auth.password), source=source))
+        for pattern, auth in (response.auth or {}).items()
+    )
+    return PluginAnswer(key_type, _seconds(response.cache_duration), entries)
 
 
 def _seconds(text: str | None) -> float | None:

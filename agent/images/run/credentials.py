@@ -13,7 +13,7 @@ import structlog
 
 from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_config_file
 from agent.images.access.keyring import entries_for, secret_ring
-from agent.images.run.providers import Asked, Providers
+from agent.images.run.providers import Providers
 from agent.images.view.texts import Sentence, provider_failed, secrets_missing
 from agent.model.clock import Clock
 from agent.model.image_credential import Credential
@@ -93,7 +93,7 @@ class CredentialSource:
         missing = (*request.missing_secrets, *(f"{bad.name}: {bad.reason}" for bad in ring.bad))
         if missing:
             sentences.append(secrets_missing(missing))
-        answers = await self._providers.find(Asked(repo, request.pod, request.service_account))
+        answers = await self._providers.find(repo)
         for entries in answers.entries:
             found += entries_for(repo, entries)
         sentences += [provider_failed(name, why) for name, why in answers.failures]

@@ -132,12 +132,12 @@ class PullIntake:
         proofs = self._records.proofs(image_id, reference.repo)
         if proofs is None:
             return False, None
-        if judge(proofs, claim_of((), request.service_account), rules, now_s).may_use:
+        if judge(proofs, (), rules, now_s).may_use:
             return True, None
         lookup = await self._look_up(request, reference)
         if lookup is None:
             return False, None
-        claim = self._records.claim(claim_of(lookup.credentials, request.service_account))
+        claim = self._records.claim(claim_of(lookup.credentials))
         verdict = judge(proofs, claim, rules, now_s)
         if verdict.update is not None:
             await self._records.note(image_id, reference.repo, verdict.update, now_s)

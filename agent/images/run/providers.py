@@ -7,24 +7,21 @@ Source of behaviour: kubernetes `pkg/credentialprovider/plugin`; IMG-C20 to C25.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from agent.images.access.dockerconfig import AuthEntry
 from agent.images.access.match_key import is_match
-from agent.images.access.provider_cache import ProviderCache, account_key
+from agent.images.access.provider_cache import ProviderCache
 from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import AnswerInvalid, decode_answer, encode_request
-from agent.images.ports import ServiceAccounts
 from agent.images.queue.backoff import BackoffCurve, BackoffTable
 from agent.images.run.plugin_process import PluginFailed, run_plugin
 from agent.model.clock import Clock
-from agent.model.image_credential import SecretId, SecretText
-from agent.model.image_pull import PodIdentity
 
-__all__ = ["Asked", "Providers", "provider_documents"]
+__all__ = ["Providers", "provider_documents"]
 
 log = structlog.get_logger(plane="images")
 
@@ -38,15 +35,6 @@ PASSED_ON = (
 )  # fmt: skip
 
 Observer = Callable[[str, float, bool], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """For whom credentials are wanted. `repo`: the image without tag."""
-
-    repo: str
-    pod: PodIdentity = field(default_factory=PodIdentity)
-    account: SecretId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,42 +63,34 @@ class Providers:
         environment: Mapping[str, str],
         *,
         clock: Clock,
-        accounts: ServiceAccounts | None = None,
         observe: Observer | None = None,
     ) -> None:
         self._folder = folder
         self._environment = {name: environment[name] for name in PASSED_ON if name in environment}
         self._clock = clock
-        self._accounts = accounts
         self._observe = observe or (lambda _provider, _seconds, _failed: None)
         self._states = [_State(provider) for provider in providers]
 
     def __len__(self) -> int:
         return len(self._states)
 
-    async def find(self, asked: Asked) -> Found:
+    async def find(self, repo: str) -> Found:
+        """`repo`: the image without tag."""
         entries: list[tuple[AuthEntry, ...]] = []
         failures: list[tuple[str, str]] = []
         for state in self._states:
-            if not any(is_match(pattern, asked.repo) for pattern in state.provider.patterns):
+            if not any(is_match(pattern, repo) for pattern in state.provider.patterns):
                 continue
             try:
-                entries.append(await self._ask(state, asked))
+                entries.append(await self._ask(state, repo))
             except PluginFailed as error:
                 failures.append((state.provider.name, str(error)))
         return Found(tuple(entries), tuple(failures))
 
-    async def _ask(self, state: "_State", asked: Asked) -> tuple[AuthEntry, ...]:
-        try:
-            token, annotations = await self._identity(state.provider, asked)
-        except OSError as error:
-            raise PluginFailed(f"no token of the service account: {error.strerror or error}") from None
-        if state.provider.token is not None and token is None:
-            return ()
-        account = account_key(state.provider, asked.account, annotations, token)
-        async with state.lock(asked.repo):
+    async def _ask(self, state: "_State", repo: str) -> tuple[AuthEntry, ...]:
+        async with state.lock(repo):
             now_s = self._clock.now_s()
-            cached = state.cache.find(asked.repo, account, now_s)
+            cached = state.cache.find(repo, now_s)
             if cached is not None and not cached.is_due(now_s):
                 return cached.entries
             if (pause := state.backoff.waiting("", now_s)) is not None:
@@ -118,7 +98,7 @@ class Providers:
                     return cached.entries
                 raise PluginFailed(pause.text)
             try:
-                return await self._call(state, asked, token, annotations, account)
+                return await self._call(state, repo)
             except PluginFailed as error:
                 state.backoff.fail("", self._clock.now_s(), FAILURE_CURVE, text=str(error))
                 log.warning("credential_provider_failed", provider=state.provider.name, error=str(error))
@@ -126,40 +106,26 @@ class Providers:
                     return cached.entries
                 raise
 
-    async def _identity(self, provider: Provider, asked: Asked) -> tuple[SecretText | None, Mapping[str, str]]:
-        """Token and annotations for a provider that wants them. No token: the provider is left out."""
-        rules = provider.token
-        if rules is None or self._accounts is None or asked.account is None:
-            return None, {}
-        known = await self._accounts.annotations(asked.account)
-        if any(name not in known for name in rules.required_annotations):
-            return None, {}
-        chosen = (*rules.required_annotations, *rules.optional_annotations)
-        token = await self._accounts.token(asked.account, asked.pod, rules.audience)
-        return token, {name: known[name] for name in chosen if name in known}
-
-    async def _call(
-        self, state: "_State", asked: Asked, token: SecretText | None, annotations: Mapping[str, str], account: str
-    ) -> tuple[AuthEntry, ...]:
+    async def _call(self, state: "_State", repo: str) -> tuple[AuthEntry, ...]:
         provider = state.provider
         began_s = self._clock.now_s()
         has_failed = True
         try:
             output = await run_plugin(
                 (str(self._folder / provider.name), *provider.args),
-                encode_request(provider, asked.repo, token, annotations),
+                encode_request(provider, repo),
                 {**self._environment, **dict(provider.env)},
                 LIMIT_S,
-                [*(value for _name, value in provider.env), *([token.reveal()] if token is not None else [])],
+                [value for _name, value in provider.env],
             )
-            answer = decode_answer(provider, output, token, asked.account)
+            answer = decode_answer(provider, output)
             has_failed = False
         except AnswerInvalid as error:
             raise PluginFailed(str(error)) from None
         finally:
             self._observe(provider.name, self._clock.now_s() - began_s, has_failed)
         state.backoff.reset("")
-        return state.cache.keep(asked.repo, account, answer, self._clock.now_s())
+        return state.cache.keep(repo, answer, self._clock.now_s())
 
 
 class _State:

@@ -10,7 +10,6 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import msgspec
 import structlog
@@ -74,7 +73,7 @@ class AccessRecords:
         return found
 
     def claim(self, claim: Claim) -> Claim:
-        return replace(claim, secrets=tuple((secret, self._keyed(digest)) for secret, digest in claim.secrets))
+        return tuple((secret, self._keyed(digest)) for secret, digest in claim)
 
     def is_pulled_by_us(self, image_id: str, reference: str) -> bool:
         """Whether the image came by a pull of ours, finished or not. A record that was lost counts too."""

@@ -28,8 +28,8 @@ def credential(name="s", password="p", uid="uid") -> Credential:
     )
 
 
-def claim(*credentials, account=None) -> Claim:
-    return claim_of(credentials, account)
+def claim(*credentials) -> Claim:
+    return claim_of(credentials)
 
 
 def pulled_with(used: Credential | None, at_s=0.0) -> Proofs:
@@ -97,15 +97,6 @@ def test_no_more_than_a_hundred_secrets_are_kept() -> None:
 
     assert len(proofs.secrets) == MOST_PROOFS
     assert not judge(proofs, claim(credential("s0", "rotated")), RULES, 0).may_use
-
-
-def test_an_equal_service_account_is_proof() -> None:
-    """IMG-V03."""
-    account = SecretId("ns", "builder", "sa-uid")
-    used = Credential(username="u", source="provider:x", service_account=account)
-
-    assert judge(pulled_with(used), claim(account=account), RULES, 0).may_use
-    assert not judge(pulled_with(used), claim(account=SecretId("ns", "other", "x")), RULES, 0).may_use
 
 
 def test_a_proof_may_expire() -> None:

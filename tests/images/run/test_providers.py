@@ -15,16 +15,13 @@ from structlog.testing import capture_logs
 from agent.drivers.clock.fake import FakeClock
 from agent.images.access.keyring import entries_for
 from agent.images.access.provider_cache import ProviderCache
-from agent.images.access.provider_config import Provider, TokenCache, TokenRules, read_providers
+from agent.images.access.provider_config import Provider, read_providers
 from agent.images.access.provider_wire import AnswerInvalid, CacheKeyType, decode_answer, encode_request
 from agent.images.run.plugin_process import MAX_OUTPUT_BYTES, PluginFailed, run_plugin
-from agent.images.run.providers import Asked, Providers, provider_documents
-from agent.model.image_credential import SecretId, SecretText
-from agent.model.image_pull import PodIdentity
+from agent.images.run.providers import Providers, provider_documents
 
 V1 = "credentialprovider.kubelet.k8s.io/v1"
 SECRET = "s3cret-of-the-provider"
-ACCOUNT = SecretId("ns", "builder", "sa-uid")
 
 
 def provider(name="plugin", patterns=("*.example.com",), cache_s=600.0, **more) -> Provider:
@@ -55,10 +52,8 @@ def calls(folder: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def providers(folder, *given, clock=None, accounts=None, environment=None) -> Providers:
-    return Providers(
-        given, folder, environment or {"PATH": os.environ["PATH"]}, clock=clock or FakeClock(), accounts=accounts
-    )
+def providers(folder, *given, clock=None, environment=None) -> Providers:
+    return Providers(given, folder, environment or {"PATH": os.environ["PATH"]}, clock=clock or FakeClock())
 
 
 async def test_a_plugin_is_asked_by_the_protocol_and_its_answer_used(tmp_path) -> None:
@@ -66,7 +61,7 @@ async def test_a_plugin_is_asked_by_the_protocol_and_its_answer_used(tmp_path) -
     plugin(tmp_path, ANSWERS)
     environment = {"PATH": os.environ["PATH"], "KEPD_SECRET_THING": "x", "HOME": "/root"}
     given = provider(args=("--region", "eu"), env=(("AWS_PROFILE", "p"),))
-    found = await providers(tmp_path, given, environment=environment).find(Asked("a.example.com/team/app"))
+    found = await providers(tmp_path, given, environment=environment).find("a.example.com/team/app")
     credentials = [one for entries in found.entries for one in entries_for("a.example.com/team/app", entries)]
     call = calls(tmp_path)[0]
 
@@ -83,7 +78,7 @@ async def test_a_plugin_is_asked_by_the_protocol_and_its_answer_used(tmp_path) -
 async def test_a_plugin_is_not_called_for_images_of_others(tmp_path) -> None:
     """IMG-C21."""
     plugin(tmp_path, ANSWERS)
-    found = await providers(tmp_path, provider()).find(Asked("docker.io/library/busybox"))
+    found = await providers(tmp_path, provider()).find("docker.io/library/busybox")
 
     assert (found.entries, found.failures, calls(tmp_path)) == ((), (), [])
 
@@ -97,7 +92,7 @@ async def test_an_answer_is_kept_for_what_it_says_and_renewed_before_it_ends(tmp
         ("a.example.com/x", 0, 1), ("a.example.com/y", 1, 1), ("b.example.com/x", 1, 2), ("a.example.com/x", 480, 3),
     ):  # fmt: skip
         await clock.advance(moment - clock.now_s())
-        await asks.find(Asked(repo))
+        await asks.find(repo)
         assert len(calls(tmp_path)) == expected, (repo, moment)
 
 
@@ -115,7 +110,7 @@ async def test_a_plugin_that_fails_is_told_without_what_it_printed(tmp_path, bod
     """IMG-C21, C24."""
     plugin(tmp_path, body)
     with capture_logs() as logs:
-        found = await providers(tmp_path, provider()).find(Asked("a.example.com/x"))
+        found = await providers(tmp_path, provider()).find("a.example.com/x")
 
     assert found.failures == (("plugin", complaint),)
     assert logs[0]["event"] == "credential_provider_failed"
@@ -123,7 +118,7 @@ async def test_a_plugin_that_fails_is_told_without_what_it_printed(tmp_path, bod
 
 
 async def test_a_plugin_that_is_not_there_is_told(tmp_path) -> None:
-    found = await providers(tmp_path, provider()).find(Asked("a.example.com/x"))
+    found = await providers(tmp_path, provider()).find("a.example.com/x")
 
     assert found.failures == (("plugin", "cannot be started: No such file or directory"),)
 
@@ -133,16 +128,16 @@ async def test_a_failing_plugin_is_left_alone_for_a_while_and_its_last_answer_us
     plugin(tmp_path, ANSWERS)
     clock = FakeClock()
     asks = providers(tmp_path, provider(), clock=clock)
-    await asks.find(Asked("a.example.com/x"))
+    await asks.find("a.example.com/x")
     plugin(tmp_path, ANSWERS.replace("print(", "sys.exit(7)\n    print("))
     await clock.advance(490)
-    kept = await asks.find(Asked("a.example.com/x"))
-    again = await asks.find(Asked("a.example.com/x"))
+    kept = await asks.find("a.example.com/x")
+    again = await asks.find("a.example.com/x")
 
     assert len(kept.entries) == len(again.entries) == 1
     assert len(calls(tmp_path)) == 2
     await clock.advance(200)
-    assert (await asks.find(Asked("a.example.com/x"))).failures
+    assert (await asks.find("a.example.com/x")).failures
 
 
 async def test_a_plugin_that_hangs_is_ended_with_all_it_started(tmp_path) -> None:
@@ -162,52 +157,6 @@ async def test_a_plugin_that_hangs_is_ended_with_all_it_started(tmp_path) -> Non
 def is_alive(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().split()[2] != "Z"
-
-
-class Accounts:
-    """Service accounts of a test."""
-
-    def __init__(self, annotations=None) -> None:
-        self.given = annotations or {}
-        self.asked = []
-
-    async def token(self, account, pod, audience) -> SecretText:
-        self.asked.append((account, pod, audience))
-        return SecretText("service-account-token")
-
-    async def annotations(self, account):
-        return self.given
-
-
-TOKEN = TokenRules(
-    audience="aud", cache=TokenCache.SERVICE_ACCOUNT, is_account_required=True,
-    required_annotations=("role",), optional_annotations=("zone",),
-)  # fmt: skip
-
-
-async def test_a_token_and_the_chosen_annotations_go_to_a_plugin_that_wants_them(tmp_path) -> None:
-    """IMG-C23."""
-    plugin(tmp_path, ANSWERS)
-    accounts = Accounts({"role": "r", "zone": "z", "other": "o"})
-    asked = Asked("a.example.com/x", PodIdentity("u", "ns", "p"), ACCOUNT)
-    found = await providers(tmp_path, provider(token=TOKEN), accounts=accounts).find(asked)
-    request = calls(tmp_path)[0]["request"]
-
-    assert request["serviceAccountToken"] == "service-account-token"
-    assert request["serviceAccountAnnotations"] == {"role": "r", "zone": "z"}
-    assert found.entries[0][0].credential.service_account == ACCOUNT
-    assert not found.entries[0][0].credential.is_node_wide
-
-
-@pytest.mark.parametrize(("account", "annotations"), [(None, {"role": "r"}), (ACCOUNT, {})])
-async def test_without_account_or_required_annotation_such_a_plugin_is_left_out(tmp_path, account, annotations) -> None:
-    """IMG-C23."""
-    plugin(tmp_path, ANSWERS)
-    asked = Asked("a.example.com/x", PodIdentity("u", "ns", "p"), account)
-    found = await providers(tmp_path, provider(token=TOKEN), accounts=Accounts(annotations)).find(asked)
-
-    assert calls(tmp_path) == []
-    assert found.failures == ()
 
 
 def answer(**changes) -> bytes:
@@ -245,17 +194,6 @@ def test_durations_are_read_as_go_writes_them() -> None:
     ]
 
 
-def test_an_answer_that_echoes_the_token_is_refused_unless_it_is_cached_by_token() -> None:
-    """IMG-C23."""
-    token = SecretText("service-account-token")
-    content = answer(auth={"a.io": {"username": "u", "password": "service-account-token"}})
-    by_token = provider(token=TokenRules(audience="a", cache=TokenCache.TOKEN, is_account_required=False))
-
-    with pytest.raises(AnswerInvalid):
-        decode_answer(provider(token=TOKEN), content, token, ACCOUNT)
-    assert decode_answer(by_token, content, token, ACCOUNT).entries
-
-
 def test_a_request_carries_only_what_was_configured() -> None:
     assert json.loads(encode_request(provider(), "a.io/x")) == {
         "kind": "CredentialProviderRequest", "apiVersion": V1, "image": "a.io/x",
@@ -267,15 +205,14 @@ def test_the_cache_is_asked_for_the_image_then_its_registry_then_all() -> None:
     cache = ProviderCache(provider())
     for key_type in ("Global", "Registry", "Image"):
         given = decode_answer(provider(), answer(cacheKeyType=key_type, cacheDuration="10m"))
-        cache.keep("a.example.com/x", "", given, 0)
+        cache.keep("a.example.com/x", given, 0)
 
     assert CacheKeyType("Image") is CacheKeyType.IMAGE
-    assert cache.find("a.example.com/x", "", 1) is not None
-    assert cache.find("other.example.com/x", "", 1) is not None
-    assert cache.find("a.example.com/x", "", 600) is None
-    assert cache.find("a.example.com/x", "another account", 1) is None
+    assert cache.find("a.example.com/x", 1) is not None
+    assert cache.find("other.example.com/x", 1) is not None
+    assert cache.find("a.example.com/x", 600) is None
 
-    cache.keep("b.example.com/x", "", decode_answer(provider(), answer(cacheDuration="0s")), 1000)
+    cache.keep("b.example.com/x", decode_answer(provider(), answer(cacheDuration="0s")), 1000)
 
     assert len(cache) == 0
 
@@ -319,7 +256,7 @@ def test_documents_are_merged_in_order_and_json_is_yaml() -> None:
         ("apiVersion: v9", "is none of credentialprovider.kubelet.k8s.io/v1"),
         ("matchImage: [x]", 'unknown key; did you mean "matchImages"?'),
         ("env: {a: b}", "is not a list of name and value"),
-        ("tokenAttributes: {cacheType: Pod}", "is neither ServiceAccount nor Token"),
+        ("tokenAttributes: {cacheType: Token}", "kepd gets no tokens of service accounts; this provider is left out"),
     ],
 )
 def test_every_complaint_names_its_place(change, complaint) -> None:
@@ -336,6 +273,16 @@ def test_every_complaint_names_its_place(change, complaint) -> None:
 
     assert any(complaint in str(finding) for finding in findings), [str(one) for one in findings]
     assert all(str(finding).startswith("a.yaml") for finding in findings)
+
+
+def test_a_provider_that_wants_tokens_is_left_out_and_the_others_stay() -> None:
+    """IMG-C23: without its token it would answer for nobody, or for the wrong one."""
+    entry = CONFIG[CONFIG.index("- name:") :].replace("ecr-credential-provider", "workload")
+    text = f"{CONFIG}{entry}  tokenAttributes: {{serviceAccountTokenAudience: a, cacheType: Token}}\n"
+    found, findings = read_providers([("a.yaml", text.encode())])
+
+    assert [one.name for one in found] == ["ecr-credential-provider"]
+    assert [finding.path for finding in findings] == ["providers[1].tokenAttributes"]
 
 
 def test_of_a_folder_only_configuration_files_are_read_in_byte_order(tmp_path) -> None:
