@@ -128,7 +128,7 @@ class ImageVerify:
     max_age: float = key(DURATION, 0.0, "How long a proof is valid; 0s = for ever.")
 
 
-REWRITE_RULE = record_with({"keepName": True, "only": False}, match=TEXT, replace=TEXT, keepName=BOOL, only=BOOL)
+REWRITE_RULE = record_with({"only": False}, match=TEXT, replace=TEXT, only=BOOL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

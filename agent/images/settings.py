@@ -207,7 +207,6 @@ def _rewrite(images: Images) -> tuple[RewriteRule, ...]:
         RewriteRule(
             match=str(fields["match"]),
             replace=str(fields["replace"]),
-            keep_name=fields["keepName"] is True,
             is_only=fields["only"] is True,
         )
         for fields in map(dict, images.rewrite.rules)

@@ -106,8 +106,6 @@ class PullRequest:
     annotations: tuple[tuple[str, str], ...] = ()
     is_content_only: bool = False
     """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
-    may_fall_back: bool = False
-    """An Always pull that fails because nobody answers may use what is present (IMG-P11)."""
 
 
 @dataclass(frozen=True, slots=True)

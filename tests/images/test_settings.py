@@ -142,7 +142,7 @@ def test_lists_and_maps_become_values() -> None:
     assert (settings.listed[0].is_pinned, settings.listed[0].is_content_only) == (True, True)
 
 
-BROKEN_RULE = (("match", "("), ("replace", ""), ("keepName", True), ("only", False))
+BROKEN_RULE = (("match", "("), ("replace", ""), ("only", False))
 
 
 @pytest.mark.parametrize(

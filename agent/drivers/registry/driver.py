@@ -24,7 +24,7 @@ from agent.model.image_platform import node_platform
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
 if TYPE_CHECKING:
-    from agent.drivers.registry.session import RegistrySession
+    import aiohttp
 
 __all__ = ["REST_S", "ProbeTiming", "RegistryCooldown", "RegistrySizes"]
 
@@ -57,14 +57,14 @@ class RegistrySizes:
         self._has_mirrors = has_mirrors
         self._timing = timing or ProbeTiming()
         self._cooldown = RegistryCooldown()
-        self._session: RegistrySession | None = None
+        self._client: aiohttp.ClientSession | None = None
         self._is_closed = False
 
     async def close(self) -> None:
         """End all connections; who asks afterwards hears None."""
         self._is_closed = True
-        if self._session is not None:
-            await self._session.close()
+        if self._client is not None:
+            await self._client.close()
 
     async def size_bytes(self, reference: str, credential: Credential | None) -> int | None:
         """Compressed bytes of config and layers for this machine; None if the registry did not say."""
@@ -88,10 +88,15 @@ class RegistrySizes:
             return self._failed(parsed.registry, str(error))
 
     async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:
-        session = await self._ready_session()
-        from agent.drivers.registry.visit import Visit
+        # The first import takes longer than the event loop may stand still.
+        await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
+        from agent.drivers.registry.visit import Visit, open_client
 
-        visit = Visit(session, self._base_url(reference.registry), reference.path, credential)
+        if self._is_closed:
+            raise ProbeFailed("the probe is being stopped")
+        if self._client is None:
+            self._client = open_client(self._timing.connect_s)
+        visit = Visit(self._client, self._base_url(reference.registry), reference.path, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))
@@ -100,18 +105,6 @@ class RegistrySizes:
                 return size_bytes
             wanted = choose_entry(document, self._platform)
         raise ProbeFailed("the index points to indexes only")
-
-    async def _ready_session(self) -> "RegistrySession":
-        if self._session is None:
-            # The first import takes longer than the event loop may stand still.
-            await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
-            from agent.drivers.registry.session import RegistrySession
-
-            if self._is_closed:
-                raise ProbeFailed("the probe is being stopped")
-            if self._session is None:
-                self._session = RegistrySession(connect_s=self._timing.connect_s)
-        return self._session
 
     @staticmethod
     def _failed(registry: str, reason: str) -> None:

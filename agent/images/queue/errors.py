@@ -94,9 +94,7 @@ class PullFailure:
     hold_s: float | None = None
 
 
-def classify(failure: AttemptFailure, *, is_our_cancel: bool = False) -> ErrorClass:
-    if is_our_cancel:
-        return ErrorClass.CANCELLED
+def classify(failure: AttemptFailure) -> ErrorClass:
     for kind, pattern in PATTERNS:
         if pattern.search(failure.details):
             return kind

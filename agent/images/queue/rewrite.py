@@ -19,7 +19,6 @@ class RewriteRule:
 
     match: str
     replace: str
-    keep_name: bool = True
     is_only: bool = False
 
 

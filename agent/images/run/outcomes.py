@@ -153,7 +153,7 @@ class PullOutcomes:
     async def _fall_back(self, ask: PullAsk, failure: PullFailure) -> bool:
         """Use what is there because no registry answers, where that is wanted (IMG-P11)."""
         request, ready = ask.request, ask.ready
-        is_wanted = self._intake.settings.keys.fallback_to_present or request.may_fall_back
+        is_wanted = self._intake.settings.keys.fallback_to_present
         is_possible = bool(ready.present_id) and request.policy is PullPolicy.ALWAYS
         if not (is_wanted and is_possible and failure.error_class in AVAILABILITY_CLASSES):
             return False

@@ -42,9 +42,9 @@ def pulled(image: str, active_s: float, whole_s: float, size_bytes: int) -> Sent
     return Sentence(False, "Pulled", text)
 
 
-def present(image: str, *, is_access_checked: bool = True) -> Sentence:
-    text = f"Container image {quoted(image)} already present on machine"
-    return Sentence(False, "Pulled", text + (" and can be accessed by the pod" if is_access_checked else ""))
+def present(image: str) -> Sentence:
+    text = f"Container image {quoted(image)} already present on machine and can be accessed by the pod"
+    return Sentence(False, "Pulled", text)
 
 
 def failed(image: str, error: str, reason: str) -> tuple[Sentence, Sentence]:

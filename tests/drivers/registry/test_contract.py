@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One suite for the fake, and for the driver with a registry on loopback."""
+"""What whoever asks for sizes may count on, with a registry on loopback."""
 
 from collections.abc import AsyncIterator
-from typing import Protocol
 
 import pytest
 from aiohttp import web
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.registry.driver import RegistrySizes
-from agent.drivers.registry.fake import FakeRegistrySizes
 from agent.images.ports import SizeProbe
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.registry.registry_server import RegistryServer, manifest_of
@@ -19,39 +17,8 @@ OTHER = Credential(username="paul", password=SecretText("wrong"))
 IMAGE_BYTES = 5_010
 
 
-class World(Protocol):
+class World:
     """A registry with `open:1`, and whoever asks it."""
-
-    probe: SizeProbe
-    address: str
-
-    def lock(self) -> None: ...
-    def break_down(self, *, is_broken: bool) -> None: ...
-    async def close(self) -> None: ...
-
-
-class FakeWorld:
-    """In memory."""
-
-    address = "registry.test:5000"
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._fake = FakeRegistrySizes(clock=clock)
-        self._fake.put(f"{self.address}/open:1", IMAGE_BYTES)
-        self.probe: SizeProbe = self._fake
-
-    def lock(self) -> None:
-        self._fake.put(f"{self.address}/open:1", IMAGE_BYTES, LOGIN)
-
-    def break_down(self, *, is_broken: bool) -> None:
-        self._fake.break_registry(self.address, is_broken=is_broken)
-
-    async def close(self) -> None:
-        await self._fake.close()
-
-
-class RealWorld:
-    """Over HTTP."""
 
     def __init__(self, clock: FakeClock, registry: RegistryServer) -> None:
         self._driver = RegistrySizes(machine="x86_64", clock=clock)
@@ -74,9 +41,9 @@ class RealWorld:
         await self._driver.close()
 
 
-@pytest.fixture(params=["fake", "driver"])
-async def world(request: pytest.FixtureRequest, clock: FakeClock, registry: RegistryServer) -> AsyncIterator[World]:
-    made: World = FakeWorld(clock) if request.param == "fake" else RealWorld(clock, registry)
+@pytest.fixture
+async def world(clock: FakeClock, registry: RegistryServer) -> AsyncIterator[World]:
+    made = World(clock, registry)
     yield made
     await made.close()
 

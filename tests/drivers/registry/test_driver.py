@@ -454,7 +454,7 @@ async def test_probes_at_the_same_time_share_one_session(registry: RegistryServe
     assert answers == [IMAGE_BYTES] * 10
 
 
-@pytest.mark.parametrize("module", ["driver", "fake", "errors", "challenge", "manifest_size"])
+@pytest.mark.parametrize("module", ["driver", "errors", "challenge", "manifest_size"])
 def test_nothing_but_a_probe_costs_aiohttp(module: str) -> None:
     """138 ms and 25 MiB on nodes where no pull ever waits."""
     code = f"import sys, agent.drivers.registry.{module}; sys.exit('aiohttp' in sys.modules)"

@@ -55,10 +55,6 @@ def test_failures_have_classes(text, code, expected) -> None:
         assert classify(AttemptFailure(HEAD + text, code)) == expected
 
 
-def test_our_own_cancel_is_none_of_the_runtimes_failures() -> None:
-    assert classify(AttemptFailure("context canceled", "CANCELLED"), is_our_cancel=True) is ErrorClass.CANCELLED
-
-
 def test_the_code_unknown_is_left_out_and_others_stay() -> None:
     """IMG-B04."""
     assert str(AttemptFailure("boom")) == "boom"

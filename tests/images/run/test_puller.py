@@ -612,7 +612,7 @@ async def test_a_rewritten_pull_leaves_the_written_name() -> None:
     """IMG-R03."""
     from agent.model.image_store import ImageRecord
 
-    rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("keepName", True), ("only", False))
+    rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("only", False))
     images = Images()
     node = Node(rewrite=replace(images.rewrite, rules=(rule,)))
     node.offer("mirror.io/a:1")
@@ -630,7 +630,7 @@ async def test_a_rewritten_pull_leaves_the_written_name() -> None:
 
 async def test_a_rewritten_pull_uses_the_credentials_of_its_target_and_on_request_those_of_the_written_name() -> None:
     """IMG-R05."""
-    rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("keepName", False), ("only", True))
+    rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("only", True))
     secrets = (registry_secret("target", "mirror.io", "theirs"), registry_secret("written", "r.io", "ours"))
     users = []
     for auth in ("target", "original"):
