@@ -3,9 +3,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
-__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "Ingest", "StoreEvent", "StoreEventKind"]
+__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "Ingest", "StoreEvent", "StoreEventKind", "expiring", "is_expired"]
+
+# Of leases, and from 2.0 on of names too, containerd ignores what is past its time; it does not remove all of it.
+EXPIRE_LABEL = "containerd.io/gc.expire"
+
+
+def expiring(at_s: float) -> dict[str, str]:
+    """The labels of what is held until a moment, in wall time."""
+    return {EXPIRE_LABEL: datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def is_expired(labels: Mapping[str, str], now_s: float) -> bool:
+    try:
+        return datetime.fromisoformat(labels.get(EXPIRE_LABEL, "")).timestamp() < now_s
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

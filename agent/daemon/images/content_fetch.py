@@ -9,7 +9,6 @@ Source of behaviour: IMG-F04.
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import structlog
 
@@ -19,6 +18,7 @@ from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform
 from agent.model.image_reference import parse_reference
+from agent.model.image_store import expiring, is_expired
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 
 __all__ = ["CONTENT_NAMESPACE", "ContentFetch"]
@@ -26,8 +26,6 @@ __all__ = ["CONTENT_NAMESPACE", "ContentFetch"]
 log = structlog.get_logger(plane="images")
 
 CONTENT_NAMESPACE = "kepd"
-# containerd collects such a name by itself from 2.0 on.
-EXPIRE_LABEL = "containerd.io/gc.expire"
 CHILD_LABELS = "containerd.io/gc.ref.content"
 HELD_S = 86400.0
 TRANSFER_SINCE, MIRRORS_SINCE = (1, 7), (2, 0)
@@ -64,7 +62,7 @@ class ContentFetch:
                 reference,
                 self._platform,
                 hosts_folder=str(self._hosts.folder),
-                labels={EXPIRE_LABEL: self._text(HELD_S)},
+                labels=expiring(self._clock.wall_s() + HELD_S),
                 credential=credential,
                 server=server,
             )
@@ -81,9 +79,8 @@ class ContentFetch:
 
     async def _tidy(self) -> None:
         """containerd 1.7 ignores that a name's time is over."""
-        now = self._text(0)
         for record in await self._store.image_records():
-            if record.labels.get(EXPIRE_LABEL, now) < now:
+            if is_expired(record.labels, self._clock.wall_s()):
                 await self.drop(record.name)
 
     async def _size(self, reference: str) -> int:
@@ -97,6 +94,3 @@ class ContentFetch:
                 sizes[digest] = blob.size_bytes
                 waiting += [value for key, value in blob.labels.items() if key.startswith(CHILD_LABELS)]
         return sum(sizes.values())
-
-    def _text(self, in_s: float) -> str:
-        return datetime.fromtimestamp(self._clock.wall_s() + in_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -200,7 +200,7 @@ class Containerd:
             request_serializer=Any.SerializeToString,
             response_deserializer=Any.FromString,
         )
-        call = invoke(metadata=self._metadata())
+        call = invoke(timeout=TRANSFER_S, metadata=self._metadata())
         try:
             await call.write(_any(streaming_v1_pb2.StreamInit(id=stream)))
             async for question in call:

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import Enum, auto
 
 import structlog
@@ -29,6 +28,7 @@ from agent.model.image_credential import Credential
 from agent.model.image_pull import ErrorClass
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import PullStage
+from agent.model.image_store import expiring
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -266,10 +266,9 @@ class Attempts:
             log.debug("image_partial_not_kept", image=job.image, error=str(error))
 
     async def _hold(self, leases: Leases, lease_id: str, refs: Sequence[str]) -> None:
-        expires = datetime.fromtimestamp(self._clock.wall_s() + HOLD_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if lease_id in await leases.list_leases():
             await leases.delete_lease(lease_id)
-        await leases.create_lease(lease_id, {"containerd.io/gc.expire": expires})
+        await leases.create_lease(lease_id, expiring(self._clock.wall_s() + HOLD_S))
         for ref in refs:
             await leases.add_to_lease(lease_id, "ingests", ref)
 

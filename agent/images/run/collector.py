@@ -8,7 +8,6 @@ Source of behaviour: IMG-G02 to G12, G16, V06.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import structlog
 
@@ -25,7 +24,7 @@ from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.image_pull import NO_POD
 from agent.model.image_state import CollectedImage, CollectionState, ImageState
-from agent.model.image_store import Filesystem
+from agent.model.image_store import Filesystem, is_expired
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -35,7 +34,6 @@ log = structlog.get_logger(plane="images")
 
 PINNED_BY = "kepd.dev/pinned-by"
 PINNED_BY_US = "kepd"
-EXPIRE_LABEL = "containerd.io/gc.expire"
 OUR_LEASES = "kepd-"
 POD_NAME, POD_NAMESPACE = "io.kubernetes.pod.name", "io.kubernetes.pod.namespace"
 RETRY_S = 5.0
@@ -325,7 +323,7 @@ class ImageCollector:
             return
         try:
             for lease_id, labels in (await leases.list_leases()).items():
-                if lease_id.startswith(OUR_LEASES) and _is_past(labels.get(EXPIRE_LABEL, ""), self._clock.wall_s()):
+                if lease_id.startswith(OUR_LEASES) and is_expired(labels, self._clock.wall_s()):
                     await leases.delete_lease(lease_id)
         except NotFound:
             return
@@ -366,10 +364,3 @@ class ImageCollector:
         states = list(self.images.items.values())
         used = sum(state.is_in_use for state in states)
         return {"used": used, "unused": len(states) - used, "pinned": sum(state.is_pinned for state in states)}
-
-
-def _is_past(text: str, now_s: float) -> bool:
-    try:
-        return datetime.fromisoformat(text).timestamp() < now_s
-    except ValueError:
-        return False
