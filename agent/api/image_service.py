@@ -11,7 +11,7 @@ from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
 from agent.api.watching import followed, watched
-from agent.model.image_pull import PrefetchWish, PullPolicy, PullRequest
+from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
 from agent.model.image_state import PullState
 from agent.wire.kepd.v1 import image_pb2 as pb
@@ -82,7 +82,10 @@ class ImageService:
 
     async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
         queued, present = await running(self._images, "images").prefetch(
-            [PrefetchWish(one.image, is_pinned=one.pin, is_content_only=one.content_only) for one in request.images]
+            [
+                ListedImage(image=one.image, is_pinned=one.pin, is_content_only=one.content_only)
+                for one in request.images
+            ]
         )
         return pb.PrefetchResponse(queued=queued, present=present)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
 from agent.model.feed import Feed
-from agent.model.image_pull import PrefetchWish, PullOutcome, PullRequest
+from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
 from agent.model.image_state import CollectionState, ImageState, LimitState, MirrorState, PullExplanation, PullState
 from agent.model.pod_state import PodState
 from agent.model.proxy_report import HoldReport, ProxyReport
@@ -182,7 +182,7 @@ class ImageView(Protocol):
 
     async def collect(self, *, dry_run: bool) -> CollectionState: ...
 
-    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]: ...
+    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]: ...
 
     async def mirrors(self) -> Sequence[MirrorState]: ...
 

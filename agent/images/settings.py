@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from agent.config.document import ImageBackoff, Images
 from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
-from agent.images.prefetch.plan import ListedImage, PrefetchRules
+from agent.images.prefetch.plan import PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
 from agent.images.queue.backoff import CURVES, BackoffCurve, BackoffRules
 from agent.images.queue.deadline import DeadlineRules
 from agent.images.queue.rewrite import RewriteRule, rule_fault
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
 from agent.model.finding import Finding, shown, suggestion
-from agent.model.image_pull import ErrorClass
+from agent.model.image_pull import ErrorClass, ListedImage
 
 __all__ = ["ImageSettings", "KubeletDisk", "image_faults", "image_settings", "read_kubelet_disk", "with_limit"]
 

@@ -13,8 +13,8 @@ __all__ = [
     "CallerPull",
     "CallerPullEnd",
     "ErrorClass",
+    "ListedImage",
     "PodIdentity",
-    "PrefetchWish",
     "PullClass",
     "PullGivenUp",
     "PullOutcome",
@@ -108,13 +108,15 @@ class PullRequest:
     """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchWish:
-    """One line of a list by hand."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedImage:
+    """One line of a list to fetch ahead."""
 
     image: str
     is_pinned: bool = False
+    handler: str = ""
     is_content_only: bool = False
+    """Fetched and not unpacked, until it is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

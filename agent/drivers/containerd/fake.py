@@ -21,7 +21,6 @@ class FakeContainerd:
     def __init__(self) -> None:
         self.reachable = True
         self.version_text = "1.6.20"
-        self.logins: list[tuple[Credential | None, str]] = []
         self.ingests: list[Ingest] = []
         self._leases: dict[str, dict[str, str]] = {}
         self.records: dict[str, ImageRecord] = {}
@@ -129,11 +128,10 @@ class FakeContainerd:
         credential: Credential | None = None,
         server: str = "",
     ) -> None:
-        del platform, hosts_folder
+        del platform, hosts_folder, credential, server
         self._enter("Transfer")
         if self.version_text.startswith("1.6."):
             raise NotImplementedByRuntime("Transfer", "unknown service containerd.services.transfer.v1.Transfer")
-        self.logins.append((credential, server))
         digest = f"sha256:{hashlib.sha256(reference.encode()).hexdigest()}"
         self.put_blob(BlobInfo(digest, 100, 0.0))
         self.records[reference] = ImageRecord(reference, digest, "", 100, 0.0, dict(labels))

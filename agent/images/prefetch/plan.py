@@ -7,14 +7,13 @@ Prefetching yields to pods, to the disk, and to programs that keep deleting what
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.model.image_pull import NO_POD, PodIdentity, PullPolicy
+from agent.model.image_pull import NO_POD, ListedImage, PodIdentity, PullPolicy
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_store import Filesystem
 
 __all__ = [
     "DAY_S",
     "Fetch",
-    "ListedImage",
     "PodImage",
     "PrefetchPlan",
     "PrefetchRules",
@@ -39,15 +38,6 @@ class PrefetchRules:
     hold_s: float = 3600.0
     high: int = 85
     low: int = 80
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedImage:
-    image: str
-    is_pinned: bool = False
-    handler: str = ""
-    is_content_only: bool = False
-    """Fetched and not unpacked, until it is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

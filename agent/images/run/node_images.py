@@ -10,7 +10,7 @@ from agent.images.run.collector import ImageCollector
 from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
 from agent.images.view.texts import about_image, about_pull
-from agent.model.image_pull import PrefetchWish
+from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
 
@@ -34,7 +34,7 @@ class NodeImages:
     async def collect(self, *, dry_run: bool) -> CollectionState:
         return await self._collector.collect(dry_run=dry_run)
 
-    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]:
         """Fetch images in place of the last list by hand."""
         return await self._prefetcher.prefetch(images)
 

@@ -16,7 +16,6 @@ from agent.images.ports import ContentStore, Files, ImageEvents, ImageNames, Ima
 from agent.images.prefetch.plan import (
     DAY_S,
     Fetch,
-    ListedImage,
     PodImage,
     PrefetchPlan,
     Shelf,
@@ -31,7 +30,7 @@ from agent.images.settings import ImageSettings
 from agent.images.view.texts import ImageEvent, refused, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.image_pull import NO_POD, PrefetchWish, PullPolicy, PullRequest, PullResult
+from agent.model.image_pull import NO_POD, ListedImage, PullPolicy, PullRequest, PullResult
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
 __all__ = ["Prefetcher", "PrefetcherParts"]
@@ -94,11 +93,9 @@ class Prefetcher:
         self._applied.set()
         self._wake.set()
 
-    async def prefetch(self, images: Sequence[PrefetchWish]) -> tuple[int, int]:
+    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]:
         """A list by hand in place of the last one. Answers how many are missing and there."""
-        self._asked = tuple(
-            ListedImage(image=one.image, is_pinned=one.is_pinned, is_content_only=one.is_content_only) for one in images
-        )
+        self._asked = tuple(images)
         names = await self._present_names()
         present = sum(normalised(one.image) in names for one in self._asked)
         self._wake.set()

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from agent.images.collect.plan import CollectMode, CollectRules, NodeImage, plan_collection, rules_fault
 from agent.images.prefetch.plan import (
     Fetch,
-    ListedImage,
     PodImage,
     PrefetchRules,
     Shelf,
     plan_prefetch,
 )
-from agent.model.image_pull import PodIdentity, PullPolicy
+from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy
 from agent.model.image_store import Filesystem
 
 NOW = 1_000_000.0

@@ -15,10 +15,10 @@ from agent.drivers.containerd.fake import FakeContainerd
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.collect.plan import CollectMode
-from agent.images.prefetch.plan import ListedImage, PodImage
+from agent.images.prefetch.plan import PodImage
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import image_settings
-from agent.model.image_pull import PodIdentity, PrefetchWish, PullPolicy, PullRequest
+from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy, PullRequest
 from agent.model.image_reference import parse_reference
 from agent.model.image_state import LayerStage
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind
@@ -298,7 +298,7 @@ async def test_a_list_by_hand_is_fetched_too_and_replaces_the_last_one() -> None
     host = Host()
     await host.put(B)
     async with host.up():
-        assert await host.plane.node.prefetch([PrefetchWish(A), PrefetchWish(B)]) == (1, 1)
+        assert await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image=B)]) == (1, 1)
         await host.until(lambda: A in host.names())
         assert await host.plane.node.prefetch([]) == (0, 0)
 
