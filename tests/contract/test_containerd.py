@@ -230,7 +230,8 @@ def test_the_end_of_an_exec_is_no_news_of_the_container() -> None:
     assert task_event("containerd.events.TaskOOM", b"") is None
 
 
-async def test_an_old_containerd_has_no_transfer_service_and_says_so(subject: Any) -> None:
-    """IMG-F04: 1.6, here and in the fake."""
-    with pytest.raises(NotImplementedByRuntime, match=r"containerd\.services\.transfer\.v1\.Transfer"):
-        await subject.fetch_content("r.io/a:1", node_platform("x86_64"), hosts_folder="/nowhere", labels={})
+async def test_only_an_old_containerd_has_no_transfer_service(subject: Any) -> None:
+    """IMG-F04: 1.6 says so; a later one asks the registry, which is not there."""
+    is_old = (await subject.version()).startswith("1.6.")
+    with pytest.raises(NotImplementedByRuntime if is_old else RuntimeCallFailed):
+        await subject.fetch_content("127.0.0.1:1/a:1", node_platform("x86_64"), hosts_folder="/nowhere", labels={})

@@ -9,7 +9,7 @@ import pytest
 from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import serving
 from tests.drivers.kube.certificates import make_certificates
-from tests.lab import Image, Lab
+from tests.lab import Image, Lab, Throttle
 from tests.node.image_client import ImageClient
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -70,26 +70,44 @@ def test_a_list_in_the_configuration_is_fetched_pinned_and_kept(lab: Lab, short_
     lab.cri.remove_image(image)
 
 
-def test_content_alone_is_refused_by_an_old_containerd(lab: Lab, short_path: Path, free_port: int) -> None:
-    """IMG-F04: 1.6 has no Transfer service; the event and `explain` say so, and other lines are fetched."""
-    content = lab.push(Image.sized("prefetch/content", 40_000))
-    whole = lab.push(Image.sized("prefetch/whole", 40_000))
+def test_content_alone_is_fetched_or_refused_with_a_reason(lab: Lab, throttle: Throttle, short_path: Path) -> None:
+    """IMG-F04, F05: before 2.0 refused, other lines not; from then on no image until somebody pulls it, and then no
+    layer from the registry."""
+    image = Image.sized("prefetch/content", 400_000, 300_000)
+    lab.push(image)
+    content, whole = lab.throttled(image), lab.push(Image.sized("prefetch/whole", 40_000))
     lines = f"[{{image: '{content}', unpack: false}}, {{image: '{whole}'}}]"
-    with Kepd(
-        short_path,
-        free_port,
-        endpoint=lab.endpoint,
-        extra=f"images: {{prefetch: {{list: {lines}}}, gc: {{high: 100}}}}\n",
-    ) as kepd:
-        kepd.start("--planes", "images").wait_ready()
+    listed = f"images: {{prefetch: {{list: {lines}}}, gc: {{high: 100}}}}\n"
+    # In the lab's network, where the registry is.
+    with Kepd(short_path, 10941, endpoint=lab.endpoint, extra=listed, prefix=lab.netns.command([])) as kepd:
+        kepd.start("--planes", "images")
         kepd.wait(lambda: lab.cri.has_image(whole), "the other line", 30)
-        kepd.wait(lambda: "PrefetchRefused" in kepd.ctl("get", "events").stdout, "the event", 30)
-        explained = kepd.ctl("explain", "pull", content).stdout
-
-        assert "needs the Transfer service of containerd 1.7 or later; this is 1.6." in explained
-        assert not lab.cri.has_image(content)
+        if lab.containerd.version < (2, 0):
+            kepd.wait(lambda: "PrefetchRefused" in kepd.ctl("get", "events").stdout, "the event", 30)
+            assert "the Transfer service of containerd" in kepd.ctl("explain", "pull", content).stdout
+        else:
+            look_into_content(lab, throttle, kepd, content)
         assert "Traceback" not in kepd.log.read_text()
-    lab.cri.remove_image(whole)
+    for name in (content, whole):
+        lab.cri.remove_image(name)
+
+
+def look_into_content(lab: Lab, throttle: Throttle, kepd: Kepd, reference: str) -> None:
+    blobs = "GET /v2/prefetch/content/blobs/"
+    kepd.wait(lambda: "image_content_fetched" in kepd.log.read_text(), "the content", 30)
+    fetched = len(throttle.requests(blobs))
+    assert fetched >= 3
+    assert not lab.cri.has_image(reference)
+    assert reference in lab.containerd.ctr("-n", "kepd", "images", "ls", "-q")
+
+    client = ImageClient(kepd.socket)
+    assert client.pull(reference).result()[reference].result == "pulled"
+    assert len(throttle.requests(blobs)) == fetched
+    client.close()
+
+    kepd.write_config(lab.endpoint, "images: {prefetch: {list: []}}\n")
+    assert kepd.ctl("config", "reload").returncode == 0
+    kepd.wait(lambda: reference not in lab.containerd.ctr("-n", "kepd", "images", "ls", "-q"), "no name", 90)
 
 
 def test_a_list_by_hand(lab: Lab, short_path: Path, free_port: int) -> None:
