@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["Endpoint", "EndpointSlice", "Node", "Pod", "PodSpec", "Service", "ServiceCidr", "Workload"]
+__all__ = ["Endpoint", "EndpointSlice", "Node", "NodeMetadata", "Pod", "PodSpec", "Service", "ServiceCidr", "Workload"]
 
 Words = tuple[str, ...] | None
 
@@ -213,6 +213,12 @@ class Node(Struct, frozen=True, gc=False):
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class NodeMetadata(Struct, frozen=True, gc=False):
+    """SVN-91: a node of which the metadata alone matter."""
+
+    metadata: NodeMeta
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from agent.model.selector import Requirement
 
 __all__ = [
     "HOSTNAME_LABEL",
+    "REGION_LABEL",
     "UNSCHEDULABLE_TAINT",
     "ZONE_LABEL",
     "Node",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
+REGION_LABEL = "topology.kubernetes.io/region"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 ReadyStatus = Literal["True", "False", "Unknown"]

@@ -18,6 +18,7 @@ from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.decoding import ApiObject
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
+    NODE_METADATA,
     NODES,
     SERVICE_CIDRS,
     SERVICES,
@@ -30,7 +31,8 @@ from agent.drivers.kube.resource import (
     Resource,
     Resumed,
 )
-from agent.model.kube_objects import Node, Service
+from agent.model.kube_objects import Node, NodeMetadata, Service
+from agent.model.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
@@ -47,6 +49,8 @@ HEADLESS_LABEL = "service.kubernetes.io/headless"
 # The Node may be created after us; then its addresses come late.
 NODE_WAIT_S = 30.0
 ACCESS_RETRY_S = 10.0
+# What is kept of other nodes beside the labels that annotations name.
+TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
 
 class KubeServices:
@@ -170,21 +174,43 @@ class KubeServices:
             self._intake.set_service_ranges(text for cidrs in known.values() for text in cidrs)
 
     async def _follow_labels(self) -> None:
-        """All nodes, once some Service asks for their labels; until then they are not worth a watch."""
-        await self._intake.wants_labels.wait()
+        """All nodes, while some Service asks for their labels; otherwise they are not worth a watch (SVN-91)."""
+        kept: frozenset[str] = frozenset()
+        watch: asyncio.Task[None] | None = None
+        async with asyncio.TaskGroup() as group:
+            while await self._intake.asks_labels.wait():
+                self._intake.asks_labels.clear()
+                wanted = frozenset(self._intake.fold.label_uses)
+                # A label that fewer ask for does no harm; a new list for each node of the cluster does.
+                if wanted <= kept and bool(wanted) == bool(kept):
+                    continue
+                kept = wanted
+                if watch is not None:
+                    watch.cancel()
+                    watch = None
+                if wanted:
+                    watch = group.create_task(self._watch_labels(wanted | TOPOLOGY_LABELS), name="watch-node-labels")
+                else:
+                    self._intake.set_node_labels({})
+
+    async def _watch_labels(self, kept: frozenset[str]) -> None:
+        """Nodes change all the time in what nothing here depends on; that goes no further."""
         known: dict[str, Mapping[str, str]] = {}
 
-        def read(item: Node) -> tuple[str, Mapping[str, str]]:
-            return item.metadata.name, item.metadata.labels or {}
+        def read(item: NodeMetadata) -> tuple[str, Mapping[str, str]]:
+            labels = item.metadata.labels or {}
+            return item.metadata.name, {name: labels[name] for name in kept & labels.keys()}
 
-        async for one in self._news(NODES, read, "Node"):
+        async for one in self._news(NODE_METADATA, read, "Node"):
             match one:
                 case Replaced(items=items):
                     known = dict(items)
                 case Changed(change=Change.DELETED, object=(name, _)):
                     known.pop(name, None)
-                case Changed(object=(name, labels)):
+                case Changed(object=(name, labels)) if known.get(name) != labels:
                     known[name] = labels
+                case _:
+                    continue
             self._intake.set_node_labels(dict(known))
 
     async def _give_up_on_node(self) -> None:

@@ -2,7 +2,7 @@
 """HTTP to an API server: one request at a time, answered or failed in the words of errors.py.
 
 Owns: the session, the choice of server, rate, credentials, TLS, and a deadline for every wait. A 401 renews the
-credentials and asks once more; nothing else is retried here.
+credentials and asks once more, and a 406 asks once more for plain JSON; nothing else is retried here.
 Never: follows redirects (a token must not travel), uses proxies, or decodes what it carries. The only module that
 imports aiohttp: 138 ms and 25 MiB, so whoever needs it imports it late.
 """
@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -29,10 +29,13 @@ from agent.drivers.kube.servers import ServerRing
 from agent.drivers.kube.tls import TlsContexts
 from agent.model.clock import Clock
 
-__all__ = ["KubeConnection", "KubeRequest", "KubeTiming", "Opened"]
+__all__ = ["JSON", "METADATA", "KubeConnection", "KubeRequest", "KubeTiming", "Opened"]
 
 MAX_BODY_BYTES = 256 << 20
 MAX_ERROR_BYTES = 64 << 10
+
+JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 # A peer that vanished without a word is noticed by the kernel within half a minute, with or without traffic.
 KEEPALIVE = (
@@ -69,7 +72,8 @@ class KubeRequest:
     query: str = ""
     method: str = "GET"
     body: bytes | None = None
-    content_type: str = "application/json"
+    content_type: str = JSON
+    accept: str = JSON
     is_rated: bool = True
 
     def at(self, server: str) -> URL:
@@ -140,7 +144,12 @@ class KubeConnection:
         """The answer to a request, once its head has arrived and says success."""
         if ask.is_rated and (wait_s := self._bucket.take(self._clock.now_s())) > 0:
             await self._clock.sleep(wait_s)
-        response, server = await self._authenticated(ask)
+        try:
+            response, server = await self._authenticated(ask)
+        except errors.NotAcceptable:
+            if ask.accept == JSON:
+                raise
+            response, server = await self._authenticated(replace(ask, accept=JSON))
         try:
             yield Opened(response, ask, server, self.ring)
         finally:
@@ -207,7 +216,7 @@ class KubeConnection:
         return {**options, "server_hostname": name} if name else options
 
     def _headers(self, ask: KubeRequest, server: str, presented: Presented) -> dict[str, str]:
-        headers = {"User-Agent": self._user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": self._user_agent, "Accept": ask.accept, "Accept-Encoding": "identity"}
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type
         if presented.token and server.startswith("https:"):

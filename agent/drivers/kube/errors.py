@@ -20,6 +20,7 @@ __all__ = [
     "Expired",
     "KubeError",
     "Missing",
+    "NotAcceptable",
     "Refused",
     "ServerFailed",
     "Status",
@@ -91,6 +92,10 @@ class Missing(Refused):
     """404: no such object, or no such kind of object on this server."""
 
 
+class NotAcceptable(Refused):
+    """406: the server cannot answer in the form that was asked for."""
+
+
 class Conflict(Refused):
     """409: the object exists, or changed since it was read."""
 
@@ -141,6 +146,7 @@ BY_CODE: Mapping[int, type[Refused]] = {
     403: Denied,
     404: Missing,
     405: Unprocessable,
+    406: NotAcceptable,
     409: Conflict,
     410: Expired,
     422: Unprocessable,

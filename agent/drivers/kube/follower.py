@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from agent.drivers.kube.complaints import UnreadableObjects
-from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming, Opened
+from agent.drivers.kube.connection import JSON, METADATA, KubeConnection, KubeRequest, KubeTiming, Opened
 from agent.drivers.kube.decoding import ApiObject, BookmarkLine, ChangeLine, Decoding
 from agent.drivers.kube.errors import KubeError, Refused, Unreachable
 from agent.drivers.kube.lines import LineSplitter
@@ -212,5 +212,6 @@ class Follower(Generic[T]):
             what=str(self._resource),
             path=self._resource.path,
             query=self._resource.query(self._at.options(timeout_s)),
+            accept=METADATA if self._resource.is_metadata_only else JSON,
             is_rated=is_rated,
         )

@@ -12,13 +12,14 @@ from typing import Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from agent.drivers.kube.errors import KubeError
-from agent.model.kube_objects import EndpointSlice, Node, Pod, Service, ServiceCidr, Workload
+from agent.model.kube_objects import EndpointSlice, Node, NodeMetadata, Pod, Service, ServiceCidr, Workload
 
 __all__ = [
     "DAEMON_SETS",
     "DEPLOYMENTS",
     "ENDPOINT_SLICES",
     "NODES",
+    "NODE_METADATA",
     "PODS",
     "SERVICES",
     "SERVICE_CIDRS",
@@ -50,7 +51,9 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """A set of objects on the server. `namespace` None means all of them, or a kind without namespaces."""
+    """A set of objects on the server. `namespace` None means all of them, or a kind without namespaces.
+
+    `is_metadata_only`: the server is asked to leave out the rest; it may send it all the same."""
 
     group: str
     version: str
@@ -59,6 +62,7 @@ class Resource(Generic[T]):
     namespace: str | None = None
     field_selector: str = ""
     label_selector: str = ""
+    is_metadata_only: bool = False
 
     def narrowed(
         self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
@@ -92,6 +96,7 @@ class Resource(Generic[T]):
 SERVICES = Resource("", "v1", "services", Service)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", EndpointSlice)
 NODES = Resource("", "v1", "nodes", Node)
+NODE_METADATA = Resource("", "v1", "nodes", NodeMetadata, is_metadata_only=True)
 PODS = Resource("", "v1", "pods", Pod)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)

@@ -7,6 +7,7 @@ Never: plans, and never reacts to a single slice: a Service is looked at as a wh
 Source of behaviour: IN-5, IN-11, IN-12, SY-4.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from agent.model.finding import Finding
@@ -32,6 +33,8 @@ class Fold:
         """Services that cannot be programmed, with the reasons."""
         self.by_labels: set[ServiceKey] = set()
         """Services that choose endpoints by the labels of nodes."""
+        self.label_uses: Counter[str] = Counter()
+        """How many Services name each of these labels."""
         self.service_changes = 0
         self.slice_changes = 0
         """How often anything was told, whether it differed or not."""
@@ -61,11 +64,11 @@ class Fold:
         if facts is None:
             self._forget(key)
         elif self.services.get(key) != facts:
+            self._forget(key)
             self.services[key] = facts
             if facts.options.topology_keys:
                 self.by_labels.add(key)
-            else:
-                self.by_labels.discard(key)
+                self.label_uses.update(facts.options.topology_keys)
             self._touch(key)
 
     def drop_service(self, key: ServiceKey) -> None:
@@ -75,9 +78,15 @@ class Fold:
         self._forget(key)
 
     def _forget(self, key: ServiceKey) -> None:
+        before = self.services.pop(key, None)
+        if before is None:
+            return
+        self._touch(key)
         self.by_labels.discard(key)
-        if self.services.pop(key, None) is not None:
-            self._touch(key)
+        for label in before.options.topology_keys:
+            self.label_uses[label] -= 1
+            if not self.label_uses[label]:
+                del self.label_uses[label]
 
     def put_slice(self, item: ReadSlice) -> None:
         """A new or changed slice; its Service may be another one than before."""

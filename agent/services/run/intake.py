@@ -59,8 +59,8 @@ class Intake:
         """Those that followers program."""
         self.arrived = asyncio.Event()
         """Everything that was waited for is there (SY-1)."""
-        self.wants_labels = asyncio.Event()
-        """Some Service chooses endpoints by the labels of their nodes (SEL-20)."""
+        self.asks_labels = asyncio.Event()
+        """Other labels of nodes may be wanted than before (SEL-20, SVN-91)."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
         self._settings = settings
         self._tell = tell
@@ -116,14 +116,14 @@ class Intake:
     def put_service(self, item: ReadService) -> None:
         """A new or changed one."""
         self.fold.put_service(item)
-        if item.facts is not None and item.facts.options.topology_keys:
-            self.wants_labels.set()
+        self.asks_labels.set()
         self._complain("Service", *item.key, item.findings)
         self._changed()
 
     def drop_service(self, namespace: str, name: str) -> None:
         """It is gone."""
         self.fold.drop_service(ServiceKey(namespace, name))
+        self.asks_labels.set()
         self.findings.pop(("Service", namespace, name), None)
         for family in ("IPv4", "IPv6"):
             self._triggers.pop((family, ServiceKey(namespace, name)), None)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from agent.daemon.services.source import KubeServices
+from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
-from tests.drivers.kube.api_server import ApiServer, serving
+from tests.drivers.kube.api_server import ApiServer, Seen, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
 from tests.drivers.kube.following import QuickClock, client_of, service
 
@@ -49,11 +50,14 @@ def slice_of(name: str, *addresses: str, **labels: str) -> dict[str, Any]:
 
 
 class Indifferent:
-    """IntakeFollower: hears of every change and does nothing."""
+    """IntakeFollower: hears of every change and does nothing but count."""
+
+    node_changes = 0
 
     def objects_changed(self) -> None: ...
 
-    def node_changed(self) -> None: ...
+    def node_changed(self) -> None:
+        self.node_changes += 1
 
 
 class Following:
@@ -67,7 +71,8 @@ class Following:
             started_s=0.0,
             waits_for=("services", "slices", "node"),
         )
-        self.intake.follow(Indifferent(), ("IPv4",))
+        self.follower = Indifferent()
+        self.intake.follow(self.follower, ("IPv4",))
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(WITHIN_S):
@@ -197,6 +202,78 @@ async def test_node_labels_are_followed_once_a_service_asks_for_them(server: Api
         await found.until(lambda: "node-b" in found.intake.facts("IPv4").node.place.labels)
 
     assert found.intake.facts("IPv4").node.place.labels["node-b"] == {"rack": "r2"}
+
+
+def choosing(name: str, keys: str) -> dict[str, Any]:
+    """A Service that names labels of nodes."""
+    made = service(name, clusterIP=f"10.0.0.{50 + len(name)}")
+    made["metadata"]["annotations"] = {"kepd.dev/topology-keys": keys}
+    return made
+
+
+def other_nodes(server: ApiServer) -> list[Seen]:
+    """Requests for all nodes."""
+    return [seen for seen in server.seen if seen.plural == "nodes" and "fieldSelector" not in seen.query]
+
+
+async def test_other_nodes_are_watched_as_metadata_and_only_while_a_service_names_labels(server: ApiServer) -> None:
+    """FS-15, SVN-91."""
+    fill(server)
+    labels = {"rack": "r2", "row": "7", "topology.kubernetes.io/region": "eu", "of-no-concern": "x"}
+    server.objects.put("nodes", {"metadata": {"name": "node-b", "labels": labels}})
+
+    async with following(server) as found:
+
+        def seen_labels() -> object:
+            return found.intake.facts("IPv4").node.place.labels.get("node-b")
+
+        server.objects.put("services", choosing("one", "rack,*"))
+        region = {"topology.kubernetes.io/region": "eu"}
+        await found.until(lambda: seen_labels() == {"rack": "r2", **region})
+        server.objects.put("services", choosing("three", "rack,row"))
+        await found.until(lambda: seen_labels() == {"rack": "r2", "row": "7", **region})
+        server.objects.delete("services", "default", "three")
+        server.objects.put("services", choosing("one", "rack"))
+        await found.until(lambda: found.services() == {"web", "one"})
+        requests = len(other_nodes(server))
+        server.objects.put("services", service("one"))
+        await found.until(lambda: seen_labels() is None)
+        await found.until(lambda: server.watch_count == FOLLOWED)
+
+    assert requests == 2
+    assert {seen.headers["Accept"] for seen in other_nodes(server)} == {METADATA}
+
+
+async def test_a_node_that_changes_in_other_respects_concerns_nobody(server: ApiServer) -> None:
+    """FS-15, SVN-91: every node says each five minutes that it lives."""
+    fill(server)
+    node = {"metadata": {"name": "node-b", "labels": {"rack": "r2"}}}
+    server.objects.put("nodes", node)
+    async with following(server) as found:
+        server.objects.put("services", choosing("one", "rack"))
+        await found.until(lambda: "node-b" in found.intake.facts("IPv4").node.place.labels)
+        changes = found.follower.node_changes
+        server.objects.put("nodes", {**node, "status": {"conditions": []}})
+        node["metadata"]["labels"]["of-no-concern"] = "x"
+        server.objects.put("nodes", node)
+        server.objects.put("nodes", {"metadata": {"name": "node-c"}})
+        await found.until(lambda: "node-c" in found.intake.facts("IPv4").node.place.labels)
+
+    assert found.follower.node_changes == changes + 1
+
+
+async def test_a_server_that_cannot_leave_out_the_rest_is_asked_for_whole_nodes(server: ApiServer) -> None:
+    """FS-15, SVN-91."""
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        await found.until(lambda: server.watch_count == FOLLOWED)
+        server.objects.put("nodes", {"metadata": {"name": "node-b"}})
+        server.fail_next(406)
+        server.objects.put("services", choosing("one", "rack"))
+        await found.until(lambda: "node-b" in found.intake.facts("IPv4").node.place.labels)
+
+    assert [seen.headers["Accept"] for seen in other_nodes(server)] == [METADATA, "application/json"]
 
 
 async def test_times_of_changes_are_taken_once(server: ApiServer) -> None:

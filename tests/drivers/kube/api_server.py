@@ -280,6 +280,7 @@ class ApiServer:
             if selection.is_everything:
                 metadata["remainingItemCount"] = len(rest) - len(page)
         shown = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in page]
+        kind, *shown = _in_form(request, kind, *shown)
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
         return say.answered(request, {**head, "items": shown})
 
@@ -314,7 +315,7 @@ class ApiServer:
         if not asked:
             watch.sent = self.objects.resource_version
             for stored in self.objects.select(kind.plural, selection):
-                await watch.write(_event_line(kind, "ADDED", stored))
+                await watch.write(_event_line(*_in_form(request, kind, stored), "ADDED"))
             if wants_initial and query.get("allowWatchBookmarks") == "true":
                 mark = say.bookmark(kind, watch.sent, ends_initial=True)
                 await watch.write(say.compact(mark) + b"\n")
@@ -324,7 +325,7 @@ class ApiServer:
             with suppress(TimeoutError, ConnectionError):
                 timeout_s = int(query.get("timeoutSeconds") or 1800) * self.second_s
                 async with asyncio.timeout(timeout_s):
-                    await self._send_changes(watch, selection)
+                    await self._send_changes(request, watch, selection)
         finally:
             self.watches.discard(watch)
             self._stirred.set()
@@ -332,7 +333,7 @@ class ApiServer:
             return await self._never(request)
         return response
 
-    async def _send_changes(self, watch: Watch, selection) -> None:
+    async def _send_changes(self, request: web.BaseRequest, watch: Watch, selection) -> None:
         while True:
             rings = self.objects.rings
             if not self.is_frozen:
@@ -340,7 +341,7 @@ class ApiServer:
                     change = entry.seen_by(selection)
                     watch.sent = entry.resource_version
                     if change:
-                        await watch.write(_event_line(watch.kind, change, entry.shown(change)))
+                        await watch.write(_event_line(*_in_form(request, watch.kind, entry.shown(change)), change))
             await self.objects.changed(rings)
 
     async def _never(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -398,7 +399,15 @@ def _key(kind: StoredKind, namespace: str, stored: dict) -> str:
     return f"/{meta['name']}" if namespace or not kind.has_namespace else f"/{meta['namespace']}/{meta['name']}"
 
 
-def _event_line(kind: StoredKind, change: str, stored: dict) -> bytes:
+def _in_form(request: web.BaseRequest, kind: StoredKind, *stored: dict) -> tuple:
+    """The kind and the objects as they are asked for: whole, or their metadata alone."""
+    if "as=PartialObjectMetadata" not in request.headers.get("Accept", ""):
+        return kind, *stored
+    partial = StoredKind(group="meta.k8s.io", plural=kind.plural, kind="PartialObjectMetadata")
+    return partial, *({"metadata": one["metadata"]} for one in stored)
+
+
+def _event_line(kind: StoredKind, stored: dict, change: str) -> bytes:
     return say.compact({"type": change, "object": event_object(kind, stored)}) + b"\n"
 
 
