@@ -6,6 +6,7 @@ Checked against recordings by test_recordings.py.
 """
 
 import base64
+import gzip
 import json
 import uuid
 
@@ -17,6 +18,7 @@ FLOW_SCHEMA = "d228bae4-daf9-4ea8-9600-4ef5700a3b36"
 PRIORITY_LEVEL = "8d5faf8c-1344-47d3-9c97-690c59f6203d"
 PEOPLES_TOOLS = ("curl/", "Wget/", "Mozilla/")
 LARGEST_UNCHUNKED_BYTES = 4096
+SMALLEST_PACKED_BYTES = 128 << 10
 VERSION = {
     "major": "1",
     "minor": "36",
@@ -65,6 +67,8 @@ def answered(request: web.BaseRequest, value: object, status: int = 200, **heade
     body = body_of(value, user_agent, is_pretty=request.query.get("pretty") == "true")
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     response = web.Response(body=body, status=status, headers={**base_headers(is_known=status != 401), **named})
+    if len(body) > SMALLEST_PACKED_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
+        response.body, response.headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
     if len(body) > LARGEST_UNCHUNKED_BYTES:
         response.enable_chunked_encoding()
     return response
