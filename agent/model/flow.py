@@ -5,17 +5,31 @@ Owns: the values that the services plane and the driver of connection tracking s
 """
 
 import ipaddress
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["UDP_ALONE", "Flow", "FlowsUnavailable", "TrackingLimits"]
+__all__ = ["UDP_ALONE", "Answerers", "Flow", "FlowTarget", "FlowsUnavailable", "TrackingLimits"]
 
 
 UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
 """Whose flows are deleted unless more is asked for (CT-1)."""
+
+
+class FlowTarget(NamedTuple):
+    """Where a flow was sent."""
+
+    address: bytes
+    protocol: Protocol
+    port: int
+
+
+Answerers = Mapping[FlowTarget, Collection[bytes]]
+"""By whom flows to some targets should be answered: packed addresses, each with the port behind it."""
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +50,15 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
     reply_port: int
     identity: int = 0
     zone: int = 0
+
+    @property
+    def target(self) -> FlowTarget:
+        return FlowTarget(self.destination, self.protocol, self.destination_port)
+
+    def is_answered_by_others(self, expected: Answerers) -> bool:
+        """Whether it goes to one of these targets and somebody else answers."""
+        answerers = expected.get(self.target)
+        return answerers is not None and self.reply_source + self.reply_port.to_bytes(2, "big") not in answerers
 
     def __str__(self) -> str:
         client = _endpoint(self.source, self.source_port)

@@ -8,7 +8,7 @@ Never: implements them; the drivers do, by shape.
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from agent.model.flow import Flow
+from agent.model.flow import Answerers, Flow
 from agent.model.iptables_rules import Chains, Change
 from agent.model.iptables_rules import Content as ChainContent
 from agent.model.iptables_rules import Table as ChainTable
@@ -86,8 +86,10 @@ class ChainTables(Protocol):
 class Flows(Protocol):
     """Connection tracking. Failures are FlowsUnavailable."""
 
-    async def flows(self, family: Family, protocols: Collection[ServiceProtocol] = ...) -> Sequence[Flow]:
-        """All of these protocols."""
+    async def flows(
+        self, family: Family, protocols: Collection[ServiceProtocol] = ..., unless: Answerers | None = None
+    ) -> Sequence[Flow]:
+        """All of these protocols, or those to the given targets that others answer."""
 
     async def delete(self, flows: Iterable[Flow]) -> int:
         """Exactly these; how many were still there."""

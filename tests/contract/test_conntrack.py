@@ -14,7 +14,7 @@ import pytest
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.conntrack.fake import FakeConntrack
 from agent.drivers.netlink.connection import open_socket
-from agent.model.flow import Flow, FlowsUnavailable
+from agent.model.flow import Flow, FlowsUnavailable, FlowTarget
 from agent.model.nft_table import Family
 from tests.lab.namespace import Namespace
 
@@ -97,6 +97,23 @@ async def test_only_what_is_asked_for_is_told(subject: Subject) -> None:
     assert list(await subject.flows.flows(other)) == []
     assert list(await subject.flows.flows(subject.family, ("SCTP", "TCP"))) == []
     assert len(await subject.flows.flows(subject.family, ("SCTP", "UDP"))) == 1
+
+
+@pytest.mark.parametrize("targets", [1, 100])
+async def test_flows_are_left_out_that_those_answer_who_should(subject: Subject, targets: int) -> None:
+    """FS-16, CT-P1: the kernel is asked for each target, or where there are many, for everything."""
+    for source, port in ((4001, SERVICE_PORT), (4002, PLAIN_PORT), (4003, SERVICE_PORT)):
+        subject.send(source, port)
+    here = subject.loopback
+    others = {FlowTarget(here, "UDP", 6000 + number): () for number in range(targets - 1)}
+    to = FlowTarget(here, "UDP", SERVICE_PORT)
+
+    async def found(*answerers: bytes) -> set[int]:
+        told = await subject.flows.flows(subject.family, ("UDP",), {**others, to: answerers})
+        return {flow.source_port for flow in told}
+
+    assert await found() == await found(here + PLAIN_PORT.to_bytes(2, "big")) == {4001, 4003}
+    assert await found(here + ENDPOINT_PORT.to_bytes(2, "big")) == set()
 
 
 async def test_exactly_the_given_flows_go(subject: Subject) -> None:

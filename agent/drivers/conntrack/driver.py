@@ -9,14 +9,14 @@ Source of behaviour: CT-7, CT-P1. Own messages instead of pyroute2's: 8 µs for 
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from agent.drivers.conntrack.limits import apply_limits
-from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question
+from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question, question_to
 from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
-from agent.model.flow import UDP_ALONE, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
@@ -24,6 +24,8 @@ __all__ = ["Conntrack"]
 
 _DEADLINE_S = 30.0
 _MOST_READINGS = 5
+# Each question makes the kernel walk over its whole table; beyond so many, one for everything is cheaper.
+_MOST_QUESTIONS = 16
 _NO_TRACKING = (errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT)
 _Result = TypeVar("_Result")
 
@@ -37,10 +39,24 @@ class Conntrack:
         self._connection: Connection | None = None
         self._executor = ThreadPoolExecutor(1, "conntrack")
 
-    async def flows(self, family: Family, protocols: Collection[Protocol] = UDP_ALONE) -> Sequence[Flow]:
-        """All flows of these protocols. If others keep changing the table, a part of them (CT-7)."""
+    async def flows(
+        self, family: Family, protocols: Collection[Protocol] = UDP_ALONE, unless: Answerers | None = None
+    ) -> Sequence[Flow]:
+        """All flows of these protocols, or those to given targets that others answer.
+
+        If others keep changing the table, a part of them (CT-7).
+        """
+        if unless is not None and len(unless) <= _MOST_QUESTIONS:
+            return await self._call(lambda connection: self._list_to(connection, family, unless))
         return await self._call(
-            lambda connection: [one for protocol in protocols for one in self._list(connection, family, protocol)]
+            lambda connection: tuple(
+                dict.fromkeys(
+                    one
+                    for protocol in protocols
+                    for one in self._list(connection, family, question(protocol))
+                    if one.protocol == protocol and (unless is None or one.is_answered_by_others(unless))
+                )
+            )
         )
 
     async def delete(self, flows: Iterable[Flow]) -> int:
@@ -84,14 +100,26 @@ class Conntrack:
         except OSError as error:
             raise _failure(error.errno or 0) from error
 
-    def _list(self, connection: Connection, family: Family, protocol: Protocol) -> Iterable[Flow]:
+    def _list(self, connection: Connection, family: Family, asked: bytes) -> Iterator[Flow]:
+        """A kernel that does not know the filter tells of everything. A flow may be told twice while others come."""
         for _ in range(_MOST_READINGS):
-            dump = connection.dump(GET, family, question(protocol), self._deadline_s)
+            dump = connection.dump(GET, family, asked, self._deadline_s)
             if dump.is_whole:
                 break
-        found = (flow(answer, family) for answer in dump.answers)
-        # A kernel that does not know the filter tells of all protocols. A flow may be told twice while others come.
-        return dict.fromkeys(one for one in found if one is not None and one.protocol == protocol)
+        return (one for one in (flow(answer, family) for answer in dump.answers) if one is not None)
+
+    def _list_to(self, connection: Connection, family: Family, unless: Answerers) -> Sequence[Flow]:
+        found: dict[Flow, None] = {}
+        for asked, target in {question_to(target): target for target in unless}.items():
+            has_others = False
+            for one in self._list(connection, family, asked):
+                has_others = has_others or one.destination_port != target.port
+                if one.is_answered_by_others(unless):
+                    found[one] = None
+            if has_others:
+                # It told of everything, so there is nothing more to ask.
+                break
+        return tuple(found)
 
     def _delete(self, connection: Connection, one: Flow) -> bool:
         refused = connection.call(DELETE, one.family, deletion(one), self._deadline_s)

@@ -10,7 +10,7 @@ from itertools import count
 
 import msgspec
 
-from agent.model.flow import UDP_ALONE, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
@@ -32,9 +32,12 @@ class FakeConntrack:
         self._flows[_ports(flow)] = tracked
         return tracked
 
-    async def flows(self, family: Family, protocols: Collection[Protocol] = UDP_ALONE) -> Sequence[Flow]:
+    async def flows(
+        self, family: Family, protocols: Collection[Protocol] = UDP_ALONE, unless: Answerers | None = None
+    ) -> Sequence[Flow]:
         self._fail()
-        return [flow for flow in self._flows.values() if flow.family == family and flow.protocol in protocols]
+        found = [flow for flow in self._flows.values() if flow.family == family and flow.protocol in protocols]
+        return [flow for flow in found if unless is None or flow.is_answered_by_others(unless)]
 
     async def delete(self, flows: Iterable[Flow]) -> int:
         self._fail()

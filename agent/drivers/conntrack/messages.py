@@ -9,11 +9,11 @@ Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
 import struct
 
 from agent.drivers.netlink.attributes import Answer, attribute, attributes, nested, number
-from agent.model.flow import Flow
+from agent.model.flow import Flow, FlowTarget
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["DELETE", "GET", "deletion", "flow", "question"]
+__all__ = ["DELETE", "GET", "deletion", "flow", "question", "question_to"]
 
 _SUBSYSTEM = 1 << 8
 GET, DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2
@@ -24,13 +24,30 @@ _NAMES: dict[int, Protocol] = {number: name for name, number in _NUMBERS.items()
 _ORIGINAL, _REPLY, _IDENTITY, _ZONE, _FILTER = 1, 2, 12, 18, 25
 _ADDRESSES, _PORTS = 1, 2
 _PROTOCOL, _SOURCE_PORT, _DESTINATION_PORT = 1, 2, 3
-_BY_PROTOCOL = 1 << 3
+_IPV4_BYTES = 4
+_BY_DESTINATION, _BY_PROTOCOL, _BY_DESTINATION_PORT = 1 << 1, 1 << 3, 1 << 5
 
 
 def question(protocol: Protocol) -> bytes:
     """All flows of one protocol; the kernel leaves out the others (since 5.8)."""
-    wanted = nested(_PORTS, attribute(_PROTOCOL, bytes([_NUMBERS[protocol]])))
-    return nested(_ORIGINAL, wanted) + nested(_FILTER, attribute(1, struct.pack("=I", _BY_PROTOCOL)))
+    return _filtered(_BY_PROTOCOL, nested(_PORTS, attribute(_PROTOCOL, bytes([_NUMBERS[protocol]]))))
+
+
+def question_to(target: FlowTarget) -> bytes:
+    """All flows that were sent there: a twentieth of the work where there are 100 000 others (FS-16).
+
+    In IPv6 to that port of any address: the kernel's comparison of IPv6 addresses is the wrong way round.
+    """
+    port = attribute(_DESTINATION_PORT, target.port.to_bytes(2, "big"))
+    ports = nested(_PORTS, attribute(_PROTOCOL, bytes([_NUMBERS[target.protocol]])), port)
+    by = _BY_PROTOCOL | _BY_DESTINATION_PORT
+    if len(target.address) > _IPV4_BYTES:
+        return _filtered(by, ports)
+    return _filtered(by | _BY_DESTINATION, nested(_ADDRESSES, attribute(2, target.address)), ports)
+
+
+def _filtered(by: int, *original: bytes) -> bytes:
+    return nested(_ORIGINAL, *original) + nested(_FILTER, attribute(1, struct.pack("=I", by)))
 
 
 def flow(answer: Answer, family: Family) -> Flow | None:

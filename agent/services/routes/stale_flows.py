@@ -1,117 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds flows without connections that still go to an endpoint that no longer serves.
+"""Where to look for flows without connections that still go to an endpoint that no longer serves.
 
-Owns: which addresses and ports of Services are looked at, kept up to date by what changed; and whether a flow is stale:
-the address that answers it is not a serving endpoint of the port it was sent to. Policies and hints do not matter here,
-so that a flow survives their change.
+Owns: which addresses and ports are Services', which of them changed since flows were last looked at, and who may answer
+a flow: the serving endpoints of the port it was sent to. A flow that others answer is stale. Policies and hints do not
+matter here, so that a flow survives their change.
 Never: lists or deletes flows.
 Source of behaviour: CT-1 to CT-6, CT-11.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from agent.model.flow import UDP_ALONE, Flow
+from agent.model.flow import UDP_ALONE, FlowTarget
 from agent.model.service import Backend, PortKey, Protocol, ServiceKey
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 
-__all__ = ["FlowIndex", "Target"]
-
-Backends = Callable[[ServiceKey, PortKey], Iterable[Backend]]
+__all__ = ["FlowCheck", "FlowIndex", "FlowOwner", "serving_endpoints"]
 
 
-class Target(NamedTuple):
-    """Where a flow was sent. No address: a node port."""
-
-    address: bytes
-    protocol: Protocol
-    port: int
-
-
-class Owner(NamedTuple):
-    """Whose it is."""
+class FlowOwner(NamedTuple):
+    """Whose way in it is."""
 
     service: ServiceKey
     port: PortKey
 
 
+class FlowCheck(NamedTuple):
+    """What to look at: Services whose flows may be stale, and ways in that are gone."""
+
+    services: frozenset[ServiceKey]
+    gone: frozenset[FlowTarget]
+
+
 class FlowIndex:
-    """Of one family. Changed by `follow` alone."""
+    """Of one family. A way in without an address is a node port."""
 
     def __init__(self, protocols: Collection[Protocol] = UDP_ALONE) -> None:
         self._protocols = frozenset(protocols)
-        self._owners: dict[Target, Owner] = {}
-        self._targets: dict[ServiceKey, tuple[Target, ...]] = {}
-        self._gone: set[Target] = set()
+        self._owners: dict[FlowTarget, FlowOwner] = {}
+        self._targets: dict[ServiceKey, tuple[FlowTarget, ...]] = {}
+        self._due: set[ServiceKey] = set()
+        self._gone: set[FlowTarget] = set()
 
-    def follow(self, changed: Mapping[ServiceKey, ServicePlan | None], gone: Iterable[Claim] = ()) -> bool:
-        """These were programmed, and these ways in are gone. Whether any of them may have left flows behind."""
-        left = {Target(address, name, port) for address, name, port in gone if name in self._protocols}
-        is_concerned = bool(left)
-        self._gone |= left
+    def follow(
+        self,
+        changed: Mapping[ServiceKey, ServicePlan | None],
+        gone: Iterable[Claim] = (),
+        looked: Iterable[ServiceKey] = (),
+    ) -> bool:
+        """These were programmed, these ways in are gone, and of these Services the endpoints may have changed.
+
+        Returns whether there may be stale flows.
+        """
+        self._gone.update(FlowTarget(address, name, port) for address, name, port in gone if name in self._protocols)
         for key, plan in changed.items():
-            before = self._targets.pop(key, ())
-            for target in before:
-                if self._owners.get(target, Owner(key, PortKey("", "UDP"))).service == key:
-                    self._owners.pop(target, None)
+            for target in self._targets.pop(key, ()):
+                if target in self._owners and self._owners[target].service == key:
+                    del self._owners[target]
                     self._gone.add(target)
-            found = tuple(self._of(plan)) if plan is not None else ()
-            for target, port in found:
-                self._owners[target] = Owner(key, port)
+            found = dict(self._of(plan)) if plan is not None else {}
+            for target, port in found.items():
+                self._owners[target] = FlowOwner(key, port)
             if found:
-                self._targets[key] = tuple(target for target, _ in found)
-            is_concerned = is_concerned or bool(before or found)
+                self._targets[key] = tuple(found)
         self._gone.difference_update(self._owners)
-        return is_concerned
+        self._due.update(key for keys in (changed, looked) for key in keys if key in self._targets)
+        return self.is_due
 
-    def _of(self, plan: ServicePlan) -> Iterator[tuple[Target, PortKey]]:
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be stale flows."""
+        return bool(self._due or self._gone)
+
+    def _of(self, plan: ServicePlan) -> Iterator[tuple[FlowTarget, PortKey]]:
         for port in plan.ports:
             if port.port.protocol in self._protocols:
                 for frontend in port.frontends:
                     yield _target(frontend), _port_key(port)
 
-    def knows(self, key: ServiceKey) -> bool:
-        """Whether the Service has ports whose flows may go stale."""
-        return key in self._targets
+    def take(self) -> FlowCheck:
+        """Everything that is due, once."""
+        check = FlowCheck(frozenset(self._due), frozenset(self._gone))
+        self._due, self._gone = set(), set()
+        return check
 
-    @property
-    def gone(self) -> frozenset[Target]:
-        """Ways in of Services that went; flows to them are stale."""
-        return frozenset(self._gone)
+    def owners(self, check: FlowCheck, node_addresses: Collection[bytes]) -> dict[FlowTarget, FlowOwner | None]:
+        """Where these flows were sent, and whose that is now; None: flows to it are stale.
 
-    def stale(self, flows: Iterable[Flow], backends: Backends, node_addresses: Collection[bytes]) -> list[Flow]:
-        """Those to delete. A node port counts only on an address of this node (CT-5)."""
-        serving: dict[Owner, frozenset[bytes]] = {}
-        found = []
-        for flow in flows:
-            target = self._target_of(flow, node_addresses)
-            owner = self._owners.get(target) if target is not None else None
-            if owner is None:
-                if target is not None and target in self._gone:
-                    found.append(flow)
+        A node port counts only on an address of this node (CT-5).
+        """
+        found: dict[FlowTarget, FlowOwner | None] = {}
+        for target in (*check.gone, *(target for key in check.services for target in self._targets.get(key, ()))):
+            owner = self._owners.get(target)
+            if target.address:
+                found[target] = owner
                 continue
-            if owner not in serving:
-                serving[owner] = frozenset(one.data[:-2] for one in backends(*owner) if one.is_serving or one.is_ready)
-            if flow.reply_source + flow.reply_port.to_bytes(2, "big") not in serving[owner]:
-                found.append(flow)
+            for address in node_addresses:
+                # An external IP may be an address of this node, and comes before its node ports.
+                if (exact := target._replace(address=address)) not in self._owners:
+                    found.setdefault(exact, owner)
         return found
 
-    def _target_of(self, flow: Flow, node_addresses: Collection[bytes]) -> Target | None:
-        target = Target(flow.destination, flow.protocol, flow.destination_port)
-        if target in self._owners or target in self._gone:
-            return target
-        if flow.destination in node_addresses:
-            return Target(b"", flow.protocol, flow.destination_port)
-        return None
-
-    def forget_gone(self, gone: frozenset[Target]) -> None:
-        """The flows to these are deleted."""
-        self._gone -= gone
+    def give_back(self, check: FlowCheck) -> None:
+        """It could not be looked at, so it is due again."""
+        self._due |= check.services & self._targets.keys()
+        self._gone |= check.gone - self._owners.keys()
 
 
-def _target(frontend: Frontend) -> Target:
-    return Target(frontend.ip.packed if frontend.ip is not None else b"", frontend.protocol, frontend.port)
+def serving_endpoints(backends: Iterable[Backend]) -> frozenset[bytes]:
+    """Addresses that may answer flows (CT-3)."""
+    return frozenset(one.data[:-2] for one in backends if one.is_serving or one.is_ready)
+
+
+def _target(frontend: Frontend) -> FlowTarget:
+    return FlowTarget(frontend.ip.packed if frontend.ip is not None else b"", frontend.protocol, frontend.port)
 
 
 def _port_key(port: PortPlan) -> PortKey:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes stale flows after the rules are in, one round at a time, always for the latest state.
 
-Owns: one index per family and the task that lists and deletes. A list that fails is tried again after the next sync.
-Never: holds up a sync (CT-7), and never deletes before the kernel has the rules (CT-2).
+Owns: one index per family, the task that lists and deletes, and its pace. Only flows to Services that changed are
+looked at. A list that fails is tried again after the next sync.
+Never: holds up a sync or the event loop (CT-7), and never deletes before the kernel has the rules (CT-2).
 Source of behaviour: CT-2, CT-6, CT-7; SY-8.
 """
 
@@ -11,20 +12,23 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
-from agent.model.flow import UDP_ALONE, FlowsUnavailable
+from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
 from agent.model.nft_table import Family
-from agent.model.service import Backend, PortKey, Protocol, ServiceKey
+from agent.model.service import Protocol
 from agent.services.ports import Flows
-from agent.services.routes.stale_flows import FlowIndex
-from agent.services.run.family_sync import FamilySync, SyncReport
+from agent.services.routes.stale_flows import FlowCheck, FlowIndex, FlowOwner, serving_endpoints
+from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
 
 __all__ = ["FlowCleaner"]
 
 log = structlog.get_logger(plane="services")
 
-# Changes come in bursts; one list of all flows serves those that are close together.
+# Changes come in bursts; one look at the flows serves those that are close together.
 SETTLE_S = 0.02
+# Among 100 000 flows a look costs much CPU, whatever changed; with pauses so many times as long it is 3 % of a core.
+PAUSES = 33
+MOST_AT_ONCE = 100
 
 
 class FlowCleaner:
@@ -35,54 +39,65 @@ class FlowCleaner:
         self._flows = flows
         self._protocols = tuple(protocols)
         self._indices = {family: FlowIndex(protocols) for family in plane.families}
-        self._due: set[Family] = set()
+        self._rests_until_s = 0.0
         self._wake = asyncio.Event()
 
     def follow(self, family: Family, report: SyncReport) -> None:
         """After each sync."""
-        index = self._indices[family]
-        is_concerned = index.follow(report.changed, report.gone) or any(map(index.knows, report.looked))
-        if is_concerned or family in self._due:
-            self._due.add(family)
+        if self._indices[family].follow(report.changed, report.gone, report.looked):
             self._wake.set()
 
     async def run(self) -> None:
         """For ever."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(max(SETTLE_S, self._rests_until_s - loop.time()))
             self._wake.clear()
-            due, self._due = self._due, set()
-            for family in due:
-                await self._clean(family)
+            took_s = 0.0
+            for family, index in self._indices.items():
+                if index.is_due:
+                    took_s += await self._clean(family, index)
+            self._rests_until_s = loop.time() + PAUSES * took_s
 
-    async def _clean(self, family: Family) -> None:
-        sync, index = self._plane.families[family], self._indices[family]
-        began_s = asyncio.get_running_loop().time()
+    async def _clean(self, family: Family, index: FlowIndex) -> float:
+        """Returns how long it took."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        check = index.take()
         try:
-            flows = await self._flows.flows(family, self._protocols)
-            gone = index.gone
-            stale = index.stale(flows, _Backends(sync), self._own_addresses(sync))
+            expected = await self._expected(family, check)
+            flows = await self._flows.flows(family, self._protocols, expected)
+            # Endpoints that came meanwhile may have got flows already.
+            expected = await self._expected(family, check) if flows else {}
+            stale = await asyncio.to_thread(_stale, flows, expected)
             count = await self._flows.delete(stale)
         except FlowsUnavailable as error:
             log.warning("stale_flows_kept", family=family, error=str(error), effect="tried again after the next sync")
-            self._due.add(family)
-            return
-        index.forget_gone(gone)
-        took_s = asyncio.get_running_loop().time() - began_s
+            index.give_back(check)
+            return 0.0
+        took_s = loop.time() - began_s
         self._plane.measures.flows_looked_at(family, count, took_s)
         if count:
-            log.info("stale_flows_deleted", family=family, flows=count, of=len(flows))
+            log.info("stale_flows_deleted", family=family, flows=count)
+        return took_s
 
-    def _own_addresses(self, sync: FamilySync) -> frozenset[bytes]:
-        return frozenset(one.packed for one in (*self._plane.intake.interfaces, *sync.facts.node.node_port_addresses))
+    async def _expected(self, family: Family, check: FlowCheck) -> Answerers:
+        """Who may answer, with a breath between so many."""
+        desired = self._plane.families[family].desired
+        owners = self._indices[family].owners(check, self._own_addresses(family))
+        serving: dict[FlowOwner | None, frozenset[bytes]] = {None: frozenset()}
+        for owner in {one for one in owners.values() if one is not None}:
+            serving[owner] = serving_endpoints(desired.fold.backends(owner.service, desired.family, owner.port))
+            if len(serving) % MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return {target: serving[owner] for target, owner in owners.items()}
+
+    def _own_addresses(self, family: Family) -> frozenset[bytes]:
+        node = self._plane.families[family].facts.node
+        known = (*self._plane.intake.interfaces, *node.node_port_addresses)
+        return frozenset(one.packed for one in known if one.family == family)
 
 
-class _Backends:
-    """Looks up the endpoints of a port."""
-
-    def __init__(self, sync: FamilySync) -> None:
-        self._sync = sync
-
-    def __call__(self, key: ServiceKey, port: PortKey) -> Iterable[Backend]:
-        return self._sync.desired.fold.backends(key, self._sync.desired.family, port)
+def _stale(flows: Iterable[Flow], expected: Answerers) -> list[Flow]:
+    return [one for one in flows if one.is_answered_by_others(expected)]
