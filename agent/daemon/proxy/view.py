@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proxy for people: what it did, what it holds, what the kubelet should be told."""
+"""The proxy for people: what it did, what it holds, what its kubelet should change."""
 
 from collections.abc import Sequence
 from pathlib import Path

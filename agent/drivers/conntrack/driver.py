@@ -101,7 +101,7 @@ class Conntrack:
             raise _failure(error.errno or 0) from error
 
     def _list(self, connection: Connection, family: Family, asked: bytes) -> Iterator[Flow]:
-        """A kernel that does not know the filter tells of everything. A flow may be told twice while others come."""
+        """A kernel without the filter answers with everything. A flow may appear twice while others come."""
         for _ in range(_MOST_READINGS):
             dump = connection.dump(GET, family, asked, self._deadline_s)
             if dump.is_whole:

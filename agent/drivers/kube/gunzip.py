@@ -13,7 +13,7 @@ __all__ = ["Gunzip", "unpacked_start"]
 
 PIECE_BYTES = 64 << 10
 MOST_TIMES = 100
-# Objects that resemble each other pack well; this much of them harms nobody.
+# Objects that resemble each other pack well; this much of them is harmless.
 HARMLESS_BYTES = 4 << 20
 GZIP_ALONE = 31
 
