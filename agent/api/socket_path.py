@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unix sockets at a path: taking a stale one over, refusing a live one, rights before anybody can connect.
 
-Owns: the claim on a path. Never: removes a socket that somebody listens on, or anything that is not a socket.
+Owns: the claim on a path. Never: removes a socket that a process listens on, or anything that is not a socket.
 """
 
 import os

@@ -56,7 +56,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
         return FlowTarget(self.destination, self.protocol, self.destination_port)
 
     def is_answered_by_others(self, expected: Answerers) -> bool:
-        """Whether it goes to one of these targets and somebody else answers."""
+        """Whether it goes to one of these targets and none of its serving endpoints answers."""
         answerers = expected.get(self.target)
         return answerers is not None and self.reply_source + self.reply_port.to_bytes(2, "big") not in answerers
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One wish for an image and how it ended: what other planes say to the images plane and hear back."""
+"""One request for an image and its outcome, as other planes exchange them with the images plane."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ Why it holds:
   chains are counted likewise; those that no element leads to any more go in a transaction of their own, some at a time.
 - After a restart the mirror is empty and the kernel is not. `adopt` gives Services the slots that they have there, so
   that the first difference is mostly empty. What a process left that no plan explains goes in a full sync.
-- What somebody else changes breaks the invariant until the watch or a full sync compares with a dump.
+- What another program changes breaks the invariant until the watch or a full sync compares with a dump.
 
 Owns: the Services as they were last written, and those counts. Never: writes.
 Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.

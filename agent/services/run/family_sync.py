@@ -223,6 +223,7 @@ class FamilySync:
         while self.desired.changed:
             fresh = self.desired.update(MOST_AT_ONCE)
             self._todo.plans.update(fresh)
+            self._suspects.difference_update(key for key, plan in fresh.items() if plan is None)
             for key in fresh:
                 if self.quarantine.pop(key, None) is not None:
                     # What an earlier process wrote for it is not known here, and has to be read.
