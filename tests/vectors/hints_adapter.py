@@ -18,9 +18,9 @@ from agent.topology.hints.capacity import read_capacity, read_zone_quantities
 from agent.topology.hints.distribution import distribute_hints
 from agent.topology.hints.mode import choose_mode
 from agent.topology.hints.record import HintEvent, HintRecord, after_drop, after_sync, needs_sync
-from agent.topology.hints.routing import choose_endpoints
 from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists
 from agent.topology.hints.zones import plan_zones
+from tests.services.routes.hint_choice import select_hinted
 
 KINDS = frozenset({"assign", "overload", "steps", "distribution", "mode", "proxy", "plan"})
 
@@ -171,8 +171,8 @@ def _proxy(given: dict) -> dict:
         )
         for endpoint in given["endpoints"]
     ]
-    route = choose_endpoints(endpoints, given["nodeName"], given["zone"])
-    return {"endpoints": [endpoint.address for endpoint in route.endpoints]}
+    found = select_hinted(endpoints, given["nodeName"], given["zone"])
+    return {"endpoints": [one.address for one in found.cluster or ()]}
 
 
 def _plan(given: dict) -> dict:
