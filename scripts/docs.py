@@ -87,7 +87,7 @@ def methods() -> str:
 
 def exit_table() -> str:
     """Table of exit codes."""
-    named = {name: getattr(exit_codes, name) for name in exit_codes.__all__}
+    named = {name: code for name, code in vars(exit_codes).items() if name.isupper()}
     rows = [
         f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])
     ]

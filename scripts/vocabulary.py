@@ -17,8 +17,6 @@ from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
 
-__all__ = ["ANNOTATIONS", "EVENTS", "metrics"]
-
 EVENTS = {
     "AddressConflict": "A Service's address and port belong to another Service, which keeps them.",
     "BackOff": "A container or a pull waits before the next attempt.",

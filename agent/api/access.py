@@ -14,8 +14,6 @@ from agent.api.errors import ApiError, not_permitted
 from agent.api.peer import Peer
 from agent.wire.kepd.v1 import access_pb2
 
-__all__ = ["AccessRule", "find_gid"]
-
 LEVEL_NAMES: dict[int, str] = {
     access_pb2.LEVEL_READ: "read",
     access_pb2.LEVEL_OPERATE: "operate",

@@ -8,8 +8,6 @@ from agent.api.messages import to_message
 from agent.api.ports import CriProxyView
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
 
-__all__ = ["CriProxyService"]
-
 
 class CriProxyService:
     def __init__(self, view: CriProxyView | None) -> None:

@@ -13,8 +13,6 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from agent.model.refused import Refused
 
-__all__ = ["ApiError", "Reason"]
-
 DOMAIN = "kepd.dev"
 View = TypeVar("View")
 

@@ -14,8 +14,6 @@ from agent.api.errors import ApiError, Reason
 from agent.api.watching import followed
 from agent.model.component import Board
 
-__all__ = ["HealthService"]
-
 SERVING: int = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING: int = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN: int = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

@@ -19,8 +19,6 @@ from agent.model.component import Component, Report
 
 log = structlog.get_logger(plane="api")
 
-__all__ = ["Handler", "Headers", "HttpServer", "Page", "Query", "health_page", "listening", "open_listener"]
-
 HEAD_BYTES = 8192
 REQUEST_LIMIT_S = 5.0
 MAX_CONNECTIONS = 64

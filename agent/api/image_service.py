@@ -16,8 +16,6 @@ from agent.model.image_reference import default_policy
 from agent.model.image_state import PullState
 from agent.wire.kepd.v1 import image_pb2 as pb
 
-__all__ = ["ImageService"]
-
 MOST_IMAGES_PER_CALL = 200
 POLICIES = {policy.value: policy for policy in PullPolicy}
 

@@ -17,8 +17,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["timestamp", "to_message"]
-
 M = TypeVar("M", bound=Message)
 Converter = Callable[[object], object]
 

@@ -22,8 +22,6 @@ from agent.api.http import Headers, Page, Query
 from agent.model.component import Component
 from agent.model.histogram import Histogram
 
-__all__ = ["Metrics"]
-
 CALL_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

@@ -22,8 +22,6 @@ from agent.model.feed import Feed
 from agent.model.finding import Advice, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
 
-__all__ = ["NodeService"]
-
 MOST_VERBOSE = 9
 
 

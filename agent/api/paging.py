@@ -16,8 +16,6 @@ from google.protobuf.message import Message
 from agent.api.errors import Reason, invalid
 from agent.wire.kepd.v1 import list_pb2
 
-__all__ = ["page", "parse_filter"]
-
 Item = TypeVar("Item", bound=Message)
 TEXT = FieldDescriptor.TYPE_STRING
 ENUM = FieldDescriptor.TYPE_ENUM

@@ -10,8 +10,6 @@ Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8.
 
 import struct
 
-__all__ = ["Parting"]
-
 PREFACE_BYTES = 24
 HEAD = struct.Struct(">HBBBI")
 HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 1, 3, 7, 9

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from agent.api.parting import Parting
 
-__all__ = ["Peer", "PeerRelay", "peer_of"]
-
 SO_PEERGROUPS = 59
 # The most that Python passes; a user in more groups than fit here is known by its first group alone.
 GROUP_BYTES = 1024

@@ -15,8 +15,6 @@ from agent.api.watching import watched
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
-__all__ = ["PodService"]
-
 LOG_POLL_S = 0.2
 LOG_CHUNK_BYTES = 256 << 10
 

@@ -24,18 +24,6 @@ from agent.model.service_report import (
 )
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = [
-    "ConfigurationView",
-    "CriProxyView",
-    "ImageView",
-    "NodeView",
-    "PodActions",
-    "PodView",
-    "PullView",
-    "ServiceProxyView",
-    "TopologyView",
-]
-
 
 class NodeView(Protocol):
     def node(self) -> node_pb2.Node: ...

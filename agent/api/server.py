@@ -30,8 +30,6 @@ from agent.api.socket_path import check_length, make_directory
 from agent.model.component import Report
 from agent.wire.kepd.v1 import access_pb2
 
-__all__ = ["ApiServer"]
-
 LARGEST_ANSWER_BYTES = 16 << 20
 PRIVATE_MODE = 0o700
 # v1 is v1alpha under another name; tools ask for either.

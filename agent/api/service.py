@@ -23,8 +23,6 @@ from agent.api.peer import Peer
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
 
-__all__ = ["MethodTable"]
-
 log = structlog.get_logger(plane="api")
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -16,8 +16,6 @@ from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
-__all__ = ["ServiceProxyService"]
-
 M = TypeVar("M", bound=Message)
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 HIGHEST_PORT = 65535

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from agent.api.peer import peer_of
 
-__all__ = ["PathTaken", "check_length", "listen_at", "make_directory"]
-
 BACKLOG = 128
 PROBE_LIMIT_S = 1.0
 LONGEST_PATH_BYTES = 107

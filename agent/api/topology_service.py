@@ -8,8 +8,6 @@ from agent.api.ports import TopologyView
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import topology_pb2 as pb
 
-__all__ = ["TopologyService"]
-
 
 class TopologyService:
     def __init__(self, view: TopologyView) -> None:

@@ -10,8 +10,6 @@ from agent.api.errors import ApiError, Reason
 from agent.model.feed import MOST_BUFFERED, Change, ChangeKind, Feed, Overtaken
 from agent.wire.kepd.v1 import list_pb2
 
-__all__ = ["followed", "watched"]
-
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
 RETRY_AFTER_S = 1.0

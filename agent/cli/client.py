@@ -18,8 +18,6 @@ from google.protobuf.message import Message
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
 
-__all__ = ["Client", "connected", "failure"]
-
 Answer = TypeVar("Answer", bound=Message)
 MAX_MESSAGE_BYTES = 16 << 20
 DETAILS_KEY = "grpc-status-details-bin"
@@ -56,7 +54,7 @@ class Client:
         try:
             result: Answer = invoke(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
-            if self.other is not None and is_plane_elsewhere(error):
+            if self.other is not None and _is_plane_elsewhere(error):
                 return self.other.call(method, request, answer)
             raise failure(error, self._path) from error
         return result
@@ -71,7 +69,7 @@ class Client:
         try:
             yield from invoke(request)
         except grpc.RpcError as error:
-            if self.other is None or not is_plane_elsewhere(error):
+            if self.other is None or not _is_plane_elsewhere(error):
                 raise failure(error, self._path) from error
             yield from self.other.follow(method, request, answer)
 
@@ -92,7 +90,7 @@ def connected(session: Session) -> Iterator[Client]:
             yield client
 
 
-def is_plane_elsewhere(error: grpc.RpcError) -> bool:
+def _is_plane_elsewhere(error: grpc.RpcError) -> bool:
     """Whether a daemon does not run the plane that was asked for; another of the node may."""
     from google.rpc import error_details_pb2
 
@@ -105,7 +103,7 @@ def is_plane_elsewhere(error: grpc.RpcError) -> bool:
 def failure(error: grpc.RpcError, path: str) -> CommandFailed:
     code = error.code()
     if code is grpc.StatusCode.UNAVAILABLE:
-        return CommandFailed(unreachable(path), UNREACHABLE)
+        return CommandFailed(_unreachable(path), UNREACHABLE)
     violations = _violations(error)
     text = error.details() or code.name.lower()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -133,7 +131,7 @@ def _details(error: grpc.RpcError) -> Sequence[Packed]:
     return list(status_pb2.Status.FromString(details).details)
 
 
-def unreachable(path: str) -> str:
+def _unreachable(path: str) -> str:
     """Why nobody answers at a socket, as far as this process can see."""
     try:
         entry = Path(path).stat()

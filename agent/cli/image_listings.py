@@ -6,18 +6,6 @@ from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import image_pb2
 
-__all__ = [
-    "PULL_COLUMNS",
-    "list_images",
-    "list_mirrors",
-    "list_pulls",
-    "pull_name",
-    "rate",
-    "size",
-    "span",
-    "stage_line",
-]
-
 SERVICE = "kepd.v1.ImageService"
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -6,17 +6,6 @@ from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "POD_COLUMNS",
-    "event_name",
-    "list_containers",
-    "list_events",
-    "list_nodes",
-    "list_planes",
-    "list_pods",
-]
-
 
 def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
     answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
@@ -46,7 +35,7 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
     return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
 
 
-def counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
+def _counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
     """Containers that readiness is about."""
     return [one for one in pod.containers if one.kind != "init"]
 
@@ -54,7 +43,7 @@ def counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
 POD_COLUMNS: Columns[pod_pb2.Pod] = (
     Column("NAMESPACE", lambda pod: pod.namespace),
     Column("NAME", lambda pod: pod.name),
-    Column("READY", lambda pod: f"{sum(one.ready for one in counted(pod))}/{len(counted(pod))}"),
+    Column("READY", lambda pod: f"{sum(one.ready for one in _counted(pod))}/{len(_counted(pod))}"),
     Column("STATUS", lambda pod: pod.status or pod.phase),
     Column("RESTARTS", lambda pod: str(sum(one.restart_count for one in pod.containers))),
     Column("AGE", lambda pod: age(pod.created_at)),

@@ -16,8 +16,6 @@ import click
 
 from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
-__all__ = ["main"]
-
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "apply": ("pods", "Put a pod's manifest into the manifest directory."),
     "api": ("api", "Call any method of the API with JSON."),
@@ -97,7 +95,7 @@ class LazyCommands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
 
-def sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+def _sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
     """A time that can be waited; not-a-number is none."""
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise click.BadParameter(f"{value:g} is not a number of seconds above 0 and up to {LONGEST_TIMEOUT_S}")
@@ -107,7 +105,7 @@ def sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--endpoint", metavar="SOCKET", help="API socket [$KEPD_ENDPOINT, else /run/kepd/kepd.sock].")
 @click.option(
-    "--timeout", "timeout_s", type=float, default=10.0, show_default=True, callback=sane_timeout,
+    "--timeout", "timeout_s", type=float, default=10.0, show_default=True, callback=_sane_timeout,
     help="Longest wait for an answer, in seconds.",
 )  # fmt: skip
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="When to use colours.")
@@ -120,7 +118,7 @@ def cli(ctx: click.Context, endpoint: str | None, timeout_s: float, color: str, 
     ctx.obj = Session(endpoint=endpoint, timeout_s=timeout_s, color=color, debug=debug)
 
 
-def hoisted(arguments: Sequence[str]) -> list[str]:
+def _hoisted(arguments: Sequence[str]) -> list[str]:
     """Common flags may stand anywhere before `--`; click wants them first."""
     front: list[str] = []
     rest: list[str] = []
@@ -146,7 +144,7 @@ def main() -> None:
     from agent.cli.session import CommandFailed
 
     try:
-        status = cli.main(hoisted(sys.argv[1:]), "kepctl", standalone_mode=False)
+        status = cli.main(_hoisted(sys.argv[1:]), "kepctl", standalone_mode=False)
     except CommandFailed as error:
         if "--debug" in sys.argv:
             raise
@@ -166,10 +164,10 @@ def main() -> None:
     except OSError as error:
         click.echo(f"kepctl: the output cannot be written: {error.strerror}", err=True)
         sys.exit(FAILURE)
-    sys.exit(flushed(status if isinstance(status, int) else 0))
+    sys.exit(_flushed(status if isinstance(status, int) else 0))
 
 
-def flushed(status: int) -> int:
+def _flushed(status: int) -> int:
     """What is still buffered may fail to be written; better said here than by the interpreter."""
     try:
         sys.stdout.flush()

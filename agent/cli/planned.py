@@ -23,11 +23,10 @@ from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.start import StartRules
 from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop
-from agent.pods.view.forecast import Assumption, Beginning, HookAssumption, forecast_start, forecast_stop
+from agent.pods.view.forecast import Assumption, HookAssumption, forecast_start, forecast_stop
 from agent.pods.view.history import Moment
+from agent.pods.view.simulation import Beginning
 from agent.pods.view.timeline import Picture, moments_of_forecast
-
-__all__ = ["Guess", "end_moments", "life_moments", "pods_of", "show"]
 
 WIDEST = 160
 INIT_S = 1.0

@@ -14,8 +14,6 @@ from agent.cli.image_listings import rate, size, span, stage_line
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2
 
-__all__ = ["PullProgress"]
-
 
 class PullProgress:
     def __init__(self, session: Session) -> None:

@@ -7,8 +7,6 @@ from agent.cli.client import Client
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
 
-__all__ = ["list_proxy"]
-
 SERVICE = "kepd.v1.CriProxyService"
 
 
@@ -39,13 +37,13 @@ def list_proxy(daemon: Client) -> Listing[pb.ProxyMethod]:
         proxy.methods,
         COLUMNS,
         lambda one: f"method/{one.name}",
-        "; ".join(["no calls yet", *notes(proxy)]),
-        notes(proxy),
+        "; ".join(["no calls yet", *_notes(proxy)]),
+        _notes(proxy),
         whole=proxy,
     )
 
 
-def notes(proxy: pb.Proxy) -> list[str]:
+def _notes(proxy: pb.Proxy) -> list[str]:
     """What a table of methods cannot say."""
     counts = f"{proxy.pods} pods with annotations; {proxy.masks} masked exits"
     lines = [f"{proxy.connections} connections at {proxy.link or proxy.socket}; {counts}"]

@@ -17,8 +17,6 @@ from agent.cli.remote_streams import opened_socket
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import FAILURE
 
-__all__ = ["forward"]
-
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
 READ_BYTES = 32 << 10

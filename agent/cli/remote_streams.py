@@ -21,8 +21,6 @@ import aiohttp
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import FAILURE, UNREACHABLE
 
-__all__ = ["opened_socket", "run_streams"]
-
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 OUTPUTS = MappingProxyType({STDOUT: 1, STDERR: 2})

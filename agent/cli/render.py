@@ -20,8 +20,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from agent.cli.session import Session
 from agent.cli.table import Columns, Grid, Listing, Paragraph
 
-__all__ = ["age", "output_option", "print_blocks", "print_data", "print_listing"]
-
 FORMATS = ("table", "wide", "json", "yaml", "name")
 Item = TypeVar("Item", bound=Message)
 STATE_STYLES = {

@@ -5,16 +5,6 @@ from agent.cli.client import Client
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
-__all__ = [
-    "ENDPOINT_COLUMNS",
-    "SERVICE_COLUMNS",
-    "list_endpoints",
-    "list_rules",
-    "list_services",
-    "rules_listing",
-    "service_name",
-]
-
 SERVICE = "kepd.v1.ServiceProxyService"
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from agent.model.exit_codes import FAILURE
 
-__all__ = ["CommandFailed", "Session"]
-
 DEFAULT_SOCKET = "/run/kepd/kepd.sock"
 OTHER_SOCKETS = "/run/kepd-*/kepd.sock"
 

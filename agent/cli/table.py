@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-__all__ = ["Column", "Columns", "Grid", "Listing", "Paragraph"]
-
 Item = TypeVar("Item", bound=Message)
 
 

@@ -5,8 +5,6 @@ from html import escape
 
 from agent.pods.view.timeline import Bar, Picture, Row
 
-__all__ = ["picture_as_svg", "picture_as_text"]
-
 SIGNS = {"running": "─", "pull": "▒", "postStart": "+", "preStop": "░", "stopping": "▓"}
 MARK_SIGNS = {
     "signal": "S", "SIGKILL": "K", "exit": "x", "restart": "R", "ready": "r", "unready": "u", "probe failed": "!",

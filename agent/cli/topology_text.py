@@ -8,8 +8,6 @@ from agent.topology.explain.hints import FamilyExplanation, HintsExplanation, Zo
 from agent.topology.explain.spread import ConstraintExplanation, NodeExplanation, SpreadExplanation
 from agent.topology.hints.zones import ZonePlan
 
-__all__ = ["hints_text", "plan_text", "spread_text"]
-
 Block = Paragraph | Grid
 CHART_STEP = 10
 ZONE_TITLES = tuple("ZONE MILLICPU SHARE WANT MIN DESIRED MAX HAVE GIVE RECEIVE FINAL LOAD".split())  # noqa: SIM905

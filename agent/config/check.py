@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Section = TypeVar("Section", bound=DataclassInstance)
 
-__all__ = ["Checked", "Layer", "build", "check_layers", "flatten"]
-
 DEFAULT_ORIGIN = "default"
 HEADER = {"apiVersion": API_VERSION, "kind": KIND}
 

@@ -18,8 +18,6 @@ from agent.model.exit_codes import BAD_CONFIGURATION
 if TYPE_CHECKING:
     from agent.config.check import Checked
 
-__all__ = ["config_commands", "configuration_flags"]
-
 
 def configuration_flags(command: Callable[..., None]) -> Callable[..., None]:
     """The flags that decide about configuration; shared by all commands that read it."""

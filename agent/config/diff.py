@@ -13,8 +13,6 @@ from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
 from agent.model.finding import shown
 
-__all__ = ["KeyChange", "ReloadPlan", "plan_reload", "value_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:

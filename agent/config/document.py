@@ -37,8 +37,6 @@ from agent.config.kinds import (
     record_with,
 )
 
-__all__ = ["API_VERSION", "KIND", "PLANES", "Configuration"]
-
 API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"
 PLANES = ("images", "pods", "proxy", "services")

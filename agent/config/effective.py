@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 
 from agent.config.document import PLANES, Configuration
 
-__all__ = ["HostFacts", "enabled_planes", "fill_defaults"]
-
 DEFAULT_STATE_DIRECTORY = "/var/lib/kepd"
 DEFAULT_RUN_DIRECTORY = "/run/kepd"
 

@@ -12,8 +12,6 @@ from agent.config.reference import put_at
 from agent.config.strict_yaml import Scalar, Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown
 
-__all__ = ["import_document"]
-
 KUBELET = "kubelet.config.k8s.io/v1beta1"
 KUBE_PROXY = "kubeproxy.config.k8s.io/v1alpha1"
 

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from agent.config.kinds import Kind
 
-__all__ = ["Key", "KeyEntry", "all_keys", "key", "restart"]
-
 Value = TypeVar("Value")
 
 
@@ -55,7 +53,7 @@ class KeyEntry:
         return "KEPD_" + "__".join(self.fields).upper()
 
 
-def camel(name: str) -> str:
+def _camel(name: str) -> str:
     """`max_parallel_pulls` as documents spell it: `maxParallelPulls`; acronyms at the end stay capital."""
     head, *rest = name.split("_")
     return head + "".join(ACRONYMS.get(word, word.capitalize()) for word in rest)
@@ -67,7 +65,7 @@ ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM", "qps"
 def _walk(section: object, path: str, names: tuple[str, ...]) -> Iterator[KeyEntry]:
     """The keys of a section that has its defaults."""
     for entry in fields(section):  # type: ignore[arg-type]  # a dataclass, as its declaration says
-        below = f"{path}.{camel(entry.name)}" if path else camel(entry.name)
+        below = f"{path}.{_camel(entry.name)}" if path else _camel(entry.name)
         default, key = getattr(section, entry.name), entry.metadata.get("key")
         if key is None:
             yield from _walk(default, below, (*names, entry.name))

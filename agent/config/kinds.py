@@ -12,33 +12,6 @@ from dataclasses import dataclass, field
 
 from agent.model.finding import printable, shown, suggestion
 
-__all__ = [
-    "ADDRESS",
-    "BOOL",
-    "CIDR",
-    "CPU",
-    "DNS_NAME",
-    "DURATION",
-    "ENDPOINT",
-    "GROUP",
-    "IP",
-    "MAYBE_PATH",
-    "PATH",
-    "RELATIVE_NAME",
-    "SIZE",
-    "TEXT",
-    "Kind",
-    "Wrong",
-    "choice",
-    "either",
-    "integer",
-    "list_of",
-    "map_of",
-    "number",
-    "record_of",
-    "record_with",
-]
-
 JsonSchema = dict[str, object]
 
 
@@ -143,18 +116,18 @@ def duration(low_s: float = 0.0, high_s: float | None = None) -> Kind:
         parts = re.findall(r"([\d.]+)(ms|s|m|h|d)", text)
         seconds = sum(float(amount) * UNITS_S[unit] for amount, unit in parts)
         seconds = -seconds if text.startswith("-") else seconds
-        _must(seconds >= low_s, value, f"at least {show_duration(low_s)}")
-        _must(high_s is None or seconds <= high_s, value, f"at most {show_duration(high_s)}")
+        _must(seconds >= low_s, value, f"at least {_show_duration(low_s)}")
+        _must(high_s is None or seconds <= high_s, value, f"at most {_show_duration(high_s)}")
         return seconds
 
-    return Kind("duration", read, {"type": "string", "pattern": r"^-?([0-9.]+(ms|s|m|h|d))+$"}, show_duration)
+    return Kind("duration", read, {"type": "string", "pattern": r"^-?([0-9.]+(ms|s|m|h|d))+$"}, _show_duration)
 
 
-def show_duration(value: object) -> str:
+def _show_duration(value: object) -> str:
     """Seconds as the shortest text with units."""
     seconds = float(value) if isinstance(value, int | float) else 0.0
     if seconds < 0:
-        return "-" + show_duration(-seconds)
+        return "-" + _show_duration(-seconds)
     if seconds == 0 or seconds % 1:
         return "0s" if seconds == 0 else f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
     parts = []

@@ -14,8 +14,6 @@ from agent.config.diff import value_at
 from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.keys import all_keys
 
-__all__ = ["as_document", "as_schema", "as_table", "as_yaml", "differences", "json_like", "with_origins"]
-
 
 def as_document(configuration: Configuration, *, only: frozenset[str] | None = None) -> dict[str, object]:
     """The document that would give this configuration; `only` limits it to some keys."""

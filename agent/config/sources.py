@@ -18,19 +18,6 @@ from agent.config.keys import KeyEntry, all_keys
 from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = [
-    "DEFAULT_FILE",
-    "Flag",
-    "FurtherCheck",
-    "Loaded",
-    "Sources",
-    "check",
-    "host_facts",
-    "load",
-    "read",
-    "telemetry_flags",
-]
-
 DEFAULT_FILE = Path("/etc/kepd/config.yaml")
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 

@@ -14,8 +14,6 @@ import yaml
 
 from agent.model.finding import Finding, shown
 
-__all__ = ["Scalar", "Tree", "UnreadableYaml", "parse_documents", "plain"]
-
 Scalar = str | int | float | bool | None
 
 MAX_BYTES = 10 << 20

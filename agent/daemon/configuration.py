@@ -21,8 +21,6 @@ from agent.config.reference import as_document, as_yaml
 from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
 from agent.drivers.state_files.driver import write_file
 
-__all__ = ["RunningConfiguration", "instance_id", "write_atomically"]
-
 log = structlog.get_logger(plane="daemon")
 
 LAST_GOOD = "config.last.yaml"

@@ -21,8 +21,6 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
 
-__all__ = ["EventRing"]
-
 log = structlog.get_logger(plane="daemon")
 
 FILE = "events.ring"

@@ -10,8 +10,6 @@ Source of behaviour: OCI-01.
 import os
 import signal
 
-__all__ = ["leave_first_place"]
-
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -13,8 +13,6 @@ from agent.drivers.systemd.driver import ServiceManager
 from agent.model.clock import Clock
 from agent.model.component import Board, Report, State
 
-__all__ = ["DaemonLifecycle"]
-
 log = structlog.get_logger(plane="daemon")
 
 TURN_S = 1.0

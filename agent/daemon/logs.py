@@ -14,8 +14,6 @@ from typing import TextIO
 
 import structlog
 
-__all__ = ["Levels", "configure_logs"]
-
 EventFields = MutableMapping[str, object]
 
 DEFAULT_LEVEL = {"debug": 4, "info": 2, "warning": 0, "error": 0, "critical": 0}
@@ -70,7 +68,7 @@ class RepeatCollapse:
         return fields
 
 
-def add_timestamp(_logger: object, _method: str, fields: EventFields) -> EventFields:
+def _add_timestamp(_logger: object, _method: str, fields: EventFields) -> EventFields:
     """Processor: RFC 3339 in UTC with milliseconds, as the first field."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
     return {"time": now, "level": fields.pop("level", ""), "plane": fields.pop("plane", ""), **fields}
@@ -99,7 +97,7 @@ def configure_logs(
             levels.filter,
             RepeatCollapse(monotonic_s),
             structlog.processors.format_exc_info,
-            add_timestamp,
+            _add_timestamp,
             renderer,
         ],
         wrapper_class=structlog.BoundLogger,

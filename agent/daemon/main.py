@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from agent.daemon.logs import Levels
     from agent.daemon.wiring import Daemon
 
-__all__ = ["main"]
-
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -36,10 +34,10 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """The node side of Kubernetes enhancements, as one daemon per node."""
-    ctx.obj = plane_checks
+    ctx.obj = _plane_checks
 
 
-def plane_checks() -> "Sequence[FurtherCheck]":
+def _plane_checks() -> "Sequence[FurtherCheck]":
     """What the planes say about values; imported only by the commands that ask."""
     from agent.daemon.plane_checks import PLANE_CHECKS
 
@@ -71,10 +69,10 @@ def run(
     leave_first_place()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)
     sources = Sources(file=file, environment=os.environ, settings=settings, flags=flags, planes=planes)
-    sys.exit(start(sources))
+    sys.exit(_start(sources))
 
 
-def start(sources: "Sources") -> int:
+def _start(sources: "Sources") -> int:
     # Until there is a configuration to reload, a reload is nothing to die of.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     import time
@@ -97,7 +95,7 @@ def start(sources: "Sources") -> int:
     configure_logs(levels, telemetry.log_format, time.monotonic)
     running = RunningConfiguration(sources, facts, loaded, checked, PLANE_CHECKS)
     try:
-        asyncio.run(serve(running, levels))
+        asyncio.run(_serve(running, levels))
     except PathTaken as error:
         click.echo(f"kepd: {error}", err=True)
         return CONFLICT
@@ -107,7 +105,7 @@ def start(sources: "Sources") -> int:
     return 0
 
 
-async def serve(running: "RunningConfiguration", levels: "Levels") -> None:
+async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
     from agent.daemon.tree import run_tree
     from agent.daemon.wiring import wire
 

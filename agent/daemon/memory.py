@@ -10,8 +10,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["resting_collector", "settle_memory"]
-
 
 @contextmanager
 def resting_collector() -> Iterator[None]:

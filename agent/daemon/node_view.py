@@ -13,8 +13,6 @@ from agent.daemon.logs import Levels
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["NodeAnswers"]
-
 
 class NodeAnswers:
     def __init__(

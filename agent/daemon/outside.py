@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
 
-__all__ = ["Outside"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:

@@ -16,10 +16,8 @@ from agent.pods.settings_check import pods_faults
 from agent.proxy.settings_check import proxy_faults
 from agent.services.settings_check import services_faults
 
-__all__ = ["PLANE_CHECKS", "in_pod_faults", "is_in_pod"]
 
-
-def check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
+def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
     services = configuration.services
     found = [*image_faults(configuration.images, given), *pods_faults(configuration.pods), *proxy_faults(configuration)]
     found += services_faults(services)
@@ -59,4 +57,4 @@ def in_pod_faults(configuration: Configuration, environment: Mapping[str, str]) 
         yield Finding("", "kubernetes.servers", text)
 
 
-PLANE_CHECKS: tuple[FurtherCheck, ...] = (check_planes,)
+PLANE_CHECKS: tuple[FurtherCheck, ...] = (_check_planes,)

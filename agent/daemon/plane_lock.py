@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["PlaneTaken", "held_plane_lock", "take_lock"]
-
 LOCK_DIRECTORY = Path("/run/lock")
 
 

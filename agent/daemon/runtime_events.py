@@ -20,8 +20,6 @@ from agent.model.component import Report
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 
-__all__ = ["RuntimeEvents"]
-
 log = structlog.get_logger(plane="daemon")
 
 QUEUE_LENGTH = 1000

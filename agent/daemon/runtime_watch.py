@@ -18,8 +18,6 @@ from agent.model.component import Report
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.model.runtime_features import RuntimeFeatures
 
-__all__ = ["RuntimeFacts", "RuntimeWatch"]
-
 log = structlog.get_logger(plane="daemon")
 
 CALL_LIMIT_S = 3.0

@@ -20,8 +20,6 @@ from agent.daemon.plane_lock import PlaneTaken
 from agent.model.clock import Clock
 from agent.model.component import Report
 
-__all__ = ["Unit", "flattened", "run_tree"]
-
 log = structlog.get_logger(plane="daemon")
 
 FIRST_PAUSE_S = 0.5
@@ -58,7 +56,7 @@ def flattened(error: BaseException) -> list[BaseException]:
 async def run_tree(units: Sequence[Unit], clock: Clock, stop: asyncio.Event, hurry: asyncio.Event) -> None:
     """Run all units until `stop` is set, then end them, the last one first. `hurry` cuts their time short."""
     async with asyncio.TaskGroup() as group:
-        tasks = [(unit, group.create_task(supervise(unit, clock), name=unit.name)) for unit in units]
+        tasks = [(unit, group.create_task(_supervise(unit, clock), name=unit.name)) for unit in units]
         await stop.wait()
         hurried = group.create_task(hurry.wait(), name="hurry")
         for unit, task in reversed(tasks):
@@ -70,7 +68,7 @@ async def run_tree(units: Sequence[Unit], clock: Clock, stop: asyncio.Event, hur
         hurried.cancel()
 
 
-async def supervise(unit: Unit, clock: Clock) -> None:
+async def _supervise(unit: Unit, clock: Clock) -> None:
     pause_s = FIRST_PAUSE_S
     while True:
         unit.report.starting()

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.config.document import Configuration
     from agent.daemon.services.leftovers import Leftover
 
-__all__ = ["upkeep_commands"]
-
 Files = tuple[Path | None, tuple[str, ...], str | None]
 
 

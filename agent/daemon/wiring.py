@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
 
-__all__ = ["Daemon", "wire"]
-
 log = structlog.get_logger(plane="daemon")
 
 RUN_DIRECTORY_MODE = 0o750
@@ -90,7 +88,7 @@ class Daemon:
         self.watch = RuntimeWatch(self.cri, runtime.endpoint, self.clock.now_s)
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
-        self.access = access_rule(configuration)
+        self.access = _access_rule(configuration)
         self.ring = EventRing(
             Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
         )
@@ -141,7 +139,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     parts = Daemon(running, levels, environment)
     configuration = parts.configuration
     read_gid = find_gid(configuration.api.read_group)
-    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, shared_gid(read_gid))
+    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, _shared_gid(read_gid))
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     _runtime(parts)
     parts.ring.load()
@@ -336,7 +334,7 @@ def _api(parts: Daemon, planes: _PlaneServices, read_gid: int | None) -> None:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
-        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, shared_gid(read_gid))
+        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, _shared_gid(read_gid))
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
     facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time())
@@ -363,18 +361,18 @@ def _api(parts: Daemon, planes: _PlaneServices, read_gid: int | None) -> None:
     parts.add_unit("api", server.run, stop_s=server.stop_grace_s + 2.0)
 
 
-def access_rule(configuration: Configuration) -> AccessRule:
+def _access_rule(configuration: Configuration) -> AccessRule:
     """The rule with its groups looked up; done once per configuration, because looking up may take long."""
     api = configuration.api
     return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group, os.geteuid())
 
 
-def shared_gid(gid: int | None) -> int:
+def _shared_gid(gid: int | None) -> int:
     """The group that gets a file, or none."""
     return -1 if gid is None else gid
 
 
-def share_again(configuration: Configuration, gid: int) -> None:
+def _share_again(configuration: Configuration, gid: int) -> None:
     """After a reload another group may enter."""
     for path in (configuration.node.run_directory, configuration.api.socket):
         try:
@@ -385,9 +383,9 @@ def share_again(configuration: Configuration, gid: int) -> None:
 
 def _follow_reloads(parts: Daemon) -> None:
     def take_over(configuration: Configuration, _plan: ReloadPlan) -> None:
-        rule = access_rule(configuration)
+        rule = _access_rule(configuration)
         if rule.read_gid != parts.access.read_gid:
-            share_again(configuration, rule.read_gid or 0)
+            _share_again(configuration, rule.read_gid or 0)
         parts.access = rule
         parts.levels.verbosity = configuration.telemetry.verbosity
         parts.levels.planes = dict(configuration.telemetry.vmodule)

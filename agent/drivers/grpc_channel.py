@@ -16,8 +16,6 @@ from agent.model.runtime_error import (
     Unavailable,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "open_channel", "translated"]
-
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_METADATA_BYTES = 1 << 20
 

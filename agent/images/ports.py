@@ -13,21 +13,6 @@ from agent.model.image_credential import Credential
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = [
-    "Content",
-    "ContentStore",
-    "Files",
-    "ImageEvents",
-    "ImageNames",
-    "ImageRuntime",
-    "Leases",
-    "PodSource",
-    "RolloutSource",
-    "SizeProbe",
-    "Usage",
-    "WantedImages",
-]
-
 
 class ImageRuntime(Protocol):
     """CRI's image service."""

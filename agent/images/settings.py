@@ -19,8 +19,6 @@ from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.image_pull import ErrorClass, ListedImage
 
-__all__ = ["ImageSettings", "KubeletDisk", "image_faults", "image_settings", "read_kubelet_disk", "with_limit"]
-
 LEND_S = 2.0
 GAP_TO_KUBELET = 3
 LIMIT_KEY = "images.maxParallelPulls"

@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["PREFIX", "AnnotationFault", "AnnotationReader", "one_of", "parse_duration", "parts_of"]
-
 PREFIX = "kepd.dev/"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?\Z", re.ASCII)

@@ -3,8 +3,6 @@
 
 from typing import Protocol
 
-__all__ = ["Clock"]
-
 
 class Clock(Protocol):
     """Monotonic time for decisions, wall time for people and dated documents."""

@@ -11,8 +11,6 @@ from enum import StrEnum
 
 from agent.model.feed import Feed
 
-__all__ = ["Board", "Component", "Report", "State"]
-
 
 class State(StrEnum):
     """starting → ready ⇄ degraded; failed → starting. off and absent never change."""

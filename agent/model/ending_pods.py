@@ -7,8 +7,6 @@ Owns: their uids, a bounded number of them, and who hears of each.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["EndingPods"]
-
 MOST = 1000
 
 

@@ -3,8 +3,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Event"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:

@@ -1,18 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit codes of both programs (CLI-20)."""
 
-__all__ = [
-    "BAD_CONFIGURATION",
-    "CONFLICT",
-    "DEADLINE",
-    "FAILURE",
-    "INTERRUPTED",
-    "NOT_FOUND",
-    "NOT_PERMITTED",
-    "UNREACHABLE",
-    "USAGE",
-]
-
 FAILURE = 1
 USAGE = 2
 NOT_FOUND = 3

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-__all__ = ["Change", "ChangeKind", "Feed", "Overtaken"]
-
 Item = TypeVar("Item")
 MOST_BUFFERED = 1000
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-__all__ = ["Advice", "Finding", "printable", "shown", "suggestion"]
-
 LONGEST_VALUE_SHOWN = 80
 
 

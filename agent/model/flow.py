@@ -13,9 +13,6 @@ import msgspec
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["UDP_ALONE", "Answerers", "Flow", "FlowTarget", "FlowsUnavailable", "TrackingLimits"]
-
-
 UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
 """Whose flows are deleted unless more is asked for (CT-1)."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-__all__ = ["Histogram"]
-
 
 class Histogram:
     """Bounds are inclusive, as Prometheus has them."""

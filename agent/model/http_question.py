@@ -4,8 +4,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["HttpAnswer", "HttpQuestion"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpQuestion:

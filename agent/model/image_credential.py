@@ -11,17 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = [
-    "NO_SECRET",
-    "PUBLIC",
-    "PULL_SECRET_KEYS",
-    "Credential",
-    "PullSecret",
-    "SecretId",
-    "SecretText",
-    "fingerprint",
-]
-
 PUBLIC = "public"
 # Where Secrets of each type have their document.
 PULL_SECRET_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}

@@ -6,8 +6,6 @@ Source of behaviour: containerd `platforms` for which variants an architecture r
 
 from dataclasses import dataclass
 
-__all__ = ["ImagePlatform", "node_platform"]
-
 MACHINES = {
     "x86_64": ("amd64", ("", "v1")),
     "aarch64": ("arm64", ("", "v8")),

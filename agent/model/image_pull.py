@@ -7,23 +7,6 @@ from enum import StrEnum
 
 from agent.model.image_credential import PullSecret
 
-__all__ = [
-    "CRITICAL_PRIORITY",
-    "NO_POD",
-    "CallerPull",
-    "CallerPullEnd",
-    "ErrorClass",
-    "ListedImage",
-    "PodIdentity",
-    "PullClass",
-    "PullGivenUp",
-    "PullOutcome",
-    "PullPolicy",
-    "PullRequest",
-    "PullResult",
-    "PullsAway",
-]
-
 CRITICAL_PRIORITY = 2_000_000_000
 
 

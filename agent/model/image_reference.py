@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from agent.model.image_text import quoted
 
-__all__ = ["ImageReference", "ReferenceInvalid", "default_policy", "parse_reference", "record_key"]
-
 HUB = "docker.io"
 HUB_LEGACY = "index.docker.io"
 OFFICIAL = "library/"

@@ -6,20 +6,6 @@ from enum import StrEnum
 
 from agent.model.image_pull import ErrorClass, PullClass
 
-__all__ = [
-    "CollectedImage",
-    "CollectionState",
-    "ImageState",
-    "LayerStage",
-    "LayerState",
-    "LimitState",
-    "MirrorState",
-    "PullExplanation",
-    "PullStage",
-    "PullState",
-    "Requester",
-]
-
 
 class PullStage(StrEnum):
     """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled."""

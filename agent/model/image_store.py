@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-__all__ = ["BlobInfo", "Filesystem", "ImageRecord", "Ingest", "StoreEvent", "StoreEventKind", "expiring", "is_expired"]
-
 # Of leases, and from 2.0 on of names too, containerd ignores what is past its time; it does not remove all of it.
 EXPIRE_LABEL = "containerd.io/gc.expire"
 

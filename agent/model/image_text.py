@@ -4,8 +4,6 @@
 Source of behaviour: Go `strconv.Quote`, `time.Duration.String`.
 """
 
-__all__ = ["duration_text", "quoted"]
-
 ESCAPES = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
     "\v": "\\v",

@@ -7,8 +7,6 @@ to do: read again, set a Service aside, give up the right.
 
 from agent.model.nft_error import NftFailed, Refused
 
-__all__ = ["ExtensionMissing", "LockHeld"]
-
 
 class LockHeld(NftFailed):
     """Another program held the lock of iptables for longer than we may wait (IP-10)."""

@@ -12,23 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = [
-    "CANARY",
-    "GUARD",
-    "HINT",
-    "OWNER",
-    "RIVALS",
-    "TABLES",
-    "Chains",
-    "Change",
-    "Content",
-    "Table",
-    "Variant",
-    "as_saved",
-    "is_ours",
-    "rival_chains",
-]
-
 Table = Literal["mangle", "filter", "nat"]
 Variant = Literal["nft", "legacy"]
 Chains = dict[str, tuple[str, ...]]

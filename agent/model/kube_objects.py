@@ -13,8 +13,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["Endpoint", "EndpointSlice", "Node", "NodeMetadata", "Pod", "PodSpec", "Service", "ServiceCidr", "Workload"]
-
 Words = tuple[str, ...] | None
 
 

@@ -3,8 +3,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Access"]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:

@@ -6,17 +6,6 @@ Owns: one exception per kind of failure. Each text is one line: what, where, and
 
 import errno as codes
 
-__all__ = [
-    "Interrupted",
-    "NftFailed",
-    "NftMissing",
-    "NotPermitted",
-    "OutcomeUnknown",
-    "Refused",
-    "RivalFound",
-    "TooOld",
-]
-
 
 class NftFailed(Exception):
     """Whatever went wrong with the table; nothing was changed, unless the class says otherwise."""

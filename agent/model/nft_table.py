@@ -13,27 +13,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-__all__ = [
-    "CLIENTS",
-    "LAYOUT",
-    "MAPS",
-    "PATTERN",
-    "RACE_DROPS",
-    "TABLE",
-    "WAYS_IN",
-    "Batch",
-    "ChainBody",
-    "ChoiceChain",
-    "Content",
-    "Data",
-    "Detection",
-    "Family",
-    "MapKind",
-    "MapLayout",
-    "TableSettings",
-    "TableState",
-]
-
 TABLE = "kepd"
 PATTERN = "kepd_pattern"
 """Stands for a moment, without hooks, to see what the kernel makes of our rules."""

@@ -12,18 +12,6 @@ import msgspec
 from agent.model.quantity import Quantity
 from agent.model.selector import Requirement
 
-__all__ = [
-    "HOSTNAME_LABEL",
-    "REGION_LABEL",
-    "UNSCHEDULABLE_TAINT",
-    "ZONE_LABEL",
-    "Node",
-    "NodeTerm",
-    "ReadyStatus",
-    "Taint",
-    "Toleration",
-]
-
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
 HOSTNAME_LABEL = "kubernetes.io/hostname"

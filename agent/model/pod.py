@@ -16,16 +16,6 @@ import msgspec
 
 from agent.model.pod_fields import Container, PodFields, Resources
 
-__all__ = [
-    "DEFAULT_GRACE_S",
-    "ContainerKind",
-    "ContainerSpec",
-    "PodSpec",
-    "container_hash",
-    "content_hash",
-    "static_uid",
-]
-
 DEFAULT_GRACE_S = 30
 FNV_OFFSET = 0x6C62272E07BB014262B821756295C58D
 FNV_PRIME = 0x0000000001000000000000000000013B

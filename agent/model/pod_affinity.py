@@ -7,8 +7,6 @@ Fields of type `object` speak to a scheduler.
 
 import msgspec
 
-__all__ = ["Affinity", "NodeAffinity", "NodeRequirement", "NodeTerm", "NodeTerms"]
-
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Common to all."""

@@ -13,8 +13,6 @@ import msgspec
 
 from agent.model.pod_affinity import Affinity
 
-__all__ = ["Container", "Hook", "Metadata", "PodFields", "Probe", "Volume"]
-
 Texts = dict[str, str]
 Amount = str | int | float
 Port = int | str

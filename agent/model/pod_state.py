@@ -6,8 +6,6 @@ Owns: the values, and how the column STATUS of lists is worded (STS-03).
 
 from dataclasses import dataclass
 
-__all__ = ["RUNNING", "TERMINATED", "WAITING", "Condition", "ContainerState", "PodState", "Termination"]
-
 WAITING = "Waiting"
 RUNNING = "Running"
 TERMINATED = "Terminated"

@@ -3,8 +3,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["HoldReport", "MethodReport", "ProxyReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodReport:

@@ -11,8 +11,6 @@ what is larger than 2^63-1 is cut to that, as its documentation says. TOP-9.
 import re
 from dataclasses import dataclass
 
-__all__ = ["ZERO", "Quantity", "QuantityError", "parse_quantity"]
-
 NANOS_PER_UNIT = 10**9
 NANOS_PER_MILLI = 10**6
 LARGEST_NANOS = (2**63 - 1) * NANOS_PER_UNIT

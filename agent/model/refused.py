@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from agent.model.finding import Finding
 
-__all__ = ["Refused"]
-
 
 class Refused(Exception):
     """Nothing was done."""

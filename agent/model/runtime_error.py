@@ -4,15 +4,6 @@
 Owns: one exception per kind of failure, with the method, the runtime's own words and its gRPC code by name.
 """
 
-__all__ = [
-    "AlreadyExists",
-    "DeadlineExceeded",
-    "NotFound",
-    "NotImplementedByRuntime",
-    "RuntimeCallFailed",
-    "Unavailable",
-]
-
 
 class RuntimeCallFailed(Exception):
     """The runtime answered with an error. `code` is the gRPC code's name, such as `UNKNOWN`."""

@@ -4,8 +4,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["EventKind", "RuntimeEvent"]
-
 
 class EventKind(StrEnum):
     """What happened. LOST means that events may have been missed: look at everything once."""

@@ -4,8 +4,6 @@
 import re
 from dataclasses import dataclass
 
-__all__ = ["RuntimeFeatures"]
-
 NUMBER = re.compile(r"v?(\d+)\.(\d+)")
 # The first versions of containerd with a behaviour that no answer of CRI tells.
 CONTAINERD_IMAGE_VOLUMES = (2, 1)

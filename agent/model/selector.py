@@ -12,20 +12,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = [
-    "LabelSelector",
-    "Matcher",
-    "Requirement",
-    "SelectorFault",
-    "compile_selector",
-    "equality_matcher",
-    "label_key_faults",
-    "label_value_faults",
-    "node_requirement_holds",
-    "parse_int64",
-    "selector_faults",
-]
-
 LONGEST_NAME = 63
 LONGEST_PREFIX = 253
 

@@ -11,21 +11,6 @@ import msgspec
 
 from agent.model.nft_table import Family
 
-__all__ = [
-    "DEFAULT_OPTIONS",
-    "Address",
-    "Backend",
-    "FamilyPart",
-    "PortFacts",
-    "PortKey",
-    "Protocol",
-    "Range",
-    "ServiceFacts",
-    "ServiceKey",
-    "ServiceOptions",
-    "SliceFacts",
-]
-
 Protocol = Literal["TCP", "UDP", "SCTP"]
 
 

@@ -5,18 +5,6 @@ from dataclasses import dataclass
 
 from agent.model.service import ServiceKey
 
-__all__ = [
-    "EndpointReport",
-    "PortReport",
-    "ProgrammedService",
-    "RouteReport",
-    "RuleChange",
-    "RuleReport",
-    "ServiceReport",
-    "TraceReport",
-    "TraceStep",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgrammedService:

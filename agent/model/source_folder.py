@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from agent.model.finding import Finding
 
-__all__ = ["SOURCE_FOLDERS", "SourceFolder"]
-
 # The directory below the manifests, and the kind of what stands in it.
 SOURCE_FOLDERS = {"configmaps": "ConfigMap", "secrets": "Secret"}
 

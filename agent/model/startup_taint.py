@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from agent.model.kube_objects import NodeTaint
 
-__all__ = ["STARTUP_TAINT", "lifting"]
-
 STARTUP_TAINT = "kepd.dev/not-ready"
 
 Step = Mapping[str, str]

@@ -12,22 +12,6 @@ from agent.model.runtime_features import RuntimeFeatures
 from agent.model.source_folder import SourceFolder
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = [
-    "Containers",
-    "Features",
-    "Groups",
-    "Images",
-    "Logind",
-    "Maintenance",
-    "ManifestSource",
-    "ProbeClient",
-    "Records",
-    "RuntimeEvents",
-    "Sandboxes",
-    "Snapshot",
-    "Streams",
-]
-
 
 class Sandboxes(Protocol):
     async def list_sandboxes(self) -> list[pb.PodSandbox]: ...

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from agent.config.document import Pods
 from agent.model.finding import Finding
 
-__all__ = ["pods_faults"]
-
 KEY = "pods.shutdown.groups"
 
 

@@ -10,8 +10,6 @@ from agent.model.runtime_event import RuntimeEvent
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Asker", "Kubelet", "ProxyRuntime", "Pulls", "Records", "RuntimeEvents"]
-
 
 class ProxyRuntime(Protocol):
     """CRI, for the proxy's own questions: after a start, after lost events, for readiness and ended Jobs."""

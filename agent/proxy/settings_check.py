@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from agent.config.document import Configuration
 from agent.model.finding import Finding
 
-__all__ = ["proxy_faults"]
-
 
 def proxy_faults(configuration: Configuration) -> Iterator[Finding]:
     """One finding per contradiction; none while the plane is off."""

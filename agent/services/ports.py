@@ -15,8 +15,6 @@ from agent.model.iptables_rules import Table as ChainTable
 from agent.model.nft_table import Batch, Family, TableState
 from agent.model.service import Protocol as ServiceProtocol
 
-__all__ = ["ChainTables", "Flows", "RuleTable"]
-
 
 class RuleTable(Protocol):
     """The nftables table of one family. Failures are those of agent/model/nft_error.py."""

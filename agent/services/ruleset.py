@@ -19,8 +19,6 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["NO_PLANS", "Plans", "Reconciled", "RuleCounts", "RulesView", "Ruleset"]
-
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
 

@@ -12,8 +12,6 @@ from agent.model.finding import Finding, shown
 from agent.services.objects.addresses import address_of, read_range, unfit_endpoint
 from agent.services.objects.node_state import PRIMARY
 
-__all__ = ["services_faults"]
-
 
 def services_faults(services: Services) -> Iterator[Finding]:
     """One finding per contradiction."""

@@ -19,8 +19,6 @@ from agent.cli.client import Client, connected, failure
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import NOT_FOUND, USAGE
 
-__all__ = ["api"]
-
 REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 
@@ -37,11 +35,11 @@ def api(session: Session, method: str | None, request_json: str) -> None:
                 click.echo(name)
             return
         found = reflection.find(method.lstrip("/"))
-        for answer in invoke(daemon, found, request_json):
+        for answer in _invoke(daemon, found, request_json):
             click.echo(json_format.MessageToJson(answer, ensure_ascii=False, descriptor_pool=reflection.pool))
 
 
-def invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iterator[Message]:
+def _invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iterator[Message]:
     request = GetMessageClass(method.input_type)()
     try:
         json_format.Parse(request_json, request)

@@ -4,8 +4,6 @@
 import click
 from click.shell_completion import get_completion_class
 
-__all__ = ["completion"]
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -11,8 +11,6 @@ from agent.cli.session import Session
 from agent.config.commands import check
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["config"]
-
 
 @click.group()
 def config() -> None:

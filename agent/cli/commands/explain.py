@@ -13,8 +13,6 @@ from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
-__all__ = ["explain"]
-
 
 @click.group()
 def explain() -> None:

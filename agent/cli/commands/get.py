@@ -26,9 +26,6 @@ from agent.cli.table import Listing
 from agent.model.exit_codes import NOT_FOUND
 from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
-__all__ = ["get"]
-
-
 NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # each noun has its own message
     "nodes": list_nodes,
     "planes": list_planes,
@@ -48,7 +45,7 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
 COMPLETION_LIMIT_S = 0.5
 
 
-def noun(word: str) -> str:
+def _noun(word: str) -> str:
     """A noun in singular or plural."""
     for candidate in (word, f"{word}s"):
         if candidate in NOUNS:
@@ -58,16 +55,16 @@ def noun(word: str) -> str:
     raise click.UsageError(f'no list of "{word}"; {hint}')
 
 
-def complete_noun(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+def _complete_noun(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
     return [word for word in NOUNS if word.startswith(typed)]
 
 
-def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+def _complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
     """Live names for the shell, if the daemon answers quickly."""
     session = Session(endpoint=ctx.parent.params.get("endpoint") if ctx.parent else None, timeout_s=COMPLETION_LIMIT_S)
     try:
         with connected(session) as daemon:
-            listing = NOUNS[noun(ctx.params["kind"])](daemon)
+            listing = NOUNS[_noun(ctx.params["kind"])](daemon)
     except (CommandFailed, click.UsageError):
         return []
     names = [listing.name(item).rpartition("/")[2] for item in listing.items]
@@ -75,17 +72,17 @@ def complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> li
 
 
 @click.command()
-@click.argument("kind", metavar="NOUN", shell_complete=complete_noun)
-@click.argument("name", required=False, shell_complete=complete_name)
+@click.argument("kind", metavar="NOUN", shell_complete=_complete_noun)
+@click.argument("name", required=False, shell_complete=_complete_name)
 @output_option()
 @click.option("-w", "--watch", is_flag=True, help="Keep printing changes (pods, pulls, services, events).")
 @click.pass_obj
 def get(session: Session, kind: str, name: str | None, output: str, *, watch: bool) -> None:
     """List nodes, planes, pods, containers, images, pulls, mirrors, services, endpoints, rules or events."""
-    kind = noun(kind)
+    kind = _noun(kind)
     with connected(session) as daemon:
         if watch:
-            follow(daemon, kind, output, session)
+            _follow(daemon, kind, output, session)
             return
         listing = NOUNS[kind](daemon)
     if name is not None:
@@ -96,7 +93,7 @@ def get(session: Session, kind: str, name: str | None, output: str, *, watch: bo
     print_listing(listing, output, session)
 
 
-def follow(daemon: Client, kind: str, output: str, session: Session) -> None:
+def _follow(daemon: Client, kind: str, output: str, session: Session) -> None:
     if kind == "pods":
         request = pod_pb2.WatchPodsRequest()
         for change in daemon.follow("kepd.v1.PodService/WatchPods", request, pod_pb2.WatchPodsResponse):

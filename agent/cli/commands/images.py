@@ -14,8 +14,6 @@ from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plai
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
-__all__ = ["cancel", "gc", "prefetch", "pull", "retry", "set"]
-
 SERVICE = "kepd.v1.ImageService"
 GONE_WRONG = frozenset({"failed", "cancelled", "refused"})
 
@@ -30,18 +28,18 @@ def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str |
     """Pull images under the node's limit. Ctrl-C cancels."""
     request = image_pb2.PullImageRequest(images=images, policy=policy or "", priority=priority, detach=not wait)
     with connected(session) as daemon:
-        outcomes = follow(daemon, request, session)
+        outcomes = _follow(daemon, request, session)
     if not wait:
         click.echo("queued; kepctl get pulls -w shows them")
         return
     for outcome in outcomes:
-        click.echo(f"{outcome.image}: {outcome_line(outcome)}")
+        click.echo(f"{outcome.image}: {_outcome_line(outcome)}")
     failed = [outcome for outcome in outcomes if outcome.result in GONE_WRONG]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(images)} not pulled")
 
 
-def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
+def _follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
     from agent.cli.progress import PullProgress
 
     outcomes: list[image_pb2.PullOutcome] = []
@@ -54,7 +52,7 @@ def follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session
     return outcomes
 
 
-def outcome_line(outcome: image_pb2.PullOutcome) -> str:
+def _outcome_line(outcome: image_pb2.PullOutcome) -> str:
     if outcome.result in GONE_WRONG:
         return f"{outcome.result}: {outcome.reason}: {outcome.message}" if outcome.reason else outcome.result
     took = f" in {outcome.took_seconds:.1f} s" if outcome.took_seconds else ""
@@ -103,7 +101,7 @@ def retry(session: Session, pod: str) -> None:
     namespace, _, name = pod.rpartition("/")
     request = image_pb2.RetryPullsRequest(namespace=namespace or "default", pod=name)
     with connected(session) as daemon:
-        is_local = retry_local(daemon, namespace or "default", name)
+        is_local = _retry_local(daemon, namespace or "default", name)
         try:
             forgotten = daemon.call(f"{SERVICE}/RetryPulls", request, image_pb2.RetryPullsResponse).forgotten
         except CommandFailed as error:
@@ -116,7 +114,7 @@ def retry(session: Session, pod: str) -> None:
     click.echo(f"{forgotten} back-offs cleared" + (f"; {name} is retried at once" if is_local else ""))
 
 
-def retry_local(daemon: Client, namespace: str, name: str) -> bool:
+def _retry_local(daemon: Client, namespace: str, name: str) -> bool:
     """Of a pod that runs from a manifest of this node; others are their kubelet's."""
     request = pod_pb2.ClearBackoffRequest(namespace=namespace, name=name)
     try:
@@ -168,13 +166,13 @@ def gc(session: Session, mode: str | None, output: str) -> None:
 @click.pass_obj
 def prefetch(session: Session, source: Path) -> None:
     """Pull images in the background, before they are needed: a YAML list of names, or of {image, pin, unpack}."""
-    request = image_pb2.PrefetchRequest(images=[prefetch_image(item) for item in prefetch_items(source)])
+    request = image_pb2.PrefetchRequest(images=[_prefetch_image(item) for item in _prefetch_items(source)])
     with connected(session) as daemon:
         answer = daemon.call(f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
     click.echo(f"{answer.queued} queued, {answer.present} present")
 
 
-def prefetch_items(source: Path) -> list[Tree]:
+def _prefetch_items(source: Path) -> list[Tree]:
     try:
         documents, duplicates = parse_documents(source.read_bytes(), str(source))
     except UnreadableYaml as error:
@@ -186,7 +184,7 @@ def prefetch_items(source: Path) -> list[Tree]:
     return documents[0].items
 
 
-def prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
+def _prefetch_image(tree: Tree) -> image_pb2.PrefetchImage:
     if isinstance(tree.scalar, str):
         return image_pb2.PrefetchImage(image=tree.scalar)
     fields = {name: value.scalar for name, value in tree.entries.items()}

@@ -11,8 +11,6 @@ from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2
 
-__all__ = ["doctor", "health", "status"]
-
 
 @click.command()
 @output_option("table", "json", "yaml")

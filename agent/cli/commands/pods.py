@@ -13,8 +13,6 @@ from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
-__all__ = ["apply", "checkpoint", "delete", "describe", "drain", "logs", "restart", "timeline", "validate"]
-
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
@@ -22,13 +20,13 @@ UP_S = 2.0
 DEFAULT_TIMEOUT_S, LONGEST_DRAIN_S = 10.0, 3600.0
 
 
-def split(name: str) -> tuple[str, str]:
+def _split(name: str) -> tuple[str, str]:
     """`namespace/name`, or a name in `default`."""
     namespace, slash, rest = name.rpartition("/")
     return (namespace or "default", rest) if slash else ("default", name)
 
 
-def split_container(name: str) -> tuple[str, str, str]:
+def _split_container(name: str) -> tuple[str, str, str]:
     """`[namespace/]pod/container`; a container is after the last slash where two are given, or `-c` says it."""
     parts = name.split("/")
     if len(parts) == 3:  # namespace, pod, container
@@ -40,7 +38,7 @@ def split_container(name: str) -> tuple[str, str, str]:
 
 def find_pod(daemon: Client, name: str) -> tuple[str, str]:
     """A name as lists show it, or without the node's suffix where that is clear."""
-    namespace, short = split(name)
+    namespace, short = _split(name)
     answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
     names = [pod.name for pod in answer.pods if pod.namespace == namespace]
     if short in names:
@@ -53,7 +51,7 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
 
 def find_container(daemon: Client, target: str) -> tuple[str, str, str]:
     """Namespace, pod and container of `POD[/CONTAINER]`."""
-    namespace, short, container = split_container(target)
+    namespace, short, container = _split_container(target)
     return *find_pod(daemon, f"{namespace}/{short}"), container
 
 
@@ -99,7 +97,7 @@ def _past_or_present(daemon: Client, pod: str) -> tuple[str, str]:
     try:
         return find_pod(daemon, pod)
     except CommandFailed:
-        return split(pod)
+        return _split(pod)
 
 
 def _planned_timeline(path: Path, name: str, output: str) -> None:

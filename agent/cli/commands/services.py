@@ -15,8 +15,6 @@ from agent.cli.session import Session
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
-__all__ = ["diff", "route", "rules", "trace"]
-
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
 
 DIFFERENCE_COLUMNS: Columns[pb.RuleDifference] = (

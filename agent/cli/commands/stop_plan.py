@@ -8,8 +8,6 @@ import click
 from agent.cli.planned import Guess, end_moments, pods_of, show
 from agent.pods.view.timeline import draw_picture
 
-__all__ = ["stop"]
-
 
 @click.command()
 @click.option("-f", "--file", "path", type=click.Path(exists=True, path_type=Path), required=True, help="The manifest.")

@@ -12,8 +12,6 @@ from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
-__all__ = ["attach", "exec_", "port_forward"]
-
 MOST_PORT = 65535
 
 

@@ -25,8 +25,6 @@ from agent.topology.hints.zones import ZonePlan, parse_replicas, parse_zones, pl
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
 from agent.topology.spread.filter import WhatIf
 
-__all__ = ["hints", "plan", "spread"]
-
 # What only hints need of a Node; spread does not ask for it.
 CAPACITY_PATHS = ("status.", f"metadata.labels[{ZONE_LABEL}]")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -65,17 +63,17 @@ def plan() -> None:
 def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
     """Explain why a Service has or has no topology hints. Exit code 0: it has, 1: it has none, 2: wrong input."""
     if source is None:
-        explanation = asked_hints(session_of(ctx), service)
+        explanation = _asked_hints(_session_of(ctx), service)
     else:
-        manifests = read(source)
+        manifests = _read(source)
         try:
             explanation = explain_hints(manifests, service)
         except NotThereError as error:
             raise CommandFailed(str(error), USAGE) from error
     if output == "table":
-        print_blocks(hints_text(explanation), session_of(ctx))
+        print_blocks(hints_text(explanation), _session_of(ctx))
     else:
-        print_data(hints_document(explanation), output)
+        print_data(_hints_document(explanation), output)
     ctx.exit(explanation.exit_code)
 
 
@@ -102,21 +100,21 @@ def spread(
     """Show where a pod's spread constraints let it go. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
     if source is None:
-        explanation = asked_spread(session_of(ctx), pod, what_if)
+        explanation = _asked_spread(_session_of(ctx), pod, what_if)
     else:
-        manifests = read(source, for_hints=False)
+        manifests = _read(source, for_hints=False)
         try:
             explanation = explain_spread(manifests, pod, what_if)
         except NotThereError as error:
             raise CommandFailed(str(error), USAGE) from error
     if output == "table":
-        print_blocks(spread_text(explanation), session_of(ctx))
+        print_blocks(spread_text(explanation), _session_of(ctx))
     else:
         print_data(msgspec.to_builtins(explanation), output)
     ctx.exit(explanation.exit_code)
 
 
-def asked_hints(session: Session, service: str) -> HintsExplanation:
+def _asked_hints(session: Session, service: str) -> HintsExplanation:
     from agent.cli.client import connected
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -126,7 +124,7 @@ def asked_hints(session: Session, service: str) -> HintsExplanation:
     return msgspec.json.decode(answer.explanation, type=HintsExplanation)
 
 
-def asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanation:
+def _asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanation:
     from agent.cli.client import connected
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -154,30 +152,30 @@ def zones(
 ) -> None:
     """Show for which numbers of replicas topology hints are active, and what each zone then gets."""
     try:
-        table = plan_table(zones, pod_file, node_source, parse_replicas(replicas))
+        table = _plan_table(zones, pod_file, node_source, parse_replicas(replicas))
     except (ValueError, NotThereError) as error:
         raise CommandFailed(str(error), USAGE) from error
     if output == "table":
         print_blocks(plan_text(table), session)
     else:
-        print_data(plan_document(table), output)
+        print_data(_plan_document(table), output)
 
 
-def plan_table(zones: str | None, pod_file: Path | None, node_source: Path | None, replicas: range) -> ZonePlan:
+def _plan_table(zones: str | None, pod_file: Path | None, node_source: Path | None, replicas: range) -> ZonePlan:
     """The plan, from zones given by hand or from a pod and nodes."""
     if zones is not None and pod_file is None and node_source is None:
         quantities = parse_zones(zones)
         return plan_zones(read_zone_quantities(quantities), replicas.start, replicas.stop - 1, sorted(quantities))
     if zones is None and pod_file is not None and node_source is not None:
-        pods = read(pod_file)
-        nodes = read(node_source).nodes
+        pods = _read(pod_file)
+        nodes = _read(node_source).nodes
         return plan_for_pod(msgspec.structs.replace(pods, nodes=nodes), replicas)
     raise CommandFailed("give either --zones, or --pod together with --nodes", USAGE)
 
 
-def read(source: Path, *, for_hints: bool = True) -> Manifests:
+def _read(source: Path, *, for_hints: bool = True) -> Manifests:
     """Manifests of a file or directory. Errors end the command; notes are shown where they bear on the question."""
-    manifests = read_manifests(list(documents(source)))
+    manifests = read_manifests(list(_documents(source)))
     notes = [note for note in manifests.notes if for_hints or not note.path.startswith(CAPACITY_PATHS)]
     for finding in (*manifests.errors, *notes):
         click.echo(str(finding), err=True)
@@ -186,7 +184,7 @@ def read(source: Path, *, for_hints: bool = True) -> Manifests:
     return manifests
 
 
-def documents(source: Path) -> Iterator[Document]:
+def _documents(source: Path) -> Iterator[Document]:
     """Every document of every file, in the order of their names."""
     paths = [source]
     if source.is_dir():
@@ -204,12 +202,12 @@ def documents(source: Path) -> Iterator[Document]:
             yield Document(tree.where, plain(tree))
 
 
-def session_of(ctx: click.Context) -> Session:
+def _session_of(ctx: click.Context) -> Session:
     session: Session = ctx.obj
     return session
 
 
-def hints_document(explanation: HintsExplanation) -> dict[str, object]:
+def _hints_document(explanation: HintsExplanation) -> dict[str, object]:
     """One object per family: the numbers of the assignment, and beside them what explains them."""
     families = []
     for family in explanation.families:
@@ -219,7 +217,7 @@ def hints_document(explanation: HintsExplanation) -> dict[str, object]:
     return {"service": explanation.service, "mode": msgspec.to_builtins(explanation.choice), "families": families}
 
 
-def plan_document(table: ZonePlan) -> dict[str, object]:
+def _plan_document(table: ZonePlan) -> dict[str, object]:
     """The rows with the names that people know from the table."""
     rows = [
         {

@@ -9,8 +9,6 @@ import click
 from agent import __version__
 from agent.cli.session import Session
 
-__all__ = ["version"]
-
 
 @click.command()
 @click.option("--daemon", "ask_daemon", is_flag=True, help="Also print the daemon's version.")

@@ -12,8 +12,6 @@ from agent.drivers.containerd.driver import Containerd
 from agent.images.run.collector import OUR_LEASES
 from agent.model.runtime_error import RuntimeCallFailed
 
-__all__ = ["clean_images"]
-
 
 async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[str]:
     runtime = configuration.runtime

@@ -21,8 +21,6 @@ from agent.model.image_reference import parse_reference
 from agent.model.image_store import expiring, is_expired
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 
-__all__ = ["CONTENT_NAMESPACE", "ContentFetch"]
-
 log = structlog.get_logger(plane="images")
 
 CONTENT_NAMESPACE = "kepd"

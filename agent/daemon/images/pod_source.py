@@ -17,8 +17,6 @@ from agent.model.image_pull import PodIdentity, PullPolicy
 from agent.model.image_reference import default_policy
 from agent.model.kube_objects import Pod, PodContainer, PodSpec
 
-__all__ = ["KubePods", "pod_images", "spec_images"]
-
 log = structlog.get_logger(plane="images")
 
 WAITING_PHASES = ("", "Pending")

@@ -11,8 +11,6 @@ from agent.images.run.node_images import read_chain
 from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
 
-__all__ = ["RegistryHosts"]
-
 log = structlog.get_logger(plane="images")
 
 DEFAULT_FOLDER = Path("/etc/containerd/certs.d")

@@ -30,8 +30,6 @@ from agent.images.prefetch.plan import PodImage
 from agent.model.image_pull import NO_POD
 from agent.model.kube_objects import Pod, Workload
 
-__all__ = ["KubeRollouts", "owner_of"]
-
 log = structlog.get_logger(plane="images")
 
 SPREAD_S = 60.0

@@ -55,8 +55,6 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.image_platform import node_platform
 
-__all__ = ["ImagePlane", "wire_images"]
-
 log = structlog.get_logger(plane="images")
 
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")

@@ -9,8 +9,6 @@ from agent.model.image_pull import PullPolicy, PullRequest
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["PlainImages", "QueuedImages"]
-
 
 class PlainImages:
     """Straight from the runtime, one pull beside the other, with no credentials but its own."""

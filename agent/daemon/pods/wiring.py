@@ -43,8 +43,6 @@ from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.stream_urls import StreamUrls
 
-__all__ = ["LocalPods", "PodPlane", "pod_settings", "wire_pods"]
-
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/proc/meminfo")
 CPUS, THROTTLES = Path("/sys/devices/system/cpu"), "cpu[0-9]*/thermal_throttle"
@@ -108,7 +106,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
     groups = ControlGroups()
     facts = node_facts(configuration, groups.shape())
-    directory = Path(pod_directory(configuration))
+    directory = Path(_pod_directory(configuration))
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
     records = StateFiles(directory)
@@ -152,7 +150,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     )
 
 
-def pod_directory(configuration: Configuration) -> str:
+def _pod_directory(configuration: Configuration) -> str:
     """`pods.directory`, or its place in the state directory."""
     return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
 
@@ -166,7 +164,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         instance=instance,
         name_suffix=pods.name_suffix,
         labels=labels_of_node(configuration.node.name, configuration.node.labels),
-        directory=Path(pod_directory(configuration)),
+        directory=Path(_pod_directory(configuration)),
         log_directory=Path(pods.log_directory),
         log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
         cgroup_root=pods.cgroup_root,
@@ -208,7 +206,7 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),
-        disk_bytes=disk_bytes(Path(pod_directory(configuration))),
+        disk_bytes=disk_bytes(Path(_pod_directory(configuration))),
         masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
         groups=groups,
     )

@@ -17,8 +17,6 @@ import structlog
 from agent.api.socket_path import PathTaken, listen_at, make_directory
 from agent.daemon.plane_lock import take_lock
 
-__all__ = ["ProxyEndpoint"]
-
 log = structlog.get_logger(plane="proxy")
 
 DIRECTORY_MODE = 0o700

@@ -10,8 +10,6 @@ from agent.proxy.gates.kubelet_advice import advise
 from agent.proxy.run.plane import ProxyPlane
 from agent.proxy.run.state import Hold
 
-__all__ = ["ProxyView"]
-
 
 class ProxyView:
     def __init__(self, plane: ProxyPlane, socket: Path, link: Path | None) -> None:

@@ -31,8 +31,6 @@ from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.plane import HOLDS_END_S, ProxyParts, ProxyPlane
 from agent.proxy.run.state import ProxySettings
 
-__all__ = ["ACTIVATED", "ProxyUnit", "proxy_paths", "wire_proxy"]
-
 UNIX = "unix://"
 # FileDescriptorName in the socket unit.
 ACTIVATED = "cri"

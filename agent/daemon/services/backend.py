@@ -31,8 +31,6 @@ from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 
-__all__ = ["OldBackendCleanup", "RulesBackend", "make_backend", "may_share"]
-
 log = structlog.get_logger(plane="services")
 
 RETRY_S = 30.0

@@ -12,8 +12,6 @@ from agent.api.http import Page
 from agent.config.document import Configuration
 from agent.config.reference import as_document
 
-__all__ = ["configz_page"]
-
 SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
 
 

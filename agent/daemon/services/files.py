@@ -33,8 +33,6 @@ from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 
-__all__ = ["ManifestServices", "NoPods", "PodsHere"]
-
 log = structlog.get_logger(plane="services")
 
 ALLOTTED = Path("services", "allotted.json")

@@ -21,8 +21,6 @@ from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.health import Answer, healthz, is_eligible, livez, service_health
 
-__all__ = ["ServiceHealth"]
-
 log = structlog.get_logger(plane="services")
 
 ANYWHERE: Mapping[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104  # what load balancers probe

@@ -18,8 +18,6 @@ from agent.model.event import Event
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 
-__all__ = ["HealthListeners", "Spot"]
-
 log = structlog.get_logger(plane="services")
 
 Spot = tuple[Family, str, int]

@@ -13,8 +13,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from agent.topology.hints.standalone import FilledHints, HintStatus, told_transition
 
-__all__ = ["HintLedger"]
-
 log = structlog.get_logger(plane="services")
 
 COMPUTED = ("active", "refused")

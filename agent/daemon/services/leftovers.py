@@ -23,18 +23,6 @@ from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import removal
 from agent.services.nftables.structure import removal_text
 
-__all__ = [
-    "Leftover",
-    "are_kube_proxys",
-    "are_ours",
-    "kube_proxys_leftovers",
-    "legacy_rivals",
-    "our_leftovers",
-    "remove_chains",
-    "remove_legacy",
-    "remove_table",
-]
-
 log = structlog.get_logger(plane="services")
 
 KUBE_PROXY_TABLE = "kube-proxy"

@@ -24,8 +24,6 @@ from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
 
-__all__ = ["ServiceObjects", "hint_options", "read_service_objects"]
-
 Found = Service | EndpointSlice | Node | ServiceCidr
 Key = tuple[str, str, str]
 

@@ -14,8 +14,6 @@ from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.services.objects.addresses import read_address
 
-__all__ = ["LocalPod", "PodChoice", "local_pods", "pod_choice", "slices_of_pods"]
-
 FINISHED = ("Succeeded", "Failed")
 
 

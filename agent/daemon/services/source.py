@@ -37,8 +37,6 @@ from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 
-__all__ = ["KubeServices"]
-
 log = structlog.get_logger(plane="services")
 
 T = TypeVar("T")

@@ -19,8 +19,6 @@ from agent.model.nft_table import Family
 from agent.model.startup_taint import STARTUP_TAINT, lifting
 from agent.services.run.family_sync import SyncReport
 
-__all__ = ["StartupTaint"]
-
 log = structlog.get_logger(plane="services")
 
 FIRST_RETRY_S = 1.0

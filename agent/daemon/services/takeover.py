@@ -16,8 +16,6 @@ from agent.daemon.services.leftovers import kube_proxys_leftovers
 from agent.drivers.nft.driver import NftTable
 from agent.model.nft_table import Family
 
-__all__ = ["Takeover", "running_kube_proxies"]
-
 log = structlog.get_logger(plane="services")
 
 REQUEST = Path("services", "takeover")

@@ -22,8 +22,6 @@ from agent.topology.explain.documents import explain_hints, explain_spread
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
 from agent.topology.spread.filter import WhatIf
 
-__all__ = ["TopologyOfManifests"]
-
 
 class TopologyOfManifests:
     """Asked by the API. Raises LookupError for what no manifest has, Refused where this node does not compute hints.

@@ -49,8 +49,6 @@ from agent.topology.manifest.objects import Manifests
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
 
-__all__ = ["ServiceParts", "ServiceUnit", "wire_services"]
-
 log = structlog.get_logger(plane="services")
 
 # A first sync that takes longer than this has met an obstacle.
@@ -100,7 +98,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
-    cleaner = FlowCleaner(plane, conntrack, flow_protocols(configuration))
+    cleaner = FlowCleaner(plane, conntrack, _flow_protocols(configuration))
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     plane.followers += [health.follow, cleaner.follow, backend.cleanup.follow, _set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
@@ -126,7 +124,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         before, current[0] = current[0], changed
         if needs_interfaces(changed):
             needed.set()
-        intake.apply(node_settings(changed))
+        intake.apply(_node_settings(changed))
         if isinstance(source, ManifestServices) and _meaning(before) != _meaning(changed):
             source.reloaded()
 
@@ -159,7 +157,7 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
         waits_for.add("interfaces")
     if parts.kube is not None:
         waits_for.add("node")
-    settings = node_settings(configuration)
+    settings = _node_settings(configuration)
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     if parts.kube is None:
         intake.set_default_addresses(map(address_of, default_addresses()))
@@ -257,7 +255,7 @@ def families() -> tuple[Family, ...]:
     return ("IPv4", "IPv6")
 
 
-def node_settings(configuration: Configuration) -> NodeSettings:
+def _node_settings(configuration: Configuration) -> NodeSettings:
     services, node = configuration.services, configuration.node
     detect = services.detect_local
     is_iptables = services.backend == "iptables"
@@ -294,7 +292,7 @@ def periods(configuration: Configuration) -> Periods:
     return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest)
 
 
-def flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
+def _flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
     """Whose stale flows are deleted (CT-1, CT-11)."""
     return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from agent.model.control_group import GroupShape
 
-__all__ = ["ControlGroups"]
-
 ROOT = Path("/sys/fs/cgroup")
 PAGES = Path("/sys/kernel/mm/hugepages")
 MEMORY = Path("/proc/meminfo")

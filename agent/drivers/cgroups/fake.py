@@ -8,8 +8,6 @@ from pathlib import PurePath
 
 from agent.model.control_group import GroupShape
 
-__all__ = ["FakeControlGroups"]
-
 PAGE_BYTES = 4096
 UNLIMITED = str((1 << 63) - PAGE_BYTES)
 LEGACY = {

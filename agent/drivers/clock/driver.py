@@ -8,8 +8,6 @@ milliseconds.
 import asyncio
 import time
 
-__all__ = ["SystemClock"]
-
 
 class SystemClock:
     def now_s(self) -> float:

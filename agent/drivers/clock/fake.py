@@ -5,8 +5,6 @@ import asyncio
 import heapq
 from itertools import count
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """Time stands still until `advance` is called."""

@@ -20,8 +20,6 @@ from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, Track
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["Conntrack"]
-
 _DEADLINE_S = 30.0
 _MOST_READINGS = 5
 # Each question makes the kernel walk over its whole table; beyond so many, one for everything is cheaper.

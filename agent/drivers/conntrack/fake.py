@@ -14,8 +14,6 @@ from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, Track
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["FakeConntrack"]
-
 
 class FakeConntrack:
     def __init__(self) -> None:

@@ -15,8 +15,6 @@ import structlog
 
 from agent.model.flow import TrackingLimits
 
-__all__ = ["WantedLimit", "apply_limits", "wanted_buckets", "wanted_limits"]
-
 log = structlog.get_logger(plane="services")
 
 _MOST_FLOWS = 1_048_576

@@ -13,8 +13,6 @@ from agent.model.flow import Flow, FlowTarget
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
-__all__ = ["DELETE", "GET", "deletion", "flow", "question", "question_to"]
-
 _SUBSYSTEM = 1 << 8
 GET, DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2
 

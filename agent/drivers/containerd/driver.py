@@ -39,8 +39,6 @@ from agent.wire.containerd import (
     version_v1_pb2,
 )
 
-__all__ = ["Containerd", "store_event", "task_event"]
-
 SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'

@@ -12,8 +12,6 @@ from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent
 from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import RuntimeEvent
 
-__all__ = ["FakeContainerd"]
-
 
 class FakeContainerd:
     endpoint = "fake"

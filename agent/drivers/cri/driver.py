@@ -19,8 +19,6 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["CriRuntime", "told_to_use_systemd"]
-
 EVENT_KINDS = {
     pb.CONTAINER_CREATED_EVENT: EventKind.CREATED,
     pb.CONTAINER_STARTED_EVENT: EventKind.STARTED,

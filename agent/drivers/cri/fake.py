@@ -14,8 +14,6 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["FakeCri"]
-
 
 class FakeCri:
     """Same methods as the driver. `reachable` and `has_events` are for tests to switch.

@@ -11,8 +11,6 @@ from google.protobuf.message import Message
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Method"]
-
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
 

@@ -12,8 +12,6 @@ from agent.model.clock import Clock
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Seen", "compare", "poll_events"]
-
 RUNNING = pb.CONTAINER_RUNNING
 EXITED = pb.CONTAINER_EXITED
 
@@ -21,7 +19,7 @@ EXITED = pb.CONTAINER_EXITED
 Seen = Mapping[str, tuple[str, int]]
 
 
-def snapshot(containers: Iterable[pb.Container]) -> Seen:
+def _snapshot(containers: Iterable[pb.Container]) -> Seen:
     """Container id to (sandbox id, state)."""
     return {container.id: (container.pod_sandbox_id, container.state) for container in containers}
 
@@ -46,10 +44,10 @@ def compare(before: Seen, after: Seen) -> list[RuntimeEvent]:
 
 async def poll_events(runtime: CriRuntime, clock: Clock, interval_s: float) -> AsyncIterator[RuntimeEvent]:
     """Compare for ever. What exists at the start is no news."""
-    before = snapshot(await runtime.list_containers())
+    before = _snapshot(await runtime.list_containers())
     while True:
         await clock.sleep(interval_s)
-        after = snapshot(await runtime.list_containers())
+        after = _snapshot(await runtime.list_containers())
         for event in compare(before, after):
             yield event
         before = after

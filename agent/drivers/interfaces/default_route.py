@@ -8,8 +8,6 @@ import socket
 from contextlib import suppress
 from ipaddress import ip_address
 
-__all__ = ["default_addresses"]
-
 # Of networks that only documents have: no other route than the default one leads there.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _DISCARD_PORT = 9

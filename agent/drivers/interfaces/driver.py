@@ -17,8 +17,6 @@ from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
-__all__ = ["Interfaces"]
-
 log = structlog.get_logger(plane="services")
 
 SETTLE_S = 0.1

@@ -22,8 +22,6 @@ from agent.model.iptables_rules import CANARY, RIVALS, TABLES, Chains, Change, C
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
-__all__ = ["IptablesTables"]
-
 log = structlog.get_logger(plane="services")
 
 _WAIT_S = 5

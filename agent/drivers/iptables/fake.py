@@ -16,8 +16,6 @@ from agent.model.iptables_rules import CANARY, TABLES, Chains, Change, Content, 
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import Family
 
-__all__ = ["FakeIptables", "FakeTables"]
-
 _MOST_NAME = 28
 _BUILT_IN: dict[Table, tuple[str, ...]] = {
     "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),

@@ -30,8 +30,6 @@ from agent.model.iptables_rules import RIVALS, TABLES, Table, is_ours, rival_cha
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 
-__all__ = ["LegacyTables", "find_library"]
-
 log = structlog.get_logger(plane="services")
 
 _DEBIAN = "/usr/lib/python3/dist-packages"

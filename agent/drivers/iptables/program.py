@@ -15,8 +15,6 @@ from contextlib import suppress
 from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, Refused
 
-__all__ = ["Program", "failure"]
-
 _MOST_ERROR_CHARACTERS = 400
 _RESOURCE_PROBLEM = 4
 # Pieces, of about 3 KiB each where a Service has ten endpoints.

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, as_saved
 
-__all__ = ["parse_save", "restore_pieces", "restore_text"]
-
 
 def restore_text(change: Change) -> str:
     """One input for all tables that change. A chain is emptied by naming it, and can be removed once it is empty."""

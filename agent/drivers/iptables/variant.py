@@ -17,8 +17,6 @@ from agent.model.iptables_rules import HINT, Variant
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 
-__all__ = ["SavedRules", "choose", "legacy_names", "look"]
-
 _SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
 
 

@@ -13,19 +13,6 @@ from urllib.parse import urlsplit
 from agent.drivers.kube.errors import AccessInvalid
 from agent.model.finding import shown
 
-__all__ = [
-    "NO_SECRET",
-    "SERVICE_ACCOUNT",
-    "Cluster",
-    "ExecCommand",
-    "KubeAccess",
-    "Pem",
-    "Secret",
-    "User",
-    "checked_server",
-    "in_cluster",
-]
-
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 

@@ -23,8 +23,6 @@ from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.resource import News, Resource
 from agent.model.clock import Clock
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "KubeClient"]
-
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 

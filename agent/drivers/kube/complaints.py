@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from agent.drivers.kube.resource import Malformed, ObjectKey
 
-__all__ = ["UnreadableObjects"]
-
 
 class UnreadableObjects:
     def __init__(self) -> None:

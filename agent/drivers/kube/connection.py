@@ -31,8 +31,6 @@ from agent.drivers.kube.servers import ServerRing
 from agent.drivers.kube.tls import TlsContexts
 from agent.model.clock import Clock
 
-__all__ = ["JSON", "METADATA", "KubeConnection", "KubeRequest", "KubeTiming", "Opened"]
-
 MAX_BODY_BYTES = 256 << 20
 MAX_ERROR_BYTES = 64 << 10
 

@@ -16,8 +16,6 @@ from agent.drivers.kube.exec_plugin import Issued, run_plugin
 from agent.drivers.kube.tls import ClientIdentity, file_stamp
 from agent.model.clock import Clock
 
-__all__ = ["Clock", "Credentials", "Presented"]
-
 MAX_TOKEN_BYTES = 1 << 16
 RENEWAL_MARGIN_S = 10.0
 

@@ -14,8 +14,6 @@ import msgspec
 from agent.drivers.kube.errors import AnswerUnreadable, Refused, Status, refusal, shown_message
 from agent.drivers.kube.resource import Change, Changed, Malformed, ObjectKey, Resource
 
-__all__ = ["BookmarkLine", "ChangeLine", "Decoding", "ListPage", "decode_status"]
-
 END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 CHANGES = {change.value: change for change in Change}
 

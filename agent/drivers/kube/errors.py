@@ -10,30 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = [
-    "AccessInvalid",
-    "AnswerTooBig",
-    "AnswerUnreadable",
-    "Conflict",
-    "CredentialsFailed",
-    "Denied",
-    "Expired",
-    "KubeError",
-    "Missing",
-    "NotAcceptable",
-    "Refused",
-    "ServerFailed",
-    "Status",
-    "StreamSilent",
-    "Throttled",
-    "Unanswered",
-    "Unauthenticated",
-    "Unprocessable",
-    "Unreachable",
-    "VersionAhead",
-    "refusal",
-]
-
 LONGEST_MESSAGE = 400
 LONGEST_RETRY_AFTER_S = 300.0
 
@@ -157,12 +133,12 @@ BY_CODE: Mapping[int, type[Refused]] = {
 def refusal(what: str, code: int, status: Status | None, retry_after: str = "") -> Refused:
     """The error for an answer with `code`. `what` is verb, resource and server; `status` its body if it had one."""
     said = f": {shown_message(status.message)}" if status and status.message else ""
-    return kind_of(code, status)(
+    return _kind_of(code, status)(
         f"{what}: {code}{said}", code, status.reason if status else "", _retry_after_s(status, retry_after)
     )
 
 
-def kind_of(code: int, status: Status | None) -> type[Refused]:
+def _kind_of(code: int, status: Status | None) -> type[Refused]:
     """The class of error for a status code; a cause of the body may make it more exact."""
     causes = status.details.causes if status and status.details else None
     if any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ()):

@@ -22,8 +22,6 @@ from agent.drivers.kube.access import Cluster, ExecCommand, Secret
 from agent.drivers.kube.errors import CredentialsFailed, shown_message
 from agent.drivers.kube.tls import ClientIdentity, identity_of, pem_content
 
-__all__ = ["Issued", "run_plugin"]
-
 MAX_OUTPUT_BYTES = 1 << 20
 
 

@@ -17,8 +17,6 @@ from agent.drivers.kube.errors import AnswerUnreadable, KubeError, Refused, Stat
 from agent.drivers.kube.fake_objects import KINDS, FakeObjects, StoreRefusal, event_object, list_body, read_selection
 from agent.drivers.kube.resource import Bookmark, Disconnected, Malformed, News, Replaced, Resource, Resumed
 
-__all__ = ["FakeKube"]
-
 MERGE_PATCH = "application/merge-patch+json"
 
 K = TypeVar("K", bound=ApiObject)

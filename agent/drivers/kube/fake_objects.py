@@ -18,19 +18,6 @@ import msgspec
 
 from agent.model.selector import Matcher, Requirement
 
-__all__ = [
-    "KINDS",
-    "FakeObjects",
-    "HistoryEntry",
-    "Json",
-    "ObjectSelection",
-    "StoreRefusal",
-    "StoredKind",
-    "event_object",
-    "list_body",
-    "read_selection",
-]
-
 Json = dict[str, Any]
 
 SET_REQUIREMENT = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^)]*)\)\Z")

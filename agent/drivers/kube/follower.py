@@ -29,8 +29,6 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.clock import Clock
 
-__all__ = ["Follower"]
-
 T = TypeVar("T")
 
 

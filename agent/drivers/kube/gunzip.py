@@ -9,8 +9,6 @@ import zlib
 
 from agent.drivers.kube.errors import AnswerTooBig, AnswerUnreadable
 
-__all__ = ["Gunzip", "unpacked_start"]
-
 PIECE_BYTES = 64 << 10
 MOST_TIMES = 100
 # Objects that resemble each other pack well; this much of them is harmless.

@@ -28,8 +28,6 @@ from agent.drivers.kube.access import (
 from agent.drivers.kube.errors import AccessInvalid
 from agent.model.finding import shown, suggestion
 
-__all__ = ["EXEC_VERSIONS", "find_access", "load_kubeconfig"]
-
 MAX_BYTES = 1 << 20
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")

@@ -8,8 +8,6 @@ Never: decodes. A line above the bound is an error before it is in memory as a w
 
 from agent.drivers.kube.errors import AnswerTooBig
 
-__all__ = ["MAX_LINE_BYTES", "LineSplitter"]
-
 MAX_LINE_BYTES = 64 << 20
 
 

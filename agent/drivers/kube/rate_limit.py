@@ -4,8 +4,6 @@
 Owns: a token bucket as arithmetic. Every caller gets a turn, in the order of asking, and is told how long to wait.
 """
 
-__all__ = ["RequestBucket"]
-
 
 class RequestBucket:
     """`qps` tokens a second, at most `burst` of them kept. The client owns the only one."""

@@ -18,19 +18,6 @@ from enum import StrEnum, auto
 
 from agent.drivers.kube import errors
 
-__all__ = [
-    "PAGE_LIMIT",
-    "TRANSITIONS",
-    "Decision",
-    "Delay",
-    "Move",
-    "Phase",
-    "Position",
-    "Reply",
-    "advance",
-    "classify",
-]
-
 PAGE_LIMIT = 500
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0

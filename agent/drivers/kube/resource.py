@@ -14,27 +14,6 @@ from urllib.parse import quote, urlencode
 from agent.drivers.kube.errors import KubeError
 from agent.model.kube_objects import EndpointSlice, Node, NodeMetadata, Pod, Service, ServiceCidr, Workload
 
-__all__ = [
-    "DAEMON_SETS",
-    "DEPLOYMENTS",
-    "ENDPOINT_SLICES",
-    "NODES",
-    "NODE_METADATA",
-    "PODS",
-    "SERVICES",
-    "SERVICE_CIDRS",
-    "Bookmark",
-    "Change",
-    "Changed",
-    "Disconnected",
-    "Malformed",
-    "News",
-    "ObjectKey",
-    "Replaced",
-    "Resource",
-    "Resumed",
-]
-
 T = TypeVar("T")
 
 

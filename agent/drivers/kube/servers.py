@@ -8,8 +8,6 @@ Never: connects. Who saw a failure says on which server, so that two who saw the
 
 from collections.abc import Sequence
 
-__all__ = ["ServerRing"]
-
 
 class ServerRing:
     """The servers in order. The client owns the only one."""

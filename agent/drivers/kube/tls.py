@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from agent.drivers.kube.access import Cluster, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
 
-__all__ = ["ClientIdentity", "TlsContexts", "file_stamp", "identity_of", "pem_content"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:

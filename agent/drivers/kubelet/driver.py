@@ -8,8 +8,6 @@ import asyncio
 import urllib.request
 from pathlib import Path
 
-__all__ = ["KubeletConfiguration"]
-
 OVERLAY = "instance-config.yaml"
 LIMIT_S = 3.0
 MOST_BYTES = 1 << 20

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kubelet's configuration in memory."""
 
-__all__ = ["FakeKubeletConfiguration"]
-
 
 class FakeKubeletConfiguration:
     """`content` of None is a file that is not there."""

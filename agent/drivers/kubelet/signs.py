@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["kubelet_sign"]
-
 PLACES = (
     "var/lib/kubelet/config.yaml",  # kubeadm, kind
     "etc/kubernetes/kubelet/kubelet-config.json",  # EKS, Amazon Linux 2

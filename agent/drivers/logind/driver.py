@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dbus_fast import Message
     from dbus_fast.aio import MessageBus
 
-__all__ = ["DROP_IN_DIRECTORY", "Logind"]
-
 # Gone after a reboot, when kepd writes it again: nothing is left on a node that has kepd no more.
 DROP_IN_DIRECTORY = Path("/run/systemd/logind.conf.d")
 DROP_IN_NAME = "99-kepd.conf"

@@ -4,8 +4,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-__all__ = ["FakeLogind"]
-
 
 class FakeLogind:
     """Same methods as the driver. `reachable` and `may_lengthen` are for tests to switch."""

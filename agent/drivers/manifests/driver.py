@@ -24,8 +24,6 @@ from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
 from agent.model.source_folder import SOURCE_FOLDERS
 
-__all__ = ["ManifestDirectory", "read_manifests"]
-
 log = structlog.get_logger(plane="daemon")
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})

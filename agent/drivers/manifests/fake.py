@@ -8,8 +8,6 @@ from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
 
-__all__ = ["FakeManifestDirectory"]
-
 
 class FakeManifestDirectory:
     """The test writes with `put` and breaks with `fail`."""

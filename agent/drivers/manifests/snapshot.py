@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
 
-__all__ = ["Snapshot"]
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

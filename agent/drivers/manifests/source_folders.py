@@ -17,8 +17,6 @@ from agent.model.finding import Finding
 from agent.model.image_credential import PULL_SECRET_KEYS
 from agent.model.source_folder import SOURCE_FOLDERS, SourceFolder
 
-__all__ = ["SourceLook", "is_exposed", "is_key", "is_shut", "read_source_folders"]
-
 # What the API server takes: all values of one object together.
 MOST_BYTES = 1 << 20
 MOST_KEYS = 4096

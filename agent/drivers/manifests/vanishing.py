@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
 
-__all__ = ["Vanishing", "judge"]
-
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from agent.model.mount_access import Access
 
-__all__ = ["Mounts"]
-
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 2, 4, 8, 4096
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 MOUNT_TABLE = Path("/proc/self/mountinfo")

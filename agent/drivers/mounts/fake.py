@@ -6,8 +6,6 @@ from pathlib import Path
 
 from agent.model.mount_access import Access
 
-__all__ = ["FakeMounts"]
-
 
 class FakeMounts:
     """`mounted` has paths with their sizes; a bind is a link."""

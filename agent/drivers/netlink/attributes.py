@@ -8,22 +8,6 @@ Source: include/uapi/linux/netlink.h and netfilter/nfnetlink.h of the kernel.
 import struct
 from collections.abc import Iterator
 
-__all__ = [
-    "ACK",
-    "APPEND",
-    "CREATE",
-    "DUMP",
-    "HEADER",
-    "REQUEST",
-    "Answer",
-    "attribute",
-    "attributes",
-    "message",
-    "nested",
-    "number",
-    "text",
-]
-
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 CREATE, APPEND = 0x400, 0x800
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from agent.drivers.netlink.attributes import ACK, DUMP, HEADER, REQUEST, Answer, attributes, message
 
-__all__ = ["Connection", "Dump", "NetlinkFailure", "NetlinkSilent", "OpenSocket", "open_socket"]
-
 OpenSocket = Callable[[], socket.socket]
 
 _NETLINK_NETFILTER = 12

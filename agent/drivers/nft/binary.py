@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 
 from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, Refused, TooOld
 
-__all__ = ["require_kernel", "require_nft", "run_text"]
-
 _LEAST_NFT = (1, 0, 1)
 _LEAST_KERNEL = (5, 13)
 _MOST_ERROR_CHARACTERS = 400

@@ -13,8 +13,6 @@ from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
 from agent.model.nft_table import TABLE, Family
 
-__all__ = ["Commit", "CommitDecoder"]
-
 _FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
 
 _WORDS = {

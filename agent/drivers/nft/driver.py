@@ -22,8 +22,6 @@ from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.nft_error import NotPermitted, OutcomeUnknown
 from agent.model.nft_table import Batch, Family, TableState
 
-__all__ = ["NftTable"]
-
 _DEADLINE_S = 30.0
 _Result = TypeVar("_Result")
 

@@ -13,17 +13,6 @@ from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
 from agent.model.nft_table import Data, Family, MapKind, MapLayout
 
-__all__ = [
-    "ChainFacts",
-    "TableFacts",
-    "chain_facts",
-    "counted_elements",
-    "elements",
-    "object_packets",
-    "rule_chain",
-    "table_facts",
-]
-
 _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3
 _KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 2, 3, 7, 10

@@ -14,8 +14,6 @@ from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_error import Refused
 from agent.model.nft_table import Data, MapKind, MapLayout
 
-__all__ = ["Counts", "additions", "data_size", "deletions", "key_size"]
-
 Counts = Mapping[bytes, tuple[int, int]]
 """Key → packets and bytes that an element begins with."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from agent.drivers.netlink.attributes import attribute, nested, number, text
 from agent.model.nft_table import CLIENTS, ChoiceChain
 
-__all__ = ["choice_rules"]
-
 _FIRST_REGISTER = 8
 _ADDRESS_WORDS = {"IPv4": 1, "IPv6": 4}
 _SOURCE_OFFSET = {"IPv4": 12, "IPv6": 8}

@@ -29,8 +29,6 @@ from agent.model.nft_table import (
     TableState,
 )
 
-__all__ = ["FakeKernel", "FakeNft"]
-
 
 class FakeKernel:
     """The tables of both families, and who listens."""

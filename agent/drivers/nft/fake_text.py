@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from agent.model.nft_error import Refused
 from agent.model.nft_table import LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
 
-__all__ = ["FakeTable", "read_text"]
-
 _FAMILIES: Mapping[str, Family] = {"ip": "IPv4", "ip6": "IPv6"}
 _ADD = re.compile(rf"(add|delete) table (ip6?) {TABLE}")
 _BLOCK = re.compile(rf"table (ip6?) {TABLE} {{")

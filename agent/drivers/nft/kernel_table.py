@@ -44,8 +44,6 @@ from agent.model.nft_table import (
     TableState,
 )
 
-__all__ = ["KernelTable", "failure"]
-
 _KUBE_PROXY_TABLE = "kube-proxy"
 _MOST_TRIES = 5
 _MOST_READINGS = 40

@@ -6,8 +6,6 @@ Source: include/uapi/linux/netfilter/nf_tables.h of the kernel.
 
 from enum import IntEnum
 
-__all__ = ["Message"]
-
 _SUBSYSTEM = 10 << 8
 
 

@@ -17,8 +17,6 @@ from agent.drivers.nft.messages import Message
 from agent.model.nft_error import Refused
 from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
 
-__all__ = ["Transaction", "removal", "transaction"]
-
 _BEGIN, _END = 0x10, 0x11
 _NF_TABLES = 10
 # A nested attribute counts its bytes in sixteen bits.

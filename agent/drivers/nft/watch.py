@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 
 from agent.drivers.nft.commit_decoder import Commit, CommitDecoder
 
-__all__ = ["MonitorSocket", "OwnSockets"]
-
 _GROUP = 7
 _SOL_NETLINK, _JOIN, _LEAVE = 270, 1, 2
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 33, 26

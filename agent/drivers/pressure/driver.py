@@ -7,8 +7,6 @@ Never: understands them. A kernel without them gives empty texts.
 
 from pathlib import Path
 
-__all__ = ["KernelPressure"]
-
 FOLDER = Path("/proc/pressure")
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pressure as a test says it is."""
 
-__all__ = ["FakePressure"]
-
 LINE = "{kind} avg10={share:.2f} avg60=0.00 avg300=0.00 total=0\n"
 
 

@@ -19,8 +19,6 @@ from grpc_health.v1 import health_pb2
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
-__all__ = ["NetworkProbeClient"]
-
 MOST_BODY_BYTES = 10 << 10
 MOST_HEAD_BYTES = 64 << 10
 MOST_REDIRECTS = 10

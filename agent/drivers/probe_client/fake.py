@@ -3,8 +3,6 @@
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
-__all__ = ["FakeProbeClient"]
-
 
 class FakeProbeClient:
     """`answers` by port: a status, an answer, or an exception to raise. Ports nobody speaks of refuse."""

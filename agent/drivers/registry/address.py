@@ -11,8 +11,6 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from agent.drivers.registry.errors import ProbeFailed
 
-__all__ = ["Origin", "default_base_url", "followed", "origin_of", "with_query"]
-
 HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
 PORTS = {"http": 80, "https": 443}
 PRINTABLE = re.compile(r"[\x21-\x7e]+")

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Challenge", "choose_challenge", "read_challenges", "token_parameters"]
-
 WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 SCHEME = re.compile(rf"[\s,]*({WORD})(?=[\s,]|$)")
 # A value without quotes may hold what the grammar forbids there: registries do write addresses so.

@@ -26,8 +26,6 @@ from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["REST_S", "ProbeTiming", "RegistryCooldown", "RegistrySizes"]
-
 log = structlog.get_logger(plane="images")
 
 MOST_DOCUMENTS = 3  # an index may point to an index

@@ -7,8 +7,6 @@ Never: carries text of a server, a credential, a token or the query of an addres
 
 from http import HTTPStatus
 
-__all__ = ["ProbeFailed", "RegistryFailed", "check_status"]
-
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 
 

@@ -15,8 +15,6 @@ import msgspec
 from agent.drivers.registry.errors import ProbeFailed
 from agent.model.image_platform import ImagePlatform
 
-__all__ = ["ACCEPT", "choose_entry", "read_document", "total_bytes"]
-
 KINDS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.oci.image.manifest.v1+json",

@@ -23,8 +23,6 @@ from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_sta
 from agent.drivers.registry.manifest_size import ACCEPT
 from agent.model.image_credential import Credential, SecretText
 
-__all__ = ["Visit", "open_client"]
-
 MOST_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CLIENT_ID = "kepd"

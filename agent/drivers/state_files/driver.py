@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from agent.model.image_store import Filesystem
 
-__all__ = ["StateFiles", "measure_filesystem", "write_file"]
-
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 ASIDE = ".aside"

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from agent.model.image_store import Filesystem
 
-__all__ = ["FakeStateFiles"]
-
 GIB = 2**30
 
 

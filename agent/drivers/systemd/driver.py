@@ -11,8 +11,6 @@ import socket
 import time
 from collections.abc import Mapping
 
-__all__ = ["ServiceManager", "activated_socket"]
-
 FIRST_ACTIVATED_FD = 3
 
 

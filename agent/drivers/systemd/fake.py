@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service manager that keeps what it was told, in the words of the protocol."""
 
-__all__ = ["FakeServiceManager"]
-
 
 class FakeServiceManager:
     """Collects messages; the tests read `messages`."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from agent.images.access.go_json import JsonInvalid, read_json
 from agent.model.image_credential import PULL_SECRET_KEYS, Credential, PullSecret, SecretText
 
-__all__ = ["AuthEntry", "ConfigInvalid", "read_config_file", "read_secret"]
-
 (JSON_TYPE, JSON_KEY), (LEGACY_TYPE, LEGACY_KEY) = PULL_SECRET_KEYS.items()
 BAD_AUTH = "unable to parse auth field, must be formatted as base64(username:password)"
 

@@ -7,8 +7,6 @@ Never: repeats more than one sign of the text, for it may be a Secret. Source: G
 import json
 import re
 
-__all__ = ["JsonInvalid", "read_json"]
-
 BLANKS = " \t\r\n"
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 WORDS = ("true", "false", "null")

@@ -14,20 +14,6 @@ import msgspec
 from agent.model.image_credential import Credential, SecretId
 from agent.model.image_reference import ReferenceInvalid, parse_reference, record_key
 
-__all__ = [
-    "MOST_PROOFS",
-    "AccessRules",
-    "Claim",
-    "Proofs",
-    "VerifyPolicy",
-    "after_pull",
-    "allowlist_fault",
-    "claim_of",
-    "is_allowed",
-    "is_check_needed",
-    "judge",
-]
-
 MOST_PROOFS = 100
 ANY_BELOW = "/*"
 

@@ -11,8 +11,6 @@ from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_secr
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry
 from agent.model.image_credential import Credential, PullSecret
 
-__all__ = ["BadSecret", "SecretRing", "entries_for", "secret_ring"]
-
 HUB_FALLBACK = "index.docker.io"
 HUB_NAMES = ("docker.io", HUB_FALLBACK)
 

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-__all__ = ["KeyInvalid", "MatchKey", "is_match", "key_of_entry", "parse_key"]
-
 SCHEMES = ("https://", "http://")
 API_PATHS = ("/v1/", "/v2/")
 # What Go's parser lets stand in a host; the rest of ASCII it refuses.

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["EVERYBODY", "MirrorChain", "MirrorHost", "auth_servers", "default_chain", "folder_names", "read_hosts"]
-
 ALL_CAPABILITIES = ("pull", "resolve", "push")
 HUB_HOST = "registry-1.docker.io"
 EVERYBODY = ""

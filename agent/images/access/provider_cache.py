@@ -10,8 +10,6 @@ from agent.images.access.dockerconfig import AuthEntry
 from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import CacheKeyType, PluginAnswer
 
-__all__ = ["Cached", "ProviderCache"]
-
 PURGE_EVERY_S = 900.0
 RENEW_AT = 0.8
 GLOBAL_KEY = "global"

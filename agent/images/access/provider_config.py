@@ -13,8 +13,6 @@ from agent.config.kinds import DURATION, Wrong
 from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["API_VERSIONS", "Provider", "read_providers"]
-
 GROUP = "credentialprovider.kubelet.k8s.io"
 API_VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))

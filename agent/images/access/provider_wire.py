@@ -14,8 +14,6 @@ import msgspec
 from agent.images.access.provider_config import Provider
 from agent.model.image_credential import Credential, SecretText
 
-__all__ = ["AnswerInvalid", "CacheKeyType", "PluginAnswer", "decode_answer", "encode_request"]
-
 REQUEST_KIND = "CredentialProviderRequest"
 RESPONSE_KIND = "CredentialProviderResponse"
 # Go's durations; metav1.Duration is written this way.

@@ -15,17 +15,6 @@ from fnmatch import fnmatchcase
 from agent.model.image_store import Filesystem
 from agent.model.image_text import duration_text
 
-__all__ = [
-    "CollectMode",
-    "CollectPlan",
-    "CollectRules",
-    "NodeImage",
-    "Removal",
-    "RemovalReason",
-    "plan_collection",
-    "rules_fault",
-]
-
 
 class RemovalReason(StrEnum):
     """Why an image goes; also the label of a metric."""

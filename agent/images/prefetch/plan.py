@@ -11,17 +11,6 @@ from agent.model.image_pull import NO_POD, ListedImage, PodIdentity, PullPolicy
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_store import Filesystem
 
-__all__ = [
-    "DAY_S",
-    "Fetch",
-    "PodImage",
-    "PrefetchPlan",
-    "PrefetchRules",
-    "Shelf",
-    "normalised",
-    "plan_prefetch",
-]
-
 DAY_S = 86400.0
 MOST_FETCHES_A_DAY = 3
 GAP_TO_HIGH = 10

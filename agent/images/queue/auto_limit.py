@@ -7,8 +7,6 @@ or the memory is short.
 
 from dataclasses import dataclass, replace
 
-__all__ = ["AutoLimit", "AutoSample", "Pressure", "next_limit", "read_pressure"]
-
 LEAST, MOST, FIRST = 1, 8, 3
 STEP_S = 60.0
 SETTLE_S = 10.0

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from agent.model.image_pull import ErrorClass
 
-__all__ = ["KUBELET_CURVE", "SHARED_CLASSES", "BackoffCurve", "BackoffRules", "BackoffTable", "Pause"]
-
 # A bad image is tried once per node, not once per pod.
 SHARED_CLASSES = frozenset(
     {ErrorClass.AUTH, ErrorClass.NOT_FOUND, ErrorClass.NAME, ErrorClass.PLATFORM, ErrorClass.VERIFIER}

@@ -11,8 +11,6 @@ from agent.images.view.progress import PullProgress
 from agent.images.view.texts import bytes_text
 from agent.model.image_text import duration_text
 
-__all__ = ["SLOW_WINDOW_S", "BytesMark", "DeadlineRules", "next_check_s", "overdue", "recent_marks"]
-
 SLOW_WINDOW_S = 300.0
 CHECK_S = 10.0
 

@@ -12,17 +12,6 @@ from dataclasses import dataclass
 from agent.images.queue.redact import redacted
 from agent.model.image_pull import ErrorClass
 
-__all__ = [
-    "AVAILABILITY_CLASSES",
-    "BACK_OFF",
-    "ERR_PULL",
-    "AttemptFailure",
-    "PullFailure",
-    "classify",
-    "failure_of",
-    "joined",
-]
-
 ERR_PULL = "ErrImagePull"
 BACK_OFF = "ImagePullBackOff"
 REGISTRY_UNAVAILABLE = "RegistryUnavailable"
@@ -117,7 +106,7 @@ def failure_of(image: str, failures: Sequence[AttemptFailure], secrets: Sequence
     error_class = classify(failures[-1])
     hold_s = None
     if error_class is ErrorClass.RATE:
-        hold_s = retry_after_s(failures[-1].details)
+        hold_s = _retry_after_s(failures[-1].details)
     for reason, wording in SPECIAL.items():
         if text.startswith(reason):
             rest = text.removeprefix(reason)
@@ -125,7 +114,7 @@ def failure_of(image: str, failures: Sequence[AttemptFailure], secrets: Sequence
     return PullFailure(error_class, ERR_PULL, text, text, hold_s)
 
 
-def retry_after_s(text: str) -> float:
+def _retry_after_s(text: str) -> float:
     """How long a registry that is asked too often wants to be left alone."""
     found = RETRY_AFTER.search(text)
     return float(found[1]) if found else DEFAULT_HOLD_S

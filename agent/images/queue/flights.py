@@ -10,8 +10,6 @@ import msgspec
 
 from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullPolicy
 
-__all__ = ["Flight", "FlightKey", "FlightMember"]
-
 
 class FlightKey(msgspec.Struct, frozen=True, gc=False):
     """What makes two requests the same pull. `fingerprint` stands for the ordered credentials."""

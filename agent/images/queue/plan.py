@@ -30,8 +30,6 @@ import msgspec
 from agent.images.queue.flights import Flight, FlightMember
 from agent.images.queue.rules import QueueRules, StartTokens
 
-__all__ = ["NODE", "Gates", "Hindrance", "PullPlan", "WaitReason", "WaitingFlight", "plan_pulls"]
-
 NODE = ""
 # A pull that was called short and still runs after this many times what was allowed for it is none.
 LEND_PATIENCE = 10

@@ -15,8 +15,6 @@ from agent.images.queue.plan import Gates, PullPlan, plan_pulls
 from agent.images.queue.rules import QueueRules, StartTokens
 from agent.model.image_pull import PullPolicy
 
-__all__ = ["PullQueue"]
-
 
 class PullQueue:
     def __init__(self, rules: QueueRules) -> None:

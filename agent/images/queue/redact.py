@@ -7,8 +7,6 @@ Every text from outside passes here before a log, event, status or state file ha
 import re
 from collections.abc import Iterable
 
-__all__ = ["redacted"]
-
 STARS = "***"
 SHORTEST_VALUE = 4
 RULES = (

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
-__all__ = ["BUILT_IN", "RewriteRule", "RewriteTarget", "rewritten", "rule_fault"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRule:

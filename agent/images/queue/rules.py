@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-__all__ = ["DEFAULT_HEAD_START", "QueueRules", "Rate", "StartTokens"]
-
 DEFAULT_HEAD_START: tuple[tuple[int, float], ...] = (
     (2_000_001_000, 600), (2_000_000_000, 300), (1_000_000, 60), (1, 30), (0, 0),
 )  # fmt: skip

@@ -32,8 +32,6 @@ from agent.model.image_store import expiring
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Attempts", "Job", "Pulled"]
-
 log = structlog.get_logger(plane="images")
 
 RUNTIME_POLL_S = 0.5

@@ -30,8 +30,6 @@ from agent.model.image_pull import (
 )
 from agent.model.image_state import PullStage
 
-__all__ = ["CallerPulls", "FollowedPods"]
-
 # A kubelet that has several credentials tries them one after the other.
 NEXT_CREDENTIAL_S = 5.0
 MOST_REMEMBERED = 1000

@@ -28,8 +28,6 @@ from agent.model.image_store import Filesystem, is_expired
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["CollectorParts", "ImageCollector"]
-
 log = structlog.get_logger(plane="images")
 
 PINNED_BY = "kepd.dev/pinned-by"

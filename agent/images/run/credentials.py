@@ -19,8 +19,6 @@ from agent.model.clock import Clock
 from agent.model.image_credential import Credential
 from agent.model.image_pull import PullRequest
 
-__all__ = ["CredentialSource", "Lookup", "NodeConfig", "node_config_paths"]
-
 log = structlog.get_logger(plane="images")
 
 KEPT_S = 300.0

@@ -13,8 +13,6 @@ from agent.images.run.state import StateFile
 from agent.model.clock import Clock
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["ImageHistory", "ImageMemory"]
-
 FILE = "images.json"
 KIND = "ImageHistory"
 SAVE_EVERY_S = 60.0

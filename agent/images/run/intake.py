@@ -38,8 +38,6 @@ from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["NeededPull", "PullIntake", "Settled", "own_key", "shared_key"]
-
 log = structlog.get_logger(plane="images")
 
 

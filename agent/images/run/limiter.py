@@ -12,8 +12,6 @@ from agent.images.queue.auto_limit import AutoLimit, AutoSample, Pressure, next_
 from agent.images.run.puller import Puller
 from agent.model.clock import Clock
 
-__all__ = ["AutoLimiter", "PressureSource"]
-
 log = structlog.get_logger(plane="images")
 
 SAMPLE_S = 5.0

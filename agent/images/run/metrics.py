@@ -17,8 +17,6 @@ from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState
 from agent.model.image_store import Filesystem
 
-__all__ = ["Gauges", "ImageMetrics", "gauges_of", "size_class"]
-
 MIB, GIB = 2**20, 2**30
 PULL_BUCKETS_S = (1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 SHORT_BUCKETS_S = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)

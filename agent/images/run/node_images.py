@@ -14,8 +14,6 @@ from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
 
-__all__ = ["NodeImages", "read_chain"]
-
 DEFAULT_FOLDER = "_default"
 
 

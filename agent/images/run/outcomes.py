@@ -22,8 +22,6 @@ from agent.model.clock import Clock
 from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullOutcome, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LayerStage, PullStage
 
-__all__ = ["PullOutcomes"]
-
 log = structlog.get_logger(plane="images")
 
 MOST_PODS_KNOWN = 2000

@@ -15,8 +15,6 @@ from contextlib import suppress
 from agent.images.queue.redact import redacted
 from agent.model.finding import printable
 
-__all__ = ["MAX_OUTPUT_BYTES", "PluginFailed", "run_plugin"]
-
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_COMPLAINT_BYTES = 4096
 PASSWORD = re.compile(rb'"(?:password|auth|identitytoken|token)"\s*:\s*"((?:[^"\\]|\\.)+)"', re.IGNORECASE)

@@ -33,8 +33,6 @@ from agent.model.component import Report
 from agent.model.image_pull import NO_POD, ListedImage, PullPolicy, PullRequest, PullResult
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
-__all__ = ["Prefetcher", "PrefetcherParts"]
-
 log = structlog.get_logger(plane="images")
 
 RUNTIME_PIN = "io.cri-containerd.pinned"

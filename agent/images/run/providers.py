@@ -21,8 +21,6 @@ from agent.images.queue.backoff import BackoffCurve, BackoffTable
 from agent.images.run.plugin_process import PluginFailed, run_plugin
 from agent.model.clock import Clock
 
-__all__ = ["Providers", "provider_documents"]
-
 log = structlog.get_logger(plane="images")
 
 LIMIT_S = 60.0

@@ -13,8 +13,6 @@ from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.images.view.announce import Announcer
 
-__all__ = ["PullDisplay"]
-
 
 class PullDisplay:
     """Works on the puller's own queue, in the puller's loop."""

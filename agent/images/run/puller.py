@@ -51,8 +51,6 @@ from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import LimitState, PullState
 from agent.model.runtime_error import RuntimeCallFailed
 
-__all__ = ["Parts", "Puller"]
-
 log = structlog.get_logger(plane="images")
 
 TICK_S = 1.0

@@ -20,8 +20,6 @@ from agent.model.image_reference import ImageReference
 from agent.model.image_state import PullStage
 from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 
-__all__ = ["RecordedPulls"]
-
 log = structlog.get_logger(plane="images")
 
 

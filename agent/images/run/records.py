@@ -19,8 +19,6 @@ from agent.images.ports import Files
 from agent.images.run.state import decode_state, encode_state, keep_aside
 from agent.model.image_credential import Credential
 
-__all__ = ["AccessRecords", "ImageRecordState"]
-
 log = structlog.get_logger(plane="images")
 
 PULLING, PULLED = "pulling", "pulled"

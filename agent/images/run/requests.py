@@ -21,8 +21,6 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
-__all__ = ["PullAsk", "PullRequests", "cancelled"]
-
 KEPT_S = 600.0
 MOST_KEPT = 200
 

@@ -21,8 +21,6 @@ from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 
-__all__ = ["SizeMemory", "SizeRecord", "Sizes"]
-
 MOST_REMEMBERED = 2000
 MOST_PROBES = 3
 PROBE_S = 10.0

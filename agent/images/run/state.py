@@ -11,8 +11,6 @@ import structlog
 
 from agent.images.ports import Files
 
-__all__ = ["StateFile", "decode_state", "encode_state"]
-
 log = structlog.get_logger(plane="images")
 
 FORMAT = "kepd.images/v1"

@@ -21,8 +21,6 @@ from agent.model.image_state import LayerStage
 from agent.model.image_store import BlobInfo, StoreEventKind
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
-__all__ = ["ProgressWatcher"]
-
 log = structlog.get_logger(plane="images")
 
 EAGER_POLL_S = 0.2

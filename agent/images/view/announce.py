@@ -9,8 +9,6 @@ from agent.images.queue.plan import WaitingFlight
 from agent.images.view.progress import PullProgress
 from agent.images.view.texts import Sentence, bytes_text, progress, queued
 
-__all__ = ["Announcer"]
-
 QUEUED_AFTER_S = 10.0
 SHORT_PULL_S = 30.0
 LEAST_PAUSE_S = 60.0

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = ["LARGEST_MANIFEST", "Blob", "Manifest", "chain_ids", "read_diff_ids", "read_manifest"]
-
 LARGEST_MANIFEST = 4 << 20
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from agent.images.view.manifest import Manifest
 from agent.model.image_state import LayerStage, LayerState
 
-__all__ = ["PullProgress", "StoreLook", "advance", "begin", "resolved"]
-
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
 ETA_FROM_SHARE = 0.01

@@ -11,8 +11,6 @@ from agent.model.image_pull import PodIdentity
 from agent.model.image_state import ImageState, PullState
 from agent.model.image_text import duration_text, quoted
 
-__all__ = ["ImageEvent", "Sentence", "about_image", "about_pull", "bytes_text", "queued"]
-
 GIB, MIB, KIB = 2**30, 2**20, 2**10
 
 

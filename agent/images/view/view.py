@@ -12,8 +12,6 @@ from agent.model.image_pull import ErrorClass, PullRequest
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import LayerStage, LimitState, PullStage, PullState, Requester
 
-__all__ = ["limit_states", "over", "pull_id", "queued_state", "requesters_of", "running_state"]
-
 
 def pull_id(flight: Flight) -> str:
     return f"p{flight.number}"

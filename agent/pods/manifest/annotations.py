@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 from agent.pods.plan.order import Dependency, Member, cycle
 
-__all__ = ["KepdAnnotations", "read_annotations"]
-
 NUMBER = re.compile(r"[0-9]{1,9}\Z")
 CONDITIONS = ("started", "ready", "completed")
 NO_LIMIT: tuple[int | None, float] = (None, 0.0)

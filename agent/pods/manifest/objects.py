@@ -22,8 +22,6 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.names import log_directory_name
 
-__all__ = ["NodeIdentity", "Objects", "Source", "binary_keys", "parse_objects"]
-
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 LONGEST_NAME = 253

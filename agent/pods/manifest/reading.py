@@ -17,8 +17,6 @@ from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
 
-__all__ = ["FileReading", "Reading", "changed_sources", "read_pods"]
-
 Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 

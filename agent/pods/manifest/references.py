@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import Container, Volume
 
-__all__ = ["source_references"]
-
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 

@@ -13,8 +13,6 @@ import msgspec
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = ["Shape", "place_of"]
-
 INSPECT = msgspec.inspect
 WORDS = {
     INSPECT.StrType: "text; put it in quotes",

@@ -13,8 +13,6 @@ from agent.pods.manifest.objects import Source, binary_keys
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key
 
-__all__ = ["FolderReading", "read_folder"]
-
 LONGEST_NAME = 253
 
 

@@ -6,8 +6,6 @@ from collections import Counter
 from agent.model.pod import ContainerKind, PodSpec
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 
-__all__ = ["dead_instances", "dead_sandboxes"]
-
 
 def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ...]:
     """Beyond the newest so many of each container, and of an init beyond its newest; never the newest instance."""

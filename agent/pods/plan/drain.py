@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 
 from agent.model.pod_fields import PodFields
 
-__all__ = ["Candidate", "Drain", "DrainPlan", "EndPod", "Group", "begin_drain", "plan_drain", "priority_of"]
-
 TINY_S = 1e-9
 # Without an API server classes cannot be looked up; these two are part of Kubernetes itself.
 CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

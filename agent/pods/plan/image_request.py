@@ -12,8 +12,6 @@ from agent.model.pod import PodSpec
 from agent.pods.plan.drain import priority_of
 from agent.pods.runtime.environment import Sources
 
-__all__ = ["image_request"]
-
 
 def image_request(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
     found = dict(_secrets(pod, sources))

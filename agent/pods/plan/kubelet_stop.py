@@ -13,8 +13,6 @@ from agent.model.pod import ContainerKind
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RunHook, Signal, StopStep
 
-__all__ = ["kubelet_step", "kubelet_wake_s", "may_kubelet_stop_sandbox"]
-
 LEAST_AFTER_SIGNAL_S = 2
 TINY_S = 1e-9
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from agent.model.pod_affinity import NodeRequirement, NodeTerm
 from agent.model.pod_fields import PodFields
 
-__all__ = ["labels_of_node", "why_not_here"]
-
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 REFUSAL = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from agent.model.pod import ContainerKind
 
-__all__ = ["Dependency", "Member", "cycle", "waits_for_end"]
-
 
 @dataclass(frozen=True, slots=True)
 class Dependency:

@@ -8,8 +8,6 @@ from agent.model.pod_fields import Container, Hook, Lifecycle, PodFields
 from agent.pods.runtime.names import GRACE, PRE_STOP
 from agent.pods.runtime.seen import Instance, SeenPod
 
-__all__ = ["orphan_container", "orphan_spec"]
-
 
 def orphan_spec(seen: SeenPod) -> PodSpec:
     """Enough to end it with its grace and its hooks. All containers count as mains, for lack of better knowledge."""

@@ -9,8 +9,6 @@ from enum import StrEnum
 
 from agent.model.pod_fields import Probe
 
-__all__ = ["AnswerKind", "ProbeAnswer", "ProbeKind", "ProbeState", "after_answer", "first_state", "next_run_s"]
-
 
 class ProbeKind(StrEnum):
     """Whether it is up, whether it works, whether it may be given work."""

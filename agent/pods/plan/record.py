@@ -14,8 +14,6 @@ from agent.model.pod import PodSpec
 from agent.pods.plan.remembered import ContainerMemory, Memory, resumed_memory
 from agent.pods.view.history import Moment
 
-__all__ = ["FOLDER", "SHUTDOWN_REASON", "Record", "decode_record", "encode_record", "record_name"]
-
 FOLDER = "records"
 FORMAT = 1
 # NSD-03.

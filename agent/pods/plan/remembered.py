@@ -13,8 +13,6 @@ from agent.model.pod_fields import Resources
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 
-__all__ = ["ContainerMemory", "Failing", "Memory", "PodOutcome", "resumed_memory", "without_outdated"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:

@@ -15,8 +15,6 @@ from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.qos import Needs, container_needs, pod_needs, qos_class
 from agent.pods.runtime.seen import SeenPod, Stage
 
-__all__ = ["DEFERRED", "INFEASIBLE", "NodeRoom", "Resize", "ResizePlan", "differences", "plan_resize"]
-
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 RESTART = "RestartContainer"
 

@@ -11,8 +11,6 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
 from agent.pods.runtime.seen import Instance
 
-__all__ = ["BackOff", "RestartCurve", "RetryPause", "is_done_init", "matching_action", "may_restart", "policy_of"]
-
 RESTART = "Restart"
 RESTART_ALL = "RestartAllContainers"
 # RST-02: fixed, not derived from the longest pause.

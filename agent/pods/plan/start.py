@@ -27,8 +27,6 @@ from agent.pods.plan.stop_state import HookPhase, Trigger
 from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 
-__all__ = ["StartPlan", "StartRules", "WaitingContainer", "final_phase", "needs_sandbox", "note_progress", "plan_start"]
-
 TINY_S = 1e-6
 BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)
 NO_WORK: frozenset[Work] = frozenset()

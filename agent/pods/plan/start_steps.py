@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from agent.pods.plan.stop_state import Trigger
 from agent.pods.runtime.seen import Instance
 
-__all__ = ["BeginStop", "EndContainer", "Finish", "Launch", "MakeSandbox", "RestartAll", "Settle", "StartStep"]
-
 
 @dataclass(frozen=True, slots=True)
 class MakeSandbox:

@@ -30,8 +30,6 @@ from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, exited, hook_ended
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 
-__all__ = ["StopPlan", "after_step", "blockers_of", "kill_time_s", "note_exit", "plan_stop", "steps_to_repeat"]
-
 # TRM-06: between signal and SIGKILL.
 LEAST_AFTER_SIGNAL_S = 2.0
 # Of sidecars that others still need.

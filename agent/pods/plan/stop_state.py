@@ -10,19 +10,6 @@ from enum import StrEnum
 
 from agent.model.pod import ContainerKind
 
-__all__ = [
-    "ContainerEnding",
-    "HookPhase",
-    "Stop",
-    "Trigger",
-    "begin_stop",
-    "exited",
-    "hook_ended",
-    "restarted",
-    "resumed",
-    "shortened",
-]
-
 Names = frozenset[str]
 NO_NAMES: Names = frozenset()
 SLEEP = "sleep"

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from agent.pods.plan.stop_state import HookPhase
 
-__all__ = ["DropHook", "Kill", "Pass", "RestartSidecar", "RunHook", "Signal", "StopPodSandbox", "StopStep"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunHook:

@@ -10,30 +10,6 @@ from typing import ClassVar
 
 from agent.pods.plan.probe import ProbeKind
 
-__all__ = [
-    "Collecting",
-    "EndingAlone",
-    "FetchingAhead",
-    "KillingContainer",
-    "Launching",
-    "MakingSandbox",
-    "Probing",
-    "Refreshing",
-    "Releasing",
-    "Resizing",
-    "RestartingAll",
-    "RestartingSidecar",
-    "RunningHook",
-    "Saving",
-    "StoppingContainer",
-    "StoppingPod",
-    "UpdatingVolumes",
-    "Work",
-    "containers_at_work",
-    "holds_end_up",
-    "is_pod_at_work",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

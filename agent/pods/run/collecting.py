@@ -10,8 +10,6 @@ from agent.pods.plan.work import Collecting
 from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.seen import SeenPod, Stage
 
-__all__ = ["Collector"]
-
 log = structlog.get_logger(plane="pods")
 
 

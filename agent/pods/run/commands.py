@@ -27,8 +27,6 @@ from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.seen import Instance, Stage
 from agent.pods.view.history import Moment
 
-__all__ = ["PodCommands"]
-
 log = structlog.get_logger(plane="pods")
 
 FILE_MODE = 0o640

@@ -30,8 +30,6 @@ from agent.pods.runtime.seen import Instance
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["ContainerSetup"]
-
 HOSTS = "/etc/hosts"
 PROPAGATIONS = {
     "None": pb.PROPAGATION_PRIVATE,

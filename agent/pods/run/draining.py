@@ -14,8 +14,6 @@ from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 
-__all__ = ["Drainer"]
-
 log = structlog.get_logger(plane="pods")
 
 SHUTDOWN = PodOutcome(

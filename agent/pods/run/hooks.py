@@ -14,8 +14,6 @@ from agent.model.pod_fields import Hook, HttpGet
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
 
-__all__ = ["ContainerTarget", "HookResult", "HookRunner", "http_question", "port_number"]
-
 USER_AGENT = "kube-lifecycle/1.36"
 LONGEST_OUTPUT = 4096
 PLAIN_ANSWER = "server gave HTTP response to HTTPS client"

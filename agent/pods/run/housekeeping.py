@@ -16,8 +16,6 @@ from agent.pods.runtime.qos import amount
 from agent.pods.runtime.seen import Instance, Stage
 from agent.pods.runtime.volume_plan import mount_source
 
-__all__ = ["Housekeeping"]
-
 log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0

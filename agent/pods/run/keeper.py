@@ -54,8 +54,6 @@ from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
 from agent.pods.runtime.seen import Instance, SeenPod
 
-__all__ = ["PodKeeper"]
-
 log = structlog.get_logger(plane="pods")
 
 RETRY_S = 1.0

@@ -8,8 +8,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from agent.model.histogram import Histogram
 
-__all__ = ["PodMetrics"]
-
 START_BOUNDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 STOP_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 HOOK_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)

@@ -22,8 +22,6 @@ from agent.pods.ports import Logind
 from agent.pods.run.draining import Drainer
 from agent.pods.run.runner import PodRunner
 
-__all__ = ["NodeShutdown"]
-
 log = structlog.get_logger(plane="pods")
 
 WHY = "shutdown"

@@ -12,8 +12,6 @@ from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Observer"]
-
 log = structlog.get_logger(plane="pods")
 
 FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0

@@ -10,8 +10,6 @@ from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import SeenPod
 
-__all__ = ["Owners"]
-
 
 class Owners:
     """All keepers, by uid, by name, and by what is theirs in the runtime."""

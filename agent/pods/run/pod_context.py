@@ -17,8 +17,6 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.runtime.qos import BurstableShares
 
-__all__ = ["PodContext", "PodNodeFacts", "PodSettings"]
-
 GIBIBYTE = 1 << 30
 
 

@@ -18,8 +18,6 @@ from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.environment import ConfigProblem
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["IMAGE_REASONS", "OWN_EVENTS", "PodImages"]
-
 # Words of the images plane for a pull that is not to be had; each keeps its name on the container.
 REFUSALS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed")
 IMAGE_REASONS = (*REFUSALS, "ErrImageNeverPull")

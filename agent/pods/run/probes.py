@@ -16,8 +16,6 @@ from agent.pods.ports import Containers, ProbeClient
 from agent.pods.run.hooks import ContainerTarget, http_question, port_number
 from agent.pods.runtime.environment import expand
 
-__all__ = ["ProbeRunner"]
-
 USER_AGENT = "kube-probe/1.36"
 TRIES = 3
 LONGEST_TEXT = 10 << 10

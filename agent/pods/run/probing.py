@@ -29,8 +29,6 @@ from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import Instance, Stage
 
-__all__ = ["Prober"]
-
 
 class Prober:
     """Probes of one pod. `scatter` gives a share of a period, for workers that begin because kepd did."""

@@ -16,8 +16,6 @@ from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.qos import pod_needs
 
-__all__ = ["Resizer"]
-
 TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
 RETRY_S = 10.0

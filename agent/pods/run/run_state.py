@@ -35,8 +35,6 @@ from agent.pods.runtime.observation import lost_instance, with_status
 from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
 from agent.pods.view.history import History, Moment
 
-__all__ = ["FAILURES", "Listeners", "PodRun", "reason_of_error", "without_problem"]
-
 log = structlog.get_logger(plane="pods")
 
 # How calls to the runtime, the disk and the manifest fail, which is tried again.

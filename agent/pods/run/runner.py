@@ -49,8 +49,6 @@ from agent.pods.view.history import History, Moment
 from agent.pods.view.status import Look, pod_status
 from agent.pods.view.waiting_text import why_starting, why_stopping
 
-__all__ = ["PodRunner"]
-
 log = structlog.get_logger(plane="pods")
 
 Result = TypeVar("Result")

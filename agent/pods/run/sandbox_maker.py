@@ -16,8 +16,6 @@ from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["SandboxMaker"]
-
 log = structlog.get_logger(plane="pods")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0

@@ -28,8 +28,6 @@ from agent.pods.runtime.names import CONTAINER_HASH
 from agent.pods.runtime.seen import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["Starter"]
-
 log = structlog.get_logger(plane="pods")
 
 FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S = 10.0, 300.0

@@ -24,8 +24,6 @@ from agent.pods.run.hooks import ContainerTarget, HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 
-__all__ = ["Stopper"]
-
 log = structlog.get_logger(plane="pods")
 
 RETRY_S = 1.0

@@ -12,8 +12,6 @@ from agent.pods.ports import Streams
 from agent.pods.run.commands import PodCommands
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["StreamUrls"]
-
 ContainerTarget = tuple[str, str, str]
 """Namespace, pod, container; an empty container is the only one."""
 

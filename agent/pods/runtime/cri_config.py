@@ -32,17 +32,6 @@ from agent.pods.runtime.qos import (
 from agent.pods.runtime.user_ranges import RANGE_LENGTH
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = [
-    "Made",
-    "NodeShape",
-    "cgroup_of",
-    "check_support",
-    "container_config",
-    "id_mapping",
-    "linux_resources",
-    "sandbox_config",
-]
-
 PERIOD_US = 100_000
 MASKED = (
     "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -239,7 +228,7 @@ def _resources(needs: Needs) -> pb.LinuxContainerResources:
 def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.ContainerConfig:
     """One instance. Raises ConfigProblem where its user must not be what the image says (SEC-04)."""
     fields = container.fields
-    check_user(pod, container, made)
+    _check_user(pod, container, made)
     config = pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=container.name, attempt=made.attempt),
         image=pb.ImageSpec(image=made.image_ref or container.image, user_specified_image=container.image),
@@ -320,7 +309,7 @@ def linux_resources(
     if node.groups.version > 1 and not node.kills_single_process:
         found.unified["memory.oom.group"] = "1"
     if node.groups.has_swap_limit:
-        most_bytes = swap_limit(pod, container, node) if node.may_swap else 0
+        most_bytes = _swap_limit(pod, container, node) if node.may_swap else 0
         if node.groups.version > 1:
             found.unified["memory.swap.max"] = str(most_bytes)
         else:
@@ -329,7 +318,7 @@ def linux_resources(
     return found
 
 
-def swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
+def _swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
     """KEP-2400, limited swap: by its share of the node's memory, for containers of Burstable pods that may grow."""
     needs = container_needs(container.fields.resources)
     is_fixed = not needs.memory_request or needs.memory_request == needs.memory_limit
@@ -338,12 +327,12 @@ def swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
     return needs.memory_request * node.groups.swap_bytes // node.memory_bytes
 
 
-def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
+def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
     """SEC-04."""
     own, whole = _contexts(pod, container)
     if not (whole.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
         return
-    user = effective_user(pod, container)
+    user = _effective_user(pod, container)
     place = f'(pod: "{pod.full_name}", container: {container.name})'
     if user is not None:
         if user == 0:
@@ -355,7 +344,7 @@ def check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
         raise ConfigProblem(f"container has runAsNonRoot and image will run as root {place}")
 
 
-def effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
+def _effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
     """SEC-01: the container's own, else the pod's, else the image's."""
     own, whole = _contexts(pod, container)
     return whole.run_as_user if own.run_as_user is None else own.run_as_user
@@ -378,7 +367,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
         seccomp=_profile(own.seccomp_profile or whole.seccomp_profile, node, node.default_seccomp),
     )
-    user = effective_user(pod, container)
+    user = _effective_user(pod, container)
     if user is not None:
         context.run_as_user.value = user
     elif made.image_user:

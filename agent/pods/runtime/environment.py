@@ -15,8 +15,6 @@ from agent.model.quantity import parse_quantity
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.qos import amount
 
-__all__ = ["ConfigProblem", "Facts", "expand", "field_value", "resolve_environment", "resource_value"]
-
 REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]\Z")
 PRINTABLE_NAME = re.compile(r"[ -<>-~]+\Z")

@@ -1,20 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names under which a pod is found: labels, annotations, log files."""
 
-__all__ = [
-    "CONTAINER",
-    "FILE",
-    "GRACE",
-    "GROUP",
-    "HASH",
-    "INSTANCE",
-    "UID",
-    "log_directory_name",
-    "log_link_name",
-    "signal_name",
-    "signal_word",
-]
-
 UID = "io.kubernetes.pod.uid"
 NAME = "io.kubernetes.pod.name"
 NAMESPACE = "io.kubernetes.pod.namespace"

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from agent.model.pod import PodSpec
 from agent.pods.runtime.environment import ConfigProblem
 
-__all__ = ["Resolver", "host_name", "hosts_text", "kernel_name", "parse_resolver", "resolver_of"]
-
 HOST_NAME_LENGTH, LONGEST_KERNEL_NAME = 63, 64
 MOST_SERVERS, MOST_SEARCHES, MOST_LETTERS, LONGEST_SEARCH = 3, 32, 2048, 253
 HEADER = "# Kubernetes-managed hosts file."

@@ -8,8 +8,6 @@ from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HAS
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["instance_of", "lost_instance", "seen_pods", "with_status"]
-
 STAGES = {
     pb.CONTAINER_CREATED: Stage.CREATED,
     pb.CONTAINER_RUNNING: Stage.RUNNING,
@@ -28,7 +26,7 @@ def seen_pods(
     uids: dict[str, str] = {}
     for sandbox in sandboxes:
         if sandbox.annotations.get(INSTANCE) == instance:
-            seen = sandbox_of(sandbox)
+            seen = _sandbox_of(sandbox)
             ours.setdefault(seen.uid, []).append(seen)
             uids[seen.id] = seen.uid
     inside: dict[str, list[Instance]] = {}
@@ -41,7 +39,7 @@ def seen_pods(
     }
 
 
-def sandbox_of(sandbox: pb.PodSandbox) -> SeenSandbox:
+def _sandbox_of(sandbox: pb.PodSandbox) -> SeenSandbox:
     """One sandbox; its address has to be asked for."""
     return SeenSandbox(
         id=sandbox.id,

@@ -13,18 +13,6 @@ from agent.model.pod import PodSpec
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
 
-__all__ = [
-    "MakeGroup",
-    "PodLimits",
-    "WriteLimit",
-    "group_path",
-    "hugepage_limits",
-    "plan_group",
-    "pod_limits",
-    "wanted_group",
-    "wanted_levels",
-]
-
 PERIOD_US = 100_000
 PAGE_BYTES = 4096
 # What version 1 shows where there is no limit: the largest number of pages.

@@ -9,20 +9,6 @@ from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
 from agent.model.quantity import QuantityError, parse_quantity
 
-__all__ = [
-    "BurstableShares",
-    "Needs",
-    "container_needs",
-    "cpu_quota",
-    "cpu_shares",
-    "is_critical",
-    "most_at_once",
-    "oom_score",
-    "own_needs",
-    "pod_needs",
-    "qos_class",
-]
-
 PERIOD_US = 100_000
 LEAST_SHARES, MOST_SHARES = 2, 262_144
 LEAST_QUOTA_US = 1000

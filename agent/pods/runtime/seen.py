@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Instance", "SeenPod", "SeenSandbox", "Stage"]
-
 
 class Stage(StrEnum):
     """created → running → ended. The runtime does not know the state of an unknown one."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-__all__ = ["RANGE_LENGTH", "IdSource", "decode_range", "encode_range", "free_range", "id_source"]
-
 RANGE_LENGTH = 1 << 16
 HIGHEST_ID = (1 << 32) - 1
 

@@ -9,8 +9,6 @@ from agent.model.pod_fields import Container, DownwardItem, KeyToPath, Volume
 from agent.pods.runtime.environment import ConfigProblem, Facts, Sources, field_value, resource_value
 from agent.pods.runtime.qos import amount
 
-__all__ = ["PlannedFile", "PlannedVolume", "Updates", "is_ours_alone", "mount_source", "plan_updates", "plan_volumes"]
-
 NANOS = 10**9
 HUGE_PAGES, HUGE_PAGE_RESOURCE = "HugePages", "hugepages-"
 MOUNT_PROBLEM = "FailedMount"

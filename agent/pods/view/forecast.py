@@ -18,17 +18,6 @@ from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, 
 from agent.pods.view.history import Moment
 from agent.pods.view.simulation import Beginning, Due, PodSimulation, Simulation
 
-__all__ = [
-    "Assumption",
-    "Beginning",
-    "EndSimulation",
-    "Happening",
-    "HookAssumption",
-    "Request",
-    "forecast_start",
-    "forecast_stop",
-]
-
 SIGKILL_CODE = 137
 # What happens by itself at one moment: exits first, then hooks, then people.
 EXIT, HOOK, REQUEST = range(3)

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["History", "Moment"]
-
 MOST_KEPT = 400
 
 

@@ -20,8 +20,6 @@ from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Launching, Work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 
-__all__ = ["Beginning", "Due", "PodSimulation", "Simulation"]
-
 # A pod has a handful of containers; more rounds than this would be a planner that runs in circles.
 MOST_ROUNDS = 10_000
 Step = TypeVar("Step")

@@ -14,8 +14,6 @@ from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
 
-__all__ = ["Look", "pod_status"]
-
 # How pods end that the node itself gave up.
 DISRUPTIONS = ("Evicted", "Terminated")
 MOST_MESSAGE_BYTES = 12 << 10
@@ -137,7 +135,7 @@ def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemor
         pod = look.pod
         text = f"back-off {_pause(look, one)} restarting failed container={one.name} pod={pod.full_name}"
         return WAITING, "CrashLoopBackOff", text
-    return TERMINATED, reason_of(seen), seen.message
+    return TERMINATED, _reason_of(seen), seen.message
 
 
 def _pause(look: Look, one: ContainerSpec) -> str:
@@ -149,7 +147,7 @@ def _pause(look: Look, one: ContainerSpec) -> str:
     return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
-def reason_of(ended: Instance) -> str:
+def _reason_of(ended: Instance) -> str:
     """As the runtime says, else by the exit code (TRM-25)."""
     if ended.reason:
         return ended.reason
@@ -165,7 +163,7 @@ def _last_words(text: str, most_bytes: int) -> str:
 def _termination(ended: Instance, most_bytes: int) -> Termination:
     return Termination(
         exit_code=ended.exit_code,
-        reason=reason_of(ended),
+        reason=_reason_of(ended),
         message=_last_words(ended.message, most_bytes),
         started_at_s=ended.started_wall_s,
         finished_at_s=ended.finished_wall_s,

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from agent.pods.view.forecast import Happening
 from agent.pods.view.history import Moment
 
-__all__ = ["Bar", "Mark", "Picture", "Row", "draw_picture", "moments_of_forecast"]
-
 # What begins a bar, what ends it, and what the bar is called.
 SPANS = {
     "pull_started": ("pull", ("pull_finished", "pull_failed")),

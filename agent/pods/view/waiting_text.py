@@ -8,8 +8,6 @@ from agent.pods.plan.stop import blockers_of, kill_time_s
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop
 from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
 
-__all__ = ["why_starting", "why_stopping"]
-
 
 def why_starting(waiting: Sequence[WaitingContainer], works: Iterable[Work], problem: str, now_s: float) -> str:
     """What a pod that comes up, or stays up, waits for."""

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 
 from agent.proxy.frames.layout import HEAD_BYTES, window_frame
 
-__all__ = ["Credit", "flow_bytes"]
-
 CONNECTION = 0
 
 
@@ -30,7 +28,7 @@ def flow_bytes(frames: Sequence[bytes]) -> int:
     return sum(len(one) - HEAD_BYTES for one in frames)
 
 
-def credit_frame(stream: int, count: int) -> bytes:
+def _credit_frame(stream: int, count: int) -> bytes:
     """A credit, or nothing where there is nothing to credit; an update by 0 would be an error."""
     return window_frame(stream, count) if count > 0 else b""
 
@@ -44,7 +42,7 @@ class Credit:
     @staticmethod
     def drop(count: int) -> bytes:
         """What to send back to whoever sent `count` bytes of a stream that has ended, and that go nowhere."""
-        return credit_frame(CONNECTION, count)
+        return _credit_frame(CONNECTION, count)
 
     def resize(self, stream: int, more: int) -> bytes:
         """What to send to the runtime for an answer that grew by `more` bytes, or shrank if negative."""
@@ -63,7 +61,7 @@ class Credit:
             self._added[owner] = added - count
         else:
             self._added.pop(owner, None)
-        return credit_frame(owner, count - added)
+        return _credit_frame(owner, count - added)
 
     def pass_on(self, stream: int, count: int) -> int:
         """How much of a credit of `count` bytes by the client is the runtime's."""

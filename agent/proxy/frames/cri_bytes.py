@@ -9,8 +9,6 @@ from collections.abc import Collection
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["masked_answer", "with_timeout"]
-
 TIMEOUT_TAG = 0x10
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 SUCCESS = "Completed"

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from agent.proxy.frames.huffman import HuffmanInvalid, decode_huffman
 
-__all__ = ["HeaderDecoder", "Headers", "HeadersInvalid", "plain_block"]
-
 Header = tuple[bytes, bytes]
 Headers = list[Header]
 

@@ -6,8 +6,6 @@ Never: encodes; what we write ourselves is plain, which every reader understands
 
 from functools import lru_cache
 
-__all__ = ["HuffmanInvalid", "decode_huffman"]
-
 LENGTHS = (
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28,
     28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6,

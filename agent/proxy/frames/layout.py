@@ -11,23 +11,6 @@ from urllib.parse import unquote_to_bytes
 
 from agent.proxy.frames.hpack import Headers, plain_block
 
-__all__ = [
-    "data_frame",
-    "data_of",
-    "fragment_of",
-    "frame",
-    "framed",
-    "goaway_frame",
-    "largest_frame_in",
-    "message_in",
-    "refusal_frame",
-    "reset_frame",
-    "status_of",
-    "timeout_s",
-    "window_frame",
-    "with_content",
-]
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = struct.Struct(">BHBBI")
 HEAD_BYTES = HEAD.size

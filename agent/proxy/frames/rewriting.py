@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from agent.proxy.frames.layout import MESSAGE_HEAD_BYTES, framed
 
-__all__ = ["Rewriting"]
-
 # Half of the smallest window a stream begins with.
 MOST_WAITING_BYTES = 32 << 10
 

@@ -7,8 +7,6 @@ Source of what must never be held: NOH-1 to NOH-5.
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ROUTES", "CallRoute", "Holding"]
-
 
 class Holding(StrEnum):
     """What can be kept back of a request while a gate is closed.

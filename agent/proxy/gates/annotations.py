@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from agent.model.annotation_list import PREFIX, AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 
-__all__ = ["ON_SUCCESS", "ProxyAnnotations", "Ready", "read_annotations"]
-
 DEFAULT_START_TIMEOUT_S = 60.0
 HIGHEST_PORT = 65535
 PORT = re.compile(r"[0-9]{1,5}\Z")

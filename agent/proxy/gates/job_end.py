@@ -11,8 +11,6 @@ import msgspec
 from agent.proxy.gates.annotations import ON_SUCCESS
 from agent.proxy.gates.ledger import GRACE, LedgerContainer, LedgerState, Sandbox
 
-__all__ = ["Masks", "gone", "grace_of", "read_masks", "sidecars_to_end", "written_masks"]
-
 DEFAULT_GRACE_S = 30
 
 

@@ -11,8 +11,6 @@ import yaml
 
 from agent.model.finding import Advice
 
-__all__ = ["KubeletSettings", "advise", "read_kubelet_settings"]
-
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 DEFAULT_QPS = 5
 DEFAULT_TIMEOUT = "2m0s"

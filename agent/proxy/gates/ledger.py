@@ -12,8 +12,6 @@ from enum import StrEnum
 from agent.proxy.gates.annotations import ProxyAnnotations, read_annotations
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["WHOLE_ID", "Ledger", "LedgerContainer", "LedgerState", "Sandbox", "drop_absent", "merge", "rebuild"]
-
 GRACE = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP = "io.kubernetes.container.preStopHandler"
 # A kubelet sends whole ids; people abbreviate them, and the runtime understands that (LAB-24).

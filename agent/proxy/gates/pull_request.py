@@ -9,8 +9,6 @@ import hashlib
 from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["read_pull"]
-
 HANDLER = "io.containerd.cri.runtime-handler"
 
 

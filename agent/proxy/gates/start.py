@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from agent.proxy.gates.ledger import LedgerState, Sandbox
 
-__all__ = ["OPENS_S", "Go", "StartVerdict", "Stay", "Wait", "judge_create", "judge_start"]
-
 # After this long a sidecar that never came is taken for a typo.
 OPENS_S = 300.0
 # Before the kubelet gives the call up, this much is left for the call itself.

@@ -13,8 +13,6 @@ from math import ceil
 
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerContainer, Sandbox
 
-__all__ = ["LEAST_S", "Forward", "Keep", "StopCall", "StopRules", "judge_stop", "note_evidence", "pre_stop_command"]
-
 LEAST_S = 2
 # A kubelet sends the stops of a pod in the same millisecond; one that stands alone for this long is no end of a pod.
 TOGETHER_S = 1.0

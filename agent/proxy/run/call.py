@@ -14,17 +14,6 @@ from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import CallRoute, Holding
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 
-__all__ = [
-    "CallJudge",
-    "ContainerToMake",
-    "ContainerToRemove",
-    "KnownContainer",
-    "ProxyCall",
-    "Refusal",
-    "Subject",
-    "Verdict",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerToMake:

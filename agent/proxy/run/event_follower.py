@@ -21,8 +21,6 @@ from agent.proxy.ports import ProxyRuntime, Records, RuntimeEvents
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
 
-__all__ = ["EventFollower"]
-
 log = structlog.get_logger(plane="proxy")
 
 MASKS = "masks.json"

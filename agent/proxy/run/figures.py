@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-__all__ = ["Figures", "MethodFigures", "Times"]
-
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
 HOLD_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 MOST_METHODS = 200
@@ -24,7 +22,7 @@ CODES = (
 )  # fmt: skip
 
 
-def code_name(code: int | None) -> str:
+def _code_name(code: int | None) -> str:
     """gRPC's name; None is a call that ended without an answer."""
     if code is None:
         return "CANCELLED"
@@ -93,7 +91,7 @@ class Figures:
     def called(self, path: str, code: int | None, added_s: float) -> None:
         """A call is over. `added_s` is without the time it was held."""
         found = self.method(path)
-        found.codes[code_name(code)] += 1
+        found.codes[_code_name(code)] += 1
         found.added.add(added_s)
 
     def held(self, path: str, reason: str, duration_s: float) -> None:

@@ -29,8 +29,6 @@ from agent.proxy.run.state import ProxyState
 from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["GateJudge"]
-
 PREFIX = b"kepd.dev/"
 UNAVAILABLE = 14
 OK = 0

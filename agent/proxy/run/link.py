@@ -35,8 +35,6 @@ from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import ROUTES, Holding
 from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
 
-__all__ = ["Link"]
-
 log = structlog.get_logger(plane="proxy")
 
 FrameHandler = Callable[[int, int, int, bytes], bytes | None]

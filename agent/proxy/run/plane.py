@@ -31,8 +31,6 @@ from agent.proxy.run.server import ProxyServer
 from agent.proxy.run.state import ProxySettings, ProxyState
 from agent.proxy.run.waiting import HeldCalls
 
-__all__ = ["HOLDS_END_S", "ProxyEndpoint", "ProxyParts", "ProxyPlane"]
-
 log = structlog.get_logger(plane="proxy")
 
 RECOVERY_S = 5.0

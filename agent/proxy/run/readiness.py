@@ -16,8 +16,6 @@ from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 from agent.proxy.ports import Asker, ProxyRuntime
 from agent.proxy.run.state import ProxyState
 
-__all__ = ["Readiness"]
-
 log = structlog.get_logger(plane="proxy")
 
 PERIOD_S = 0.2

@@ -15,8 +15,6 @@ from agent.model.clock import Clock
 from agent.proxy.run.call import CallJudge
 from agent.proxy.run.link import Link
 
-__all__ = ["ProxyServer"]
-
 log = structlog.get_logger(plane="proxy")
 
 CONNECT_S = 5.0

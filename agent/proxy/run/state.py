@@ -16,8 +16,6 @@ from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.call import ProxyCall
 from agent.proxy.run.figures import Figures
 
-__all__ = ["Hold", "ProxySettings", "ProxyState"]
-
 log = structlog.get_logger(plane="proxy")
 
 MOST_TOLD = 1000

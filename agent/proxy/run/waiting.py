@@ -25,8 +25,6 @@ from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import Hold, ProxyState
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-__all__ = ["HeldCalls"]
-
 log = structlog.get_logger(plane="proxy")
 
 CANCELLED, UNAVAILABLE = 1, 14

@@ -14,8 +14,6 @@ from agent.services.iptables.names import comment
 from agent.services.iptables.rendering import RuleSettings
 from agent.services.objects.node_state import FamilyFacts
 
-__all__ = ["GUARD_RULE", "JUMPS", "KEPT", "fixed_chains", "last_rules", "rule_settings"]
-
 _NEW = "-m conntrack --ctstate NEW "
 _PORTALS = comment("kubernetes service portals")
 _OUTSIDE = comment("kubernetes externally-visible service portals")

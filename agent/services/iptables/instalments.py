@@ -14,8 +14,6 @@ from dataclasses import replace
 
 from agent.model.iptables_rules import Change
 
-__all__ = ["instalments"]
-
 _MARKS = "KUBE-MARK-MASQ"
 _KINDS = (("KUBE-SEP-",), ("KUBE-SVC-", "KUBE-SVL-"), ("KUBE-EXT-",), ("KUBE-FW-",))
 """Each leads only to those before it. The first: endpoints."""

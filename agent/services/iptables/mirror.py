@@ -23,8 +23,6 @@ from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 from agent.services.ruleset import NO_PLANS, Plans
 
-__all__ = ["IptablesMirror", "StagedChange", "removal", "rule_counts", "ways_in"]
-
 Item = TypeVar("Item")
 LARGE = 1000
 """From more endpoints on rules carry no comments (IP-6)."""

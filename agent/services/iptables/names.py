@@ -15,8 +15,6 @@ import msgspec
 from agent.model.service import Backend, ServiceKey
 from agent.services.routes.frontends import PortPlan, port_name
 
-__all__ = ["PortNames", "comment", "endpoint_chain", "names_of"]
-
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 # Two characters of base32 at a time: b64encode is in C, b32encode is not, and a first sync makes 100 000 names. Three
 # at a time would be a little faster, and 2 MB that every daemon with Services has to carry.

@@ -20,8 +20,6 @@ from agent.services.iptables.names import PortNames, comment, endpoint_chain, na
 from agent.services.nftables.elements import NO_SLOTS, slots_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 
-__all__ = ["RuleSettings", "Shared", "chains_of", "endpoint_count", "shared_rules_of"]
-
 Shared = tuple[Table, str, str]
 """Table, chain, rule."""
 

@@ -12,8 +12,6 @@ from agent.model.iptables_rules import Chains, Change, Content, Table, as_saved,
 from agent.services.iptables.frame import last_rules
 from agent.services.iptables.rendering import RuleSettings
 
-__all__ = ["beside", "kept_of", "reached_from", "restoring"]
-
 _OF_SERVICES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-")
 _SHARED: dict[Table, tuple[str, ...]] = {
     "filter": ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"),

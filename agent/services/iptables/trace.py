@@ -20,8 +20,6 @@ from agent.services.iptables.frame import JUMPS
 from agent.services.nftables.trace import Outcome, Packet, Step, Verdict
 from agent.services.objects.addresses import read_range
 
-__all__ = ["trace_rules"]
-
 _RULES = {
     "KUBE-SEP-": "TY-8", "KUBE-SVC-": "IP-2", "KUBE-SVL-": "IP-2", "KUBE-EXT-": "IP-4", "KUBE-FW-": "TY-15",
     "KUBE-PROXY-FIREWALL": "TY-15", "KUBE-EXTERNAL-SERVICES": "SEL-9", "KUBE-NODEPORTS": "TY-2",

@@ -21,25 +21,6 @@ from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
 
-__all__ = [
-    "MOST_STATIC",
-    "Element",
-    "Numbers",
-    "Rows",
-    "Slots",
-    "affinity_number",
-    "chains_of",
-    "choice_chain",
-    "claim_in",
-    "differing",
-    "elements_of",
-    "frontend_key",
-    "reslot",
-    "rows_of",
-    "shared_elements_of",
-    "slots_of",
-]
-
 Element = tuple[str, bytes, Data]
 """Map, key, data."""
 Rows = tuple[str, Sequence[tuple[bytes, Data]]]

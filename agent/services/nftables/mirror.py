@@ -44,8 +44,6 @@ from agent.services.nftables.elements import (
 from agent.services.nftables.standing import Standing, frontends_of, without_spared
 from agent.services.routes.frontends import PortPlan, ServicePlan
 
-__all__ = ["Mirror", "Staged", "difference", "left_targets", "slots_in"]
-
 Plans = Mapping[ServiceKey, ServicePlan | None]
 Shared = tuple[str, bytes]
 Owner = tuple[ServiceKey, str, str]

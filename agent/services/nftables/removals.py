@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from agent.model.nft_table import Batch
 
-__all__ = ["removals"]
-
 _FIRST = ("cluster_ips", "svc_cidrs", "services", "nodeports")
 
 

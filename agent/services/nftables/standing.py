@@ -12,8 +12,6 @@ from agent.model.nft_table import MAPS, Batch, Content, Data
 from agent.services.nftables.elements import frontend_key
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["Standing", "frontends_of", "without_spared"]
-
 NODE_PORT_BYTES = 8
 _FRONTEND = ("address", "proto", "port")
 _BY_FRONTEND = frozenset(name for name, one in MAPS.items() if one.key[:3] == _FRONTEND)

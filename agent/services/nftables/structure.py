@@ -28,18 +28,6 @@ from agent.model.nft_table import (
 )
 from agent.services.nftables.elements import MOST_STATIC
 
-__all__ = [
-    "bodies_of",
-    "constant_chains",
-    "pattern_text",
-    "removal_text",
-    "replacement_text",
-    "settings_text",
-    "static_chains",
-    "structure_damage",
-    "structure_text",
-]
-
 PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
 """Endpoint map → how its static chains are called: `c_2`."""
 

@@ -16,8 +16,6 @@ from agent.model.nft_table import Content, Data, TableSettings
 from agent.model.service import Address, Protocol
 from agent.services.nftables.elements import NUMBER, PORT, PROTOCOLS
 
-__all__ = ["Outcome", "Packet", "Step", "Verdict", "trace"]
-
 Verdict = Literal["dnat", "drop", "reject", "pass"]
 
 EPS_OF = {"c": "eps", "l": "eps_local", "nc": "np_eps", "nl": "np_eps_local"}

@@ -8,8 +8,6 @@ from agent.model.nft_table import MAPS, Data, Family, MapKind
 from agent.services.nftables.elements import NUMBER
 from agent.services.objects.addresses import address_of, endpoint_key
 
-__all__ = ["told_data", "told_endpoint", "told_key"]
-
 PROTOCOL_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 SIZES = {"proto": 4, "port": 4, "slot": 4, "number": 4}
 

@@ -14,8 +14,6 @@ from ipaddress import AddressValueError, IPv6Address
 from agent.model.nft_table import Family
 from agent.model.service import Address, Range
 
-__all__ = ["address_of", "collapse", "endpoint_key", "read_address", "read_range", "unfit_endpoint", "whole"]
-
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
 BITS = {"IPv4": 32, "IPv6": 128}
 V4 = re.compile(r"(\d{1,10})\.(\d{1,10})\.(\d{1,10})\.(\d{1,10})", re.ASCII)

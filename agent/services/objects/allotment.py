@@ -20,8 +20,6 @@ from agent.model.finding import Finding
 from agent.model.kube_objects import Service
 from agent.services.objects.addresses import read_range
 
-__all__ = ["Allotted", "allot"]
-
 MOST_TRIED = 1 << 16
 Network = IPv4Network | IPv6Network
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from agent.model.finding import Finding
 from agent.model.service import ServiceKey
 
-__all__ = ["MOST_OF_NODE", "MOST_OF_SERVICE", "Room", "Size"]
-
 MOST_OF_SERVICE = 131_072
 """Endpoints of one Service in a family, counted for each port and each way in: so many elements are one transaction."""
 MOST_OF_NODE = 262_144

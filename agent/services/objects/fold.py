@@ -18,8 +18,6 @@ from agent.services.objects.reading_slice import ReadSlice
 from agent.services.objects.slice_ports import SlicePorts
 from agent.services.routes.selection import merge
 
-__all__ = ["Fold"]
-
 SliceKey = tuple[str, str]
 Findings = tuple[Finding, ...]
 

@@ -19,8 +19,6 @@ from agent.services.objects.addresses import collapse, read_address, read_range,
 from agent.services.routes.desired import NodeFacts
 from agent.services.routes.selection import Place
 
-__all__ = ["FamilyFacts", "NodeSettings", "NodeSight", "family_facts", "node_content", "node_sight"]
-
 PRIMARY = "primary"
 
 

@@ -14,8 +14,6 @@ from agent.model.kube_objects import ServiceAnnotations
 from agent.model.service import DEFAULT_OPTIONS, ServiceOptions
 from agent.services.objects.addresses import read_address
 
-__all__ = ["read_options"]
-
 HEAVIEST = 256
 MOST_KEYS = 16
 MOST_ENDPOINTS = 10_000

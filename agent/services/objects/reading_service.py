@@ -18,8 +18,6 @@ from agent.model.service import Address, FamilyPart, PortFacts, Protocol, Range,
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.objects.options import read_options
 
-__all__ = ["ReadService", "read_service"]
-
 TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 POLICIES = ("Cluster", "Local")
 AFFINITIES = ("None", "ClientIP")
@@ -38,7 +36,7 @@ class Unusable(Exception):
     """This Service cannot be programmed; the findings say why."""
 
 
-def service_key(item: Service) -> ServiceKey:
+def _service_key(item: Service) -> ServiceKey:
     return ServiceKey(item.metadata.namespace, item.metadata.name)
 
 
@@ -55,7 +53,7 @@ def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False
 
     `is_strict`: source ranges of which none can be used let nobody in, instead of everybody (IN-14).
     """
-    return ReadService(service_key(item), *_read(item, proxy_name, is_strict=is_strict))
+    return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict))
 
 
 def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
@@ -65,7 +63,7 @@ def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFa
     if item.spec.type == "ExternalName" or item.spec.cluster_ip in ("", "None"):
         return None, ()
     findings: list[Finding] = []
-    reader = _Reader(f"Service {service_key(item)}", item.spec, findings, is_strict=is_strict)
+    reader = _Reader(f"Service {_service_key(item)}", item.spec, findings, is_strict=is_strict)
     try:
         return reader.facts(item), tuple(findings)
     except Unusable:
@@ -100,7 +98,7 @@ class _Reader:
         is_local = external_local and (spec.type != "ClusterIP" or bool(spec.external_ips))
         needs_health = spec.type == "LoadBalancer" and is_local and spec.health_check_node_port
         return ServiceFacts(
-            key=service_key(item),
+            key=_service_key(item),
             type=spec.type,
             ports=ports,
             v4=halves.get("IPv4"),

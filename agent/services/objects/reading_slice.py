@@ -18,8 +18,6 @@ from agent.model.kube_objects import Endpoint, EndpointPort, EndpointSlice, Hint
 from agent.model.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
 from agent.services.objects.addresses import endpoint_key, read_address, unfit_endpoint
 
-__all__ = ["ReadSlice", "read_slice", "with_defaults"]
-
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 HIGHEST_PORT = 65535
 # An event has room for so many; the rest is counted.
@@ -97,12 +95,12 @@ def _ports(ports: Sequence[EndpointPort], where: str, findings: list[Finding]) -
             text = f"{port.port} is not a port; expected 1 to {HIGHEST_PORT}; it is ignored"
             findings.append(Finding(where, f"{path}.port", text))
         else:
-            found.append((port_key(port.name, protocol), port.port))
+            found.append((_port_key(port.name, protocol), port.port))
     return found
 
 
 @lru_cache(maxsize=4096)
-def port_key(name: str, protocol: str) -> PortKey:
+def _port_key(name: str, protocol: str) -> PortKey:
     """One value for the thousands of slices that have it."""
     return PortKey(name, cast("Protocol", protocol))
 

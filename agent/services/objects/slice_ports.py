@@ -9,8 +9,6 @@ Never: joins slices; fold.py does.
 from agent.model.service import Backend, PortKey, SliceFacts
 from agent.services.objects.addresses import endpoint_key
 
-__all__ = ["SlicePorts"]
-
 _PORT_BYTES = 4
 
 

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.services.routes.frontends import Frontend
 
-__all__ = ["Claim", "Claims", "claim_of"]
-
 Claim = tuple[bytes, str, int]
 Rank = tuple[bool, str, ServiceKey]
 

@@ -21,9 +21,6 @@ from agent.services.routes.claims import Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
 from agent.services.routes.selection import Place
 
-__all__ = ["Desired", "NodeFacts"]
-
-
 # Planning so many takes some milliseconds.
 MOST_PAIRS_AT_ONCE = 10_000
 

@@ -29,18 +29,6 @@ from agent.model.service import (
 from agent.services.objects.addresses import whole
 from agent.services.routes.selection import Place, Selection, select, use_of
 
-__all__ = [
-    "Frontend",
-    "HealthPort",
-    "Kind",
-    "PortPlan",
-    "ServicePlan",
-    "health_port",
-    "lists_of",
-    "plan_service",
-    "port_name",
-]
-
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
 Policy = Literal["Cluster", "Local"]
 Snat = Literal["off-cluster", "always", "local-host"]

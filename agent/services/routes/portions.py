@@ -22,8 +22,6 @@ from agent.model.service import ServiceKey
 from agent.services.routes.claims import Claim, claim_of
 from agent.services.routes.frontends import ServicePlan
 
-__all__ = ["MOST_ELEMENTS", "MOST_SERVICES", "halves", "portions", "size_of"]
-
 MOST_ELEMENTS = 16_384
 """While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit."""
 MOST_SERVICES = 1000

@@ -16,8 +16,6 @@ import msgspec
 
 from agent.model.service import Backend, ServiceFacts, ServiceOptions
 
-__all__ = ["IgnoredHints", "Mode", "Place", "Selection", "Use", "merge", "select", "use_of"]
-
 Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
 
 HOSTNAME = "kubernetes.io/hostname"

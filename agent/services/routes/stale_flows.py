@@ -16,8 +16,6 @@ from agent.model.service import Backend, PortKey, Protocol, ServiceKey
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 
-__all__ = ["FlowCheck", "FlowIndex", "FlowOwner", "serving_endpoints"]
-
 
 class FlowOwner(NamedTuple):
     """Whose way in it is."""

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from agent.model.service import ServiceKey
 from agent.services.routes.frontends import PortPlan, ServicePlan
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """Services without such a port take no place here."""

@@ -29,8 +29,6 @@ from agent.services.routes.portions import MOST_ELEMENTS, halves, portions
 from agent.services.ruleset import NO_PLANS, Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
 
-__all__ = ["FamilySync", "SyncReport", "SyncWatcher"]
-
 log = structlog.get_logger(plane="services")
 
 # More at once would hold up the event loop; the rest follows after a breath.

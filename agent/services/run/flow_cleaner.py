@@ -20,8 +20,6 @@ from agent.services.routes.stale_flows import FlowCheck, FlowIndex, FlowOwner, s
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
 
-__all__ = ["FlowCleaner"]
-
 log = structlog.get_logger(plane="services")
 
 # Changes come in bursts; one look at the flows serves those that are close together.

@@ -23,8 +23,6 @@ from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSig
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
 
-__all__ = ["Intake", "IntakeFollower"]
-
 MANIFEST = "Manifest"
 REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
 # A Service that changes faster than it can be programmed has no use for more.

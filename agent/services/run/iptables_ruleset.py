@@ -24,8 +24,6 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.ports import ChainTables
 from agent.services.ruleset import NO_PLANS, Plans, Reconciled, RuleCounts
 
-__all__ = ["IptablesRuleset"]
-
 log = structlog.get_logger(plane="services")
 
 MOST_ENDPOINTS_COMPARED = 1000

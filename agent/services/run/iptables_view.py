@@ -19,8 +19,6 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.run.iptables_ruleset import IptablesRuleset
 
-__all__ = ["IptablesRulesView"]
-
 
 class IptablesRulesView:
     """RulesView. A rule's chain stands where nftables has a map, its text where nftables has a key."""

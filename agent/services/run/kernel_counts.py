@@ -18,8 +18,6 @@ from agent.services.routes.claims import Claim, claim_of
 from agent.services.ruleset import RulesView
 from agent.services.run.plane import ServicesPlane
 
-__all__ = ["KernelCounts"]
-
 PERIOD_S = 15.0
 MOST_SERIES = 1000
 LABELS = ("namespace", "service", "port", "frontend", "family")

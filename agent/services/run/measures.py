@@ -14,8 +14,6 @@ from agent.model.nft_table import Family
 from agent.services.routes.tally import Tally
 from agent.services.run.family_sync import SyncReport
 
-__all__ = ["PROGRAMMING_BOUNDS", "SYNC_BOUNDS", "Histogram", "Measures"]
-
 SYNC_BOUNDS = tuple(0.001 * 2**power for power in range(15))
 PROGRAMMING_BOUNDS = (
     0.01, 0.02, 0.05, 0.1, 0.25, 0.5, *map(float, range(1, 60)), *map(float, range(60, 120, 5)),

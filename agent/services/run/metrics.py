@@ -15,9 +15,6 @@ from agent.services.ruleset import RuleCounts
 from agent.services.run.measures import Histogram
 from agent.services.run.plane import ServicesPlane
 
-__all__ = ["compatible_metrics", "service_metrics"]
-
-
 COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
 
 

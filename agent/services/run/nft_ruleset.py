@@ -31,8 +31,6 @@ from agent.services.ports import RuleTable
 from agent.services.routes.portions import MOST_ELEMENTS, portions
 from agent.services.ruleset import NO_PLANS, Plans, Reconciled
 
-__all__ = ["NftRuleset"]
-
 log = structlog.get_logger(plane="services")
 
 CATCHING = ("svc_cidrs",)

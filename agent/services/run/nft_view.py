@@ -20,8 +20,6 @@ from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.run.nft_ruleset import NftRuleset
 
-__all__ = ["NftRulesView"]
-
 
 class NftRulesView:
     """RulesView."""

@@ -9,8 +9,6 @@ Source of behaviour: SY-2, SY-3, SY-5, SY-6, SY-10.
 
 from dataclasses import dataclass
 
-__all__ = ["QUARANTINE_S", "Pace", "Periods"]
-
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
 LONGEST_PAUSE_S = 1.0
 QUARANTINE_S = 300.0

@@ -30,8 +30,6 @@ from agent.services.run.measures import Measures
 from agent.services.run.pace import Periods
 from agent.services.view.health import FamilyHealth
 
-__all__ = ["Follower", "ServicesPlane"]
-
 log = structlog.get_logger(plane="services")
 
 Follower = Callable[[Family, SyncReport], None]

@@ -35,8 +35,6 @@ from agent.services.run.family_sync import FamilySync
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hints, state_of
 
-__all__ = ["ServicesView"]
-
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
 
 

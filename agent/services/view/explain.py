@@ -12,8 +12,6 @@ from typing import NamedTuple
 from agent.model.service import Backend
 from agent.services.routes.selection import Place, Selection, is_local
 
-__all__ = ["Reasons", "explain_hints", "state_of"]
-
 
 class Reason(NamedTuple):
     """A rule of docs/rules/ and a half-sentence."""

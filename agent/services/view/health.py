@@ -17,8 +17,6 @@ from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSight
 from agent.services.routes.frontends import HealthPort
 
-__all__ = ["Answer", "FamilyHealth", "healthz", "is_eligible", "livez", "service_health"]
-
 OVERDUE_PERIODS = 2
 
 

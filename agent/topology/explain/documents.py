@@ -22,8 +22,6 @@ from agent.topology.manifest.pods import DEFAULT_NAMESPACE, WorkloadFacts
 from agent.topology.spread.constraints import SYSTEM_DEFAULTS, Defaulting
 from agent.topology.spread.filter import AS_IT_IS, SpreadQuestion, WhatIf
 
-__all__ = ["NotThereError", "explain_hints", "explain_spread", "plan_for_pod"]
-
 OWNERS_WITH_A_SAY = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
 MOST_NAMES_LISTED = 5
 

@@ -23,15 +23,6 @@ from agent.topology.hints.slices import Endpoint, SliceLists
 from agent.topology.hints.standalone import FilledHints, HintStatus
 from agent.topology.hints.zones import ActivatingCounts, activating_counts
 
-__all__ = [
-    "FamilyExplanation",
-    "HintAdvice",
-    "HintsExplanation",
-    "ZoneExplanation",
-    "explain_family",
-    "explain_service",
-]
-
 # Loads are quotients of doubles; a load of exactly 1.2 must not be marked because of its last bit.
 NOISE = 1e-9
 PREFER_SAME_ZONE = "spec.trafficDistribution: PreferSameZone"

@@ -28,15 +28,6 @@ from agent.topology.spread.filter import (
 from agent.topology.spread.placement import NOT_CHECKED, NodeStanding
 from agent.topology.spread.score import PLUGIN_WEIGHT, Score, SoftCounts
 
-__all__ = [
-    "ConstraintExplanation",
-    "DomainExplanation",
-    "NodeExplanation",
-    "ScoreExplanation",
-    "SpreadExplanation",
-    "explain_question",
-]
-
 
 class DomainExplanation(msgspec.Struct, frozen=True, gc=False):
     """One value of the topology key. A domain that is not counted has its cause in `remark`."""

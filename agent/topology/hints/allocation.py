@@ -14,8 +14,6 @@ import msgspec
 
 from agent.topology.hints.capacity import ZoneCapacity
 
-__all__ = ["OVERLOAD_THRESHOLD", "Allocation", "Refusal", "ZoneAllocation", "allocate", "overload_factor"]
-
 OVERLOAD_THRESHOLD = 0.2
 
 Refusal = Literal["node-info", "single-zone", "too-few-endpoints", "overload", "endpoint-without-zone", "no-hints"]

@@ -12,8 +12,6 @@ from agent.topology.hints.by_cpu import Assignment, is_overloaded
 from agent.topology.hints.capacity import ZoneCapacity
 from agent.topology.hints.record import HintRecord, after_sync
 
-__all__ = ["AssignDocument", "assign_document"]
-
 
 class EventDocument(msgspec.Struct, frozen=True, gc=False):
     type: str

@@ -17,8 +17,6 @@ from agent.topology.hints.capacity import ZoneCapacity
 from agent.topology.hints.donation import Donations, plan_donations, walk_donations
 from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists, ready_endpoints, strip_hints, with_hints
 
-__all__ = ["Assignment", "assign_hints", "is_overloaded"]
-
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
     """The result of a sync: the slices as they are to be, and the numbers that led there.

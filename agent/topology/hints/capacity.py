@@ -14,17 +14,6 @@ import msgspec
 from agent.model.node import ZONE_LABEL, Node, Taint
 from agent.model.quantity import ZERO, Quantity
 
-__all__ = [
-    "CONTROL_PLANE_LABELS",
-    "BrokenNode",
-    "CapacityFilter",
-    "CapacityReading",
-    "LeftOutNode",
-    "ZoneCapacity",
-    "read_capacity",
-    "read_zone_quantities",
-]
-
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONES_NEEDED = 2
 

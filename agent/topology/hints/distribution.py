@@ -9,8 +9,6 @@ Source of behaviour: k8s.io/endpointslice/trafficdist; KEP-4444, KEP-3015; TOP-3
 from agent.topology.hints.mode import DISTRIBUTIONS
 from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists, strip_hints, with_hints
 
-__all__ = ["distribute_hints"]
-
 SAME_NODE = "PreferSameNode"
 
 

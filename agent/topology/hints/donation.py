@@ -13,8 +13,6 @@ import msgspec
 
 from agent.topology.hints.slices import Endpoint, Hints, Slice, with_hints
 
-__all__ = ["Donations", "Walked", "plan_donations", "walk_donations"]
-
 WORTH_MOVING = 1.0
 TOO_LITTLE = 0.5
 

@@ -13,16 +13,6 @@ import msgspec
 
 from agent.model.finding import Finding, shown, suggestion
 
-__all__ = [
-    "DISTRIBUTIONS",
-    "LEGACY_ANNOTATION",
-    "MODE_ANNOTATION",
-    "Mode",
-    "ModeChoice",
-    "choose_mode",
-    "mode_findings",
-]
-
 MODE_ANNOTATION = "service.kubernetes.io/topology-mode"
 LEGACY_ANNOTATION = "service.kubernetes.io/topology-aware-hints"
 DISTRIBUTION_FIELD = "spec.trafficDistribution"

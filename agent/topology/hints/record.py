@@ -14,8 +14,6 @@ from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal
 from agent.topology.hints.by_cpu import Assignment, is_overloaded
 from agent.topology.hints.capacity import ZoneCapacity
 
-__all__ = ["HintEvent", "HintRecord", "after_drop", "after_sync", "event_text", "needs_sync"]
-
 MEANINGS: Mapping[Refusal, str] = {
     "node-info": "a node that counts lacks zone or allocatable CPU, or fewer than two zones are usable",
     "single-zone": "all nodes are in one zone",

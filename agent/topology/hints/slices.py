@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["Endpoint", "Hints", "Slice", "SliceLists", "ready_endpoints", "strip_hints", "with_hints", "without_hints"]
-
 
 class Hints(msgspec.Struct, frozen=True, gc=False):
     """The hints object of an endpoint. It may be present and empty, which is not the same as absent."""

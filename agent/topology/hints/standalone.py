@@ -29,17 +29,6 @@ from agent.topology.hints.mode import ModeChoice, choose_mode
 from agent.topology.hints.slices import Endpoint, Slice, SliceLists, strip_hints
 from agent.topology.manifest.facts import ServiceFacts
 
-__all__ = [
-    "THRESHOLD_ANNOTATION",
-    "FilledHints",
-    "HintOptions",
-    "HintStatus",
-    "complete_endpoints",
-    "fill_hints",
-    "read_zones",
-    "told_transition",
-]
-
 THRESHOLD_ANNOTATION = "kepd.dev/hints-overload-threshold"
 
 HintState = Literal["active", "refused", "distribution", "manifest", "off", "none"]

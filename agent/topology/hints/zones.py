@@ -16,18 +16,6 @@ from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal, allocat
 from agent.topology.hints.capacity import CapacityReading, ZoneCapacity
 from agent.topology.hints.donation import plan_donations
 
-__all__ = [
-    "MOST_REPLICAS",
-    "ActivatingCounts",
-    "PlanRow",
-    "ZonePlan",
-    "activating_counts",
-    "parse_replicas",
-    "parse_zones",
-    "place_evenly",
-    "plan_zones",
-]
-
 MOST_REPLICAS = 5000
 # Beyond this many allocations the search for `always_from` is given up; only tiny thresholds get there.
 LONGEST_SEARCH = 100_000

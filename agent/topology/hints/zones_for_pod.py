@@ -16,8 +16,6 @@ from agent.topology.manifest.facts import PodFacts
 from agent.topology.spread.constraints import PreparedConstraint, has_all_keys, includes, prepare_constraints
 from agent.topology.spread.placement import stand
 
-__all__ = ["plan_zones_for_pod"]
-
 
 def plan_zones_for_pod(
     pod: PodFacts, nodes: Sequence[Node], replicas: range, threshold: float = OVERLOAD_THRESHOLD

@@ -12,8 +12,6 @@ import msgspec
 from agent.model.node import NodeTerm, Toleration
 from agent.model.selector import LabelSelector
 
-__all__ = ["FINISHED_PHASES", "PodFacts", "ServiceFacts", "SpreadConstraint"]
-
 FINISHED_PHASES = ("Succeeded", "Failed")
 
 

@@ -5,8 +5,6 @@ Owns: one set of names per place, as of Kubernetes 1.36; fields of those places 
 Source of behaviour: the API types of core/v1, discovery.k8s.io/v1, apps/v1, batch/v1 and meta/v1.
 """
 
-__all__ = ["KNOWN_FIELDS"]
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -28,8 +28,6 @@ from agent.topology.manifest.pods import (
 )
 from agent.topology.manifest.reader import ManifestComplaints, Part
 
-__all__ = ["Document", "Manifests", "SliceManifest", "read_manifests", "read_node", "read_service"]
-
 SERVICE_LABEL = "kubernetes.io/service-name"
 FAMILIES = ("IPv4", "IPv6", "FQDN")
 MOST_HINTS = 8
@@ -185,7 +183,7 @@ def read_service(top: Part) -> ServiceFacts:
     return ServiceFacts(namespace, name, annotations, spec.optional_text("trafficDistribution"), selector)
 
 
-def read_slice(top: Part) -> SliceManifest:
+def _read_slice(top: Part) -> SliceManifest:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     service = read_labels(metadata).get(SERVICE_LABEL, "")
@@ -310,7 +308,7 @@ def _read_taint(part: Part) -> Taint:
 
 READERS: Mapping[str, Callable[[Part], ServiceFacts | SliceManifest | Node | PodFacts]] = {
     "Service": read_service,
-    "EndpointSlice": read_slice,
+    "EndpointSlice": _read_slice,
     "Node": read_node,
     "Pod": read_pod,
 }

@@ -21,18 +21,6 @@ from agent.topology.manifest.facts import PodFacts, SpreadConstraint
 from agent.topology.manifest.reader import ManifestComplaints, Part
 from agent.topology.spread.admission import admit
 
-__all__ = [
-    "DEFAULT_NAMESPACE",
-    "WorkloadFacts",
-    "check_labels",
-    "check_pod",
-    "read_constraint",
-    "read_labels",
-    "read_name",
-    "read_pod",
-    "read_workload",
-]
-
 DEFAULT_NAMESPACE = "default"
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 FIELD_NAME = "metadata.name"
@@ -89,7 +77,7 @@ def read_workload(top: Part, kind: str) -> WorkloadFacts:
     if kind == "ReplicationController":
         selector: LabelSelector | None = LabelSelector(spec.text_map("selector") if spec.has("selector") else labels)
     else:
-        selector = read_selector(spec, "selector")
+        selector = _read_selector(spec, "selector")
     for fault in selector_faults(selector):
         text = f"{shown(fault.value)} cannot be used; expected {fault.right}"
         top.complaints.error(f"{spec.at('selector')}.{fault.path}", text)
@@ -120,7 +108,7 @@ def read_constraint(part: Part) -> SpreadConstraint:
         max_skew=part.optional_whole("maxSkew") or 0,
         topology_key=part.text("topologyKey"),
         when_unsatisfiable=part.text("whenUnsatisfiable"),
-        label_selector=read_selector(part, "labelSelector"),
+        label_selector=_read_selector(part, "labelSelector"),
         match_label_keys=part.texts("matchLabelKeys"),
         min_domains=part.optional_whole("minDomains"),
         node_affinity_policy=part.optional_text("nodeAffinityPolicy"),
@@ -128,7 +116,7 @@ def read_constraint(part: Part) -> SpreadConstraint:
     )
 
 
-def read_selector(holder: Part, name: str) -> LabelSelector | None:
+def _read_selector(holder: Part, name: str) -> LabelSelector | None:
     if not holder.has(name):
         return None
     part = holder.part(name, "labelSelector")

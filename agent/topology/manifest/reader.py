@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.model.finding import Finding, shown, suggestion
 from agent.topology.manifest.fields import KNOWN_FIELDS
 
-__all__ = ["ManifestComplaints", "Part"]
-
 
 class ManifestComplaints:
     """What is wrong with one object (errors) and what is worth saying about it (notes)."""

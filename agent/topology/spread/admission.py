@@ -16,8 +16,6 @@ from agent.model.selector import LabelSelector, Requirement, label_key_faults, s
 from agent.topology.manifest.facts import PodFacts, SpreadConstraint
 from agent.topology.spread.constraints import HARD, HONOR, IGNORE, SOFT
 
-__all__ = ["AdmissionError", "AdmissionWarning", "SpreadAdmission", "admit", "merge_label_keys"]
-
 ErrorType = Literal[
     "FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueDuplicate", "FieldValueForbidden"
 ]

@@ -20,8 +20,6 @@ from agent.topology.spread.filter import (
     evaluate_spread,
 )
 
-__all__ = ["SpreadChange", "suggest_changes"]
-
 # Dropping nodes is tried one by one; each try evaluates everything again.
 MOST_DROPS_TRIED = 8
 MOST_NODES_NAMED = 5

@@ -16,18 +16,6 @@ from agent.model.selector import LabelSelector, Matcher, compile_selector, equal
 from agent.topology.manifest.facts import PodFacts, ServiceFacts, SpreadConstraint
 from agent.topology.spread.placement import NodeStanding
 
-__all__ = [
-    "HARD",
-    "SOFT",
-    "SYSTEM_DEFAULTS",
-    "Defaulting",
-    "PreparedConstraint",
-    "PreparedConstraints",
-    "has_all_keys",
-    "includes",
-    "prepare_constraints",
-]
-
 HARD = "DoNotSchedule"
 SOFT = "ScheduleAnyway"
 HONOR = "Honor"

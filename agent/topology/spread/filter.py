@@ -28,18 +28,6 @@ from agent.topology.spread.constraints import (
 from agent.topology.spread.placement import NodeStanding, stand
 from agent.topology.spread.score import Score, score_nodes
 
-__all__ = [
-    "AS_IT_IS",
-    "ConstraintCounts",
-    "ExcludedBy",
-    "NodeVerdict",
-    "Prefilter",
-    "SpreadQuestion",
-    "SpreadResult",
-    "WhatIf",
-    "evaluate_spread",
-]
-
 Prefilter = Literal["Success", "Skip", "Error"]
 SpreadVerdict = Literal["ok", "missing-label", "skew"]
 ExcludedBy = Literal["ok", "unschedulable", "taint", "affinity", "missing-label", "skew"]

@@ -14,8 +14,6 @@ from agent.model.node import UNSCHEDULABLE_TAINT, Node, NodeTerm, Taint, Tolerat
 from agent.model.selector import Requirement, node_requirement_holds
 from agent.topology.manifest.facts import PodFacts
 
-__all__ = ["NOT_CHECKED", "NodeStanding", "stand", "tolerates"]
-
 NOT_CHECKED = ("resources", "host ports", "volumes", "inter-pod affinity", "preemption", "nominated pods")
 
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")

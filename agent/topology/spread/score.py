@@ -16,8 +16,6 @@ from agent.model.selector import Matcher
 from agent.topology.spread.constraints import PreparedConstraint, PreparedConstraints, has_all_keys, includes
 from agent.topology.spread.placement import NodeStanding
 
-__all__ = ["PLUGIN_WEIGHT", "Score", "SoftCounts", "score_nodes"]
-
 PLUGIN_WEIGHT = 2
 BEST = 100
 

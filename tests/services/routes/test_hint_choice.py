@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node makes of hints: the choice for traffic, and what the table of zones says of it."""
+"""What a node makes of hints for traffic of the Cluster policy (TOP-38), and what the table of zones says of it."""
 
 import pytest
 from hypothesis import given

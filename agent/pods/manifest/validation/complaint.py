@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from agent.model.finding import printable
 
-__all__ = ["Complaint", "Complaints", "told"]
-
 LONGEST_VALUE = 120
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")

@@ -23,8 +23,6 @@ from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.manifest.validation.handlers import HIGHEST_PORT, PORT_NAME, PORT_RANGE, check_lifecycle, check_probes
 from agent.pods.manifest.validation.resources import check_resources
 
-__all__ = ["check_containers"]
-
 POLICIES = ("Always", "Never", "OnFailure")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")

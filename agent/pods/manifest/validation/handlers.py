@@ -6,8 +6,6 @@ import re
 from agent.model.pod_fields import Container, GrpcCheck, Hook, HttpGet, Port, Probe, TcpSocket
 from agent.pods.manifest.validation.complaint import Complaints
 
-__all__ = ["check_lifecycle", "check_probes"]
-
 PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*\Z")
 HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+\Z")
 HIGHEST_PORT = 65535

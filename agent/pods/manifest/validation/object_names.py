@@ -6,8 +6,6 @@ import re
 from agent.model.pod_fields import Metadata
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TEXT, Complaints
 
-__all__ = ["DATA_KEY_TEXT", "check_metadata", "is_data_key"]
-
 LONGEST_NAME = 253
 LONGEST_PART = 63
 LONGEST_ANNOTATIONS = 256 << 10

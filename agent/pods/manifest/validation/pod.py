@@ -10,8 +10,6 @@ from agent.pods.manifest.validation.containers import POLICIES, check_containers
 from agent.pods.manifest.validation.resources import check_resources, check_whole
 from agent.pods.manifest.validation.volumes import check_volumes
 
-__all__ = ["check_pod", "warnings_about"]
-
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 FIELD_OPERATORS = ("In", "NotIn")

@@ -8,8 +8,6 @@ from agent.model.pod_fields import PodFields, Resources
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 
-__all__ = ["check_resources", "check_whole"]
-
 HUGE_PAGES = "hugepages-"
 STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 OF_PODS = frozenset({"cpu", "memory"})

@@ -8,8 +8,6 @@ from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.manifest.validation.containers import RESOURCES, SUBSCRIPT, check_divisor
 
-__all__ = ["check_volumes"]
-
 KINDS = {
     "empty_dir": "emptyDir",
     "host_path": "hostPath",

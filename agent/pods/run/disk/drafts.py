@@ -14,8 +14,6 @@ from contextlib import suppress
 from errno import EEXIST, EINVAL, EPERM
 from pathlib import Path
 
-__all__ = ["make_directory", "make_directory_at", "make_file"]
-
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ABOVE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

@@ -23,8 +23,6 @@ from agent.pods.run.disk.volume_paths import open_inside, read_inside
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import PlannedVolume
 
-__all__ = ["Mounts", "PodFiles"]
-
 DIRECTORY_MODE = 0o755
 PRIVATE_MODE, PRIVATE_FILE_MODE = 0o700, 0o600
 SHARED_MODE = 0o777
@@ -158,10 +156,10 @@ class PodFiles:
 
     def read_message(self, path: Path, log: Path, *, falls_back: bool) -> str:
         """The end of what a container wrote, else of its log where the policy says so."""
-        text = tail_of(path, MOST_MESSAGE_BYTES)
+        text = _tail_of(path, MOST_MESSAGE_BYTES)
         if text or not falls_back:
             return text
-        return last_lines(tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
+        return _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
 
     def used_bytes(self, uid: str, place: str) -> int:
         """What lies in a volume (VOL-03)."""
@@ -222,7 +220,7 @@ def check_host_path(path: str, kind: str) -> None:
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {name}", MOUNT_PROBLEM)
 
 
-def tail_of(path: Path, most: int) -> str:
+def _tail_of(path: Path, most: int) -> str:
     """The last bytes of a file as text; of one that is not there, or is not a file, nothing.
 
     Containers write there, so nothing is followed and nothing waited for.
@@ -240,7 +238,7 @@ def tail_of(path: Path, most: int) -> str:
         os.close(handle)
 
 
-def last_lines(log: str, most_lines: int, most_bytes: int) -> str:
+def _last_lines(log: str, most_lines: int, most_bytes: int) -> str:
     """What a container wrote, out of the lines of its log: `TIME STREAM P|F TEXT`; P has no end of line."""
     found = []
     for line in log.splitlines():

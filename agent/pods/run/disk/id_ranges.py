@@ -13,8 +13,6 @@ from agent.pods.run.disk.drafts import make_directory
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.user_ranges import RANGE_LENGTH, decode_range, encode_range, free_range, id_source
 
-__all__ = ["IdRanges"]
-
 FILE = "userns"
 USER = "kepd"
 SUB_USERS, SUB_GROUPS = Path("/etc/subuid"), Path("/etc/subgid")

@@ -16,8 +16,6 @@ from agent.pods.run.disk.drafts import make_directory
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.runtime.names import log_directory_name, log_link_name
 
-__all__ = ["LogDirectories", "rotated_name"]
-
 MODE = 0o755
 ATTEMPT = re.compile(r"(\d+)\.log(?:\..+)?\Z")
 TEMPORARY, COMPRESSED = ".tmp", ".gz"

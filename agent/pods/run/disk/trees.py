@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from errno import ESTALE, EXDEV
 from pathlib import Path
 
-__all__ = ["remove_tree", "tree_bytes"]
-
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Python has no name for openat2; it is the only call that refuses bind mounts, and its number is the same everywhere.
 OPENAT2 = 437

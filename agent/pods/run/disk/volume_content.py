@@ -15,8 +15,6 @@ from pathlib import Path, PurePath
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.runtime.volume_plan import PlannedFile
 
-__all__ = ["swap_content"]
-
 DIRECTORY_MODE = 0o755
 READABLE = 0o440
 DATA, DRAFT = "..data", "..data_tmp"

@@ -13,8 +13,6 @@ from pathlib import Path
 from agent.pods.run.disk.drafts import make_directory_at
 from agent.pods.runtime.environment import ConfigProblem
 
-__all__ = ["open_inside", "read_inside"]
-
 MOST_LINKS = 40
 STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
