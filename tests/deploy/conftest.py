@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One installation for all tests of a run: it takes the best part of a minute."""
+"""One installation for all tests of a run, in whatever process: it takes half a minute."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,14 @@ __all__ = ["installed"]
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything below this directory, as below / on a node. Nobody changes it."""
-    destination = tmp_path_factory.mktemp("root")
-    install(destination)
-    destination.chmod(0o755)
-    return destination
+    """Everything below this directory, as below / on a node. No test changes it."""
+    base = tmp_path_factory.getbasetemp()
+    common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root, done = common / "installed", common / "installed.done"
+    with (common / "installed.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            install(root)
+            root.chmod(0o755)
+            done.touch()
+    return root

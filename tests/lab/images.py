@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 __all__ = ["STAY", "Image", "Layer", "OciImage", "build", "cache_directory"]
@@ -112,12 +113,12 @@ def cache_directory(fallback: Path) -> Path:
     return directory
 
 
-def build(image: Image, busybox: Path, cache: Path) -> OciImage:
+def build(image: Image, busybox: Path, folder: Path) -> OciImage:
     """The layout of `image`, from the cache if it is there; several processes may build the same at once."""
-    description = json.dumps([FORMAT, asdict(image), _sha256(busybox.read_bytes())], sort_keys=True)
-    layout = cache / _sha256(description.encode())[:24]
+    description = json.dumps([FORMAT, asdict(image), _digest_of(busybox)], sort_keys=True)
+    layout = folder / _sha256(description.encode())[:24]
     if not layout.is_dir():
-        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=cache))
+        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
         try:
             _write_layout(image, busybox, draft)
             draft.rename(layout)
@@ -142,12 +143,12 @@ def _read_layout(layout: Path) -> OciImage:
 
 def _write_layout(image: Image, busybox: Path, layout: Path) -> None:
     (layout / "blobs" / "sha256").mkdir(parents=True)
-    tars = [_busybox_tar(busybox), *(_sized_tar(layer) for layer in image.layers)]
+    tars = [_sized_tar(layer) for layer in image.layers]
+    base, first = _base_layer(busybox)
     # what is random does not get smaller: level 0 spares the time
-    levels = [1, *(0 for _ in image.layers)]
-    layers = [
-        _blob(layout, LAYER_TYPE, gzip.compress(tar, level, mtime=0)) for tar, level in zip(tars, levels, strict=True)
-    ]
+    packed = [first, *(gzip.compress(tar, 0, mtime=0) for tar in tars)]
+    layers = [_blob(layout, LAYER_TYPE, content) for content in packed]
+    digests = [base, *(_sha256(tar) for tar in tars)]
     config = {
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -158,8 +159,8 @@ def _write_layout(image: Image, busybox: Path, layout: Path) -> None:
             "StopSignal": "SIGTERM",
             "User": image.user,
         },
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_sha256(tar)}" for tar in tars]},
-        "history": [{"created_by": f"lab layer {number}"} for number in range(len(tars))],
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+        "history": [{"created_by": f"lab layer {number}"} for number in range(len(digests))],
     }
     manifest = {
         "schemaVersion": 2,
@@ -177,6 +178,18 @@ def _blob(layout: Path, media_type: str, content: bytes) -> dict[str, object]:
     digest = _sha256(content)
     (layout / "blobs" / "sha256" / digest).write_bytes(content)
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+
+@cache
+def _base_layer(busybox: Path) -> tuple[str, bytes]:
+    """The digest of the layer that all have, and the layer, packed."""
+    tar = _busybox_tar(busybox)
+    return _sha256(tar), gzip.compress(tar, 1, mtime=0)
+
+
+@cache
+def _digest_of(program: Path) -> str:
+    return _sha256(program.read_bytes())
 
 
 def _busybox_tar(busybox: Path) -> bytes:

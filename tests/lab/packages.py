@@ -24,7 +24,6 @@ DEBIAN_PACKAGES = {
     "containerd-shim-runc-v2": "containerd",
     "runc": "runc",
     "docker-registry": "docker-registry",
-    "skopeo": "skopeo",
     "busybox": "busybox-static",
     "ip": "iproute2",
     "nsenter": "util-linux",
