@@ -68,10 +68,8 @@ class Streams(Protocol):
 
 
 class Images(Protocol):
-    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed.
-
-    `tells_pulls`: events of pulls come from there, so that nothing else reports them.
-    """
+    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed; `tells_pulls`: pulls report
+    their own events."""
 
     tells_pulls: bool
 
@@ -95,10 +93,8 @@ class ProbeClient(Protocol):
 
 
 class Snapshot(Protocol):
-    """A look at the files: their content, what cannot be read now, and of which files nothing was ever read.
-
-    `folders` are ConfigMaps and Secrets with a file per key; `ignored` is no manifest; `exposed` others may read.
-    """
+    """The files: their content, what cannot be read now, and which were never read. `folders` are ConfigMaps and
+    Secrets with a file per key; `ignored` is no manifest; other users may read what is `exposed`."""
 
     @property
     def files(self) -> Mapping[str, bytes]: ...
@@ -156,10 +152,8 @@ class Features(Protocol):
 
 
 class Logind(Protocol):
-    """Who announces that the node goes down, and waits for those that asked for a delay.
-
-    Calls raise OSError where it cannot be reached; `news` does when the connection breaks.
-    """
+    """Announces that the node goes down, and waits for those that asked for a delay. Calls raise OSError where it
+    cannot be reached; `news` does when the connection breaks."""
 
     async def connect(self) -> None: ...
 

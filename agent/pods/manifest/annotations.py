@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What annotations `kepd.dev/…` ask of a pod: order, graces, hooks, restarts.
-
-A value that cannot be used is ignored and noted; it never keeps a pod from running.
-"""
+"""Annotations `kepd.dev/…` of a pod: order, graces, hooks, restarts. An unusable value is noted and ignored."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -69,10 +69,8 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A ConfigMap or Secret. Its values are in no text that is made of it.
-
-    `binary` are the keys whose values are no text: volumes can have them, variables cannot.
-    """
+    """A ConfigMap or Secret; no text shows its values. `binary` keys have values that are no text: volumes can have
+    them, variables cannot."""
 
     kind: str
     namespace: str
@@ -108,7 +106,6 @@ def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
 
 
 def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, default_kind: str = "") -> None:
-    """One document, which may be a list of others."""
     if tree.kind != "map":
         found.findings.append(Finding(tree.where, "", "must be a map with apiVersion, kind and metadata"))
         return
@@ -240,7 +237,6 @@ def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
 
 
 def binary_keys(values: Mapping[str, bytes]) -> frozenset[str]:
-    """Which values are no text, of a source that does not say it."""
     found = set()
     for key, value in values.items():
         try:

@@ -53,7 +53,6 @@ class Reading:
         return tuple(finding for findings in self.complaints.values() for finding in findings)
 
     def is_unread(self, file: str) -> bool:
-        """Whether the pods of a file are unknown, because it or its directory has never been read."""
         return any(_covers(path, file) for path in self.unread)
 
     def complaints_about(self, file: str) -> tuple[Finding, ...]:
@@ -113,7 +112,6 @@ def _data(source: Source | None) -> object:
 
 
 def _exposed(snapshot: Snapshot, parsed: Mapping[str, FileReading]) -> Iterable[Finding]:
-    """Secrets that do not deserve the name."""
     for path in sorted(snapshot.exposed):
         if path in parsed and any(one.kind == "Secret" for one in parsed[path].sources):
             yield Finding(path, "", EXPOSED)
@@ -146,7 +144,6 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
 def _claim_sources(
     parsed: Mapping[str, FileReading], folders: Mapping[str, FolderReading], losers: dict[str, list[Finding]]
 ) -> Mapping[Key, Source]:
-    """Of two with one name the first file's stays."""
     found: dict[Key, Source] = {}
     in_files = (one for file in parsed.values() for one in file.sources)
     in_folders = (folder.source for folder in folders.values() if folder.source is not None)
@@ -171,8 +168,6 @@ def _is_in_force(pod: PodSpec, before: Reading) -> bool:
 
 
 class _Claims:
-    """Who has which name and uid; lives for one reading."""
-
     def __init__(self) -> None:
         self.pods: dict[str, PodSpec] = {}
         self.losers: dict[str, list[Finding]] = {}

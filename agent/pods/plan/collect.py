@@ -24,6 +24,5 @@ def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ..
 
 
 def dead_sandboxes(seen: SeenPod) -> tuple[SeenSandbox, ...]:
-    """Not ready, empty, and not the newest."""
     used = {one.sandbox_id for one in seen.instances}
     return tuple(one for one in seen.sandboxes[1:] if not one.is_ready and one.id not in used)

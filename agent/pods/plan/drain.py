@@ -59,14 +59,11 @@ class Drain:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """In the order in which they are ended."""
         return tuple(one for wave in self.waves for one in wave.pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """What is done now, the state once it is done, and when to plan again if no pod ends before."""
-
     steps: tuple[EndPod, ...] = ()
     then: Drain = Drain()
     wake_s: float | None = None
@@ -77,7 +74,6 @@ class DrainPlan:
 
 
 def priority_of(spec: PodFields) -> int:
-    """As given, else as the class of that name has it everywhere."""
     return spec.priority or CLASSES.get(spec.priority_class_name, 0)
 
 
@@ -122,5 +118,4 @@ def plan_drain(drain: Drain, ended: Collection[str], now_s: float) -> DrainPlan:
 
 
 def _due_s(wave: Wave) -> float | None:
-    """When the next wave begins at the latest."""
     return wave.began_s + wave.limit_s if wave.began_s is not None and wave.limit_s is not None else None

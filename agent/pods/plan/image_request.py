@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod asks of the images: whose it is, how urgent, and the pull secrets that it names.
-
-A Secret is one by its key, so that a directory with a file per key, which has no type, can be one too.
-"""
+"""What a pod asks of the images. A directory with a file per key, which has no type, can be a pull secret as well."""
 
 from collections.abc import Iterator
 
@@ -27,7 +24,6 @@ def image_request(pod: PodSpec, reference: str, policy: str, container: str, sou
 
 
 def _secrets(pod: PodSpec, sources: Sources) -> Iterator[tuple[str, PullSecret | None]]:
-    """By name, in the order named; none for one that is not there."""
     for one in pod.spec.image_pull_secrets:
         source = sources.get(("Secret", pod.namespace, one.name))
         if source is None:

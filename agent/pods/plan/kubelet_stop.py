@@ -48,7 +48,6 @@ def kubelet_step(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | N
 
 
 def kubelet_wake_s(stop: Stop, one: ContainerEnding) -> float | None:
-    """When time alone changes what one container needs."""
     if not _takes_part(one):
         return None
     if one.signalled_s is not None:
@@ -57,7 +56,6 @@ def kubelet_wake_s(stop: Stop, one: ContainerEnding) -> float | None:
 
 
 def may_kubelet_stop_sandbox(stop: Stop) -> bool:
-    """Once every container that ran at the beginning has gone through its procedure."""
     return all(_is_done(one) for one in stop.containers)
 
 

@@ -15,7 +15,6 @@ REFUSAL = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match
 
 
 def labels_of_node(name: str, configured: Mapping[str, str]) -> dict[str, str]:
-    """Those that every node has, and its own."""
     machine = platform.machine()
     return {
         "kubernetes.io/hostname": name,
@@ -68,7 +67,6 @@ def _holds(one: NodeRequirement, labels: Mapping[str, str]) -> bool:
 
 
 def _numbers(*texts: str) -> Iterator[int]:
-    """Up to the first that is none."""
     for text in texts:
         try:
             yield int(text)

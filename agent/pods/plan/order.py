@@ -26,10 +26,8 @@ class Member:
 
 
 def waits_for_end(members: Sequence[Member]) -> Mapping[str, frozenset[str]]:
-    """For each container those that must be gone before it is signalled.
-
-    A sidecar outlives mains, inits and later sidecars; whoever is needed outlives those that need it.
-    """
+    """For each container those that must be gone before it is signalled. A sidecar outlives mains, inits and later
+    sidecars; whoever is needed outlives those that need it."""
     waits: dict[str, set[str]] = {member.name: set() for member in members}
     for place, member in enumerate(members):
         if member.kind is ContainerKind.SIDECAR:

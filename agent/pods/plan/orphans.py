@@ -28,7 +28,6 @@ def orphan_spec(seen: SeenPod) -> PodSpec:
 
 
 def orphan_container(one: Instance) -> Container:
-    """With its preStop, which is what ending it takes."""
     lifecycle = None
     if one.notes.get(PRE_STOP):
         try:

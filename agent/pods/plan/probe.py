@@ -11,15 +11,12 @@ from agent.model.pod_fields import Probe
 
 
 class ProbeKind(StrEnum):
-    """Whether it is up, whether it works, whether it may be given work."""
-
     STARTUP = "startup"
     LIVENESS = "liveness"
     READINESS = "readiness"
 
     @property
     def title(self) -> str:  # type: ignore[override]  # str has a method of that name
-        """As events have it."""
         return self.value.capitalize()
 
 
@@ -34,8 +31,6 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came of asking once."""
-
     kind: AnswerKind
     text: str = ""
 
@@ -57,7 +52,6 @@ FIRST = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP
 
 
 def first_state(kind: ProbeKind) -> ProbeState:
-    """Of a new instance (PRB-01)."""
     return ProbeState(FIRST[kind])
 
 

@@ -31,7 +31,6 @@ class Record:
 
 
 def record_name(uid: str) -> str:
-    """Relative to `pods.directory`."""
     return f"{FOLDER}/{uid}.json"
 
 
@@ -56,10 +55,8 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
 
 
 def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
-    """ADO-05: nothing runs; what was counted stays counted.
-
-    Who was ended because the node went down is wanted again now that it is back, unless its policy is to run once.
-    """
+    """ADO-05: nothing runs; what was counted stays counted. A pod that ended because the node went down is wanted
+    again, unless its policy is to run once."""
     memory = record.memory
     is_over = memory.outcome is not None and (
         memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"

@@ -16,8 +16,6 @@ from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """An instance that has to end for a fault of its own."""
-
     instance: str
     cause: str
     message: str
@@ -118,10 +116,8 @@ def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
 
 
 def resumed_memory(memory: Memory) -> Memory:
-    """Hooks that ran when kepd, or the keeper of the pod, died are not run again (TRM-23, HOK-12).
-
-    A postStart that was cut off still has to be settled: its container is neither started nor ready yet.
-    """
+    """Hooks that ran when kepd, or the pod's keeper, died are not run again (TRM-23, HOK-12). The container of a
+    postStart that was cut off is neither started nor ready yet."""
     containers = {
         name: replace(one, post_start=HookPhase.CANCELLED) if one.post_start is HookPhase.RUNNING else one
         for name, one in memory.containers.items()

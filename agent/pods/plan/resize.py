@@ -44,8 +44,6 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizePlan:
-    """Steps one after the other; or why there are none although there should be."""
-
     steps: tuple[Resize, ...] = ()
     pending: str = ""
     message: str = ""
@@ -118,8 +116,6 @@ def _refusal(pod: PodSpec, memory: Memory, room: NodeRoom) -> ResizePlan | None:
 
 
 def _as_given(pod: PodSpec, memory: Memory) -> PodSpec:
-    """The pod with what its containers have now."""
-
     def given(name: str, resources: Resources) -> Resources:
         known = memory.of(name).resources
         return resources if known is None else known

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a container that ended is started again, and after which pause.
 
-Owns: the restart matrix of 1.3 (what it is, how it ended, its own policy and rules, the policy of its pod), and the
-curve of RST-01 and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02). Pure.
+The restart matrix (what it is, how it ended, its own policy and rules, the policy of its pod), and the curve of RST-01
+and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02).
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,6 @@ RETRY_MEMORY_S = 120.0
 
 
 def policy_of(pod: PodSpec, container: ContainerSpec) -> str:
-    """The container's own, else the pod's."""
     return container.fields.restart_policy or pod.spec.restart_policy
 
 
@@ -76,14 +75,11 @@ class RestartCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """What is remembered of one container, until it becomes another one (RST-03)."""
-
     restarts: int = 0
     tried_s: float = 0.0
     moments_s: tuple[float, ...] = ()
 
     def due_s(self, finished_s: float, curve: RestartCurve) -> float:
-        """When it may start again after an exit at `finished_s`."""
         return finished_s + curve.pause_s(self._counted(finished_s))
 
     def started(self, now_s: float, finished_s: float | None) -> "BackOff":
@@ -94,7 +90,6 @@ class BackOff:
         return replace(self, restarts=self._counted(finished_s) + 1, tried_s=now_s, moments_s=moments_s)
 
     def restarts_since(self, moment_s: float) -> int:
-        """How many since then, as far as they are remembered."""
         return sum(at_s >= moment_s for at_s in self.moments_s)
 
     def _counted(self, finished_s: float) -> int:
@@ -111,7 +106,6 @@ class RetryPause:
     until_s: float = 0.0
 
     def fail(self, now_s: float, problem: str = "") -> None:
-        """It did not work, or is not to be done again soon."""
         is_first = not self.pause_s or now_s > self.until_s + RETRY_MEMORY_S
         self.pause_s = FIRST_PAUSE_S if is_first else min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.until_s = now_s + self.pause_s

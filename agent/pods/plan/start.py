@@ -61,7 +61,6 @@ class StartPlan:
 
     @property
     def wake_s(self) -> float | None:
-        """The first moment at which time alone changes the plan."""
         return min((one.until_s for one in self.waiting if one.until_s is not None), default=None)
 
     def __str__(self) -> str:
@@ -79,7 +78,6 @@ class _Situation:
 
     @property
     def busy(self) -> frozenset[str]:
-        """Containers something is being done to."""
         return containers_at_work(self.works)
 
     @property
@@ -94,7 +92,6 @@ class _Situation:
 def plan_start(
     pod: PodSpec, seen: SeenPod, memory: Memory, now_s: float, rules: StartRules, *, works: frozenset[Work] = NO_WORK
 ) -> StartPlan:
-    """The next steps; `works` is what is being done already."""
     at = _Situation(pod, seen, memory, works, rules, now_s)
     if memory.outcome is not None:
         return StartPlan()
@@ -117,10 +114,8 @@ def plan_start(
 
 
 def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
-    """What the runtime shows of how far the start has come, for later: instances are collected, this is not (SBX-07).
-
-    Only what stands in the active sandbox is evidence (SBX-04).
-    """
+    """Keep what the runtime shows of the start's progress: instances are collected, this is not (SBX-07). Only the
+    active sandbox is evidence (SBX-04)."""
     active = seen.active
     if active is None:
         return memory
@@ -313,8 +308,6 @@ def _deadline_wait(at: _Situation) -> tuple[WaitingContainer, ...]:
 
 
 class _Launches:
-    """Which containers are started now; lives for one plan."""
-
     def __init__(self, at: _Situation, busy: set[str]) -> None:
         self._at = at
         self._busy = busy
@@ -356,7 +349,6 @@ class _Launches:
         return False
 
     def _is_last_before_next(self, one: ContainerSpec) -> bool:
-        """Of the entries that are done, is it the one the next is started after?"""
         listed = [other for other in self._at.pod.containers if other.kind is not ContainerKind.MAIN]
         place = listed.index(one)
         later = listed[place + 1] if place + 1 < len(listed) else None

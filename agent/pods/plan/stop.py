@@ -40,8 +40,6 @@ TINY_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class StopPlan:
-    """What is done now, in this order, and when to plan again if nothing happens before."""
-
     steps: tuple[StopStep, ...] = ()
     wake_s: float | None = None
 
@@ -114,7 +112,6 @@ def _step_of_containers(stop: Stop, now_s: float) -> StopStep | None:
 
 
 def _step(stop: Stop, one: ContainerEnding, now_s: float) -> StopStep | None:
-    """What one container needs now (2.3)."""
     is_hooked = one.hook_phase is HookPhase.RUNNING
     if not one.is_running:
         if is_hooked:
@@ -172,7 +169,6 @@ def _wake_s(stop: Stop, now_s: float) -> float | None:
 
 
 def _next_s(stop: Stop, one: ContainerEnding) -> float | None:
-    """When time alone changes what one container needs."""
     if not one.is_running:
         return _restart_s(stop, one)
     if one.killed_s is not None:
@@ -181,7 +177,6 @@ def _next_s(stop: Stop, one: ContainerEnding) -> float | None:
 
 
 def blockers_of(stop: Stop, name: str) -> tuple[str, ...]:
-    """For people: whom a container that has not been signalled waits for."""
     one = stop.of(name)
     if one is None or not one.is_running or one.signalled_s is not None:
         return ()

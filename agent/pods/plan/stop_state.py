@@ -36,10 +36,8 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEnding:
-    """One container. `waits_for` are those that must be gone before it is signalled; they are also whom it serves.
-
-    `own_grace_s` bounds the time after its signal; `reserve_s` is taken from its budget for the sake of others.
-    """
+    """One container. `waits_for` must be gone before it is signalled. `own_grace_s` bounds the time after its signal;
+    `reserve_s` is taken from its budget for the sake of others."""
 
     name: str
     kind: ContainerKind = ContainerKind.MAIN
@@ -60,7 +58,6 @@ class ContainerEnding:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing of it runs or is about to."""
         return not self.is_running and not self.is_starting
 
 
@@ -98,10 +95,8 @@ def begin_stop(
     *,
     copies_kubelet: bool = False,
 ) -> Stop:
-    """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20), and less than that is a slip that means 1.
-
-    A kubelet raises what is below 1 to 1 (Q-ZERO).
-    """
+    """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20); less than that is a slip that means 1. A
+    kubelet raises what is below 1 to 1 (Q-ZERO)."""
     is_delete = trigger is Trigger.DELETE
     if grace_s < 0 or (is_delete and copies_kubelet and grace_s < 1):
         grace_s = 1.0
@@ -151,10 +146,8 @@ def restarted(stop: Stop, name: str) -> Stop:
 
 
 def resumed(stop: Stop) -> Stop:
-    """The state that a kepd that died has left. Hooks that it ran for others died with it and are not run again.
-
-    A sleep goes on where it was: nothing but time was needed for it (HOK-12, TRM-31).
-    """
+    """The state after kepd died: hooks that it ran are not run again; a sleep, which only takes time, goes on (HOK-12,
+    TRM-31)."""
 
     def resume(one: ContainerEnding) -> ContainerEnding:
         if one.is_starting:

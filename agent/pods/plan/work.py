@@ -82,8 +82,6 @@ class RunningHook(ContainerWork):
 
 
 class StoppingContainer(ContainerWork):
-    """The runtime was asked to signal it."""
-
     text = "stop"
 
 
@@ -94,8 +92,6 @@ class KillingContainer(ContainerWork):
 
 
 class RestartingSidecar(ContainerWork):
-    """It died while its pod ends, and others still need it."""
-
     text = "restart"
 
 

@@ -25,7 +25,6 @@ class Collector:
             run.spawn(Collecting(), self._collect())
 
     async def _collect(self) -> None:
-        """What cannot be removed now is tried again later."""
         try:
             await self._remove_dead()
         except FAILURES as error:

@@ -34,8 +34,6 @@ FILE_MODE = 0o640
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a container's log is, and whether more will come."""
-
     path: Path
     is_running: bool
 
@@ -73,7 +71,6 @@ class PodCommands:
         return self._context.clock.wall_s()
 
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
-        """What it waits for, and what the planners said last."""
         run = self.keeper(namespace, name).run
         state = self._runner.pods.items.get(run.pod.key)
         lines = [f"plan: {run.plan}"]
@@ -148,17 +145,14 @@ class PodCommands:
         self.keeper(namespace, name).clear_backoff()
 
     async def drain(self, grace_s: float) -> list[str]:
-        """NSD-02: groups from low priority to high, each ended before the next. New pods wait for a new kepd.
-
-        It goes on when who asked for it does not wait any longer; whoever asks again meanwhile waits for the same.
-        """
+        """NSD-02: groups from low priority to high, each ended before the next; no new pods until kepd starts anew. It
+        goes on when its caller leaves; a second caller waits for the same drain."""
         if self._draining is None or self._draining.done():
             work = self._drainer.drain("drain", self._context.settings().shutdown_groups, grace_s)
             self._draining = self._runner.background(work, "pods-drain")
         return await asyncio.shield(self._draining)
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
-        """Of the newest instance, or the one before."""
         run = self.keeper(namespace, name).run
         instance = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
         attempt = instance.attempt - 1 if is_previous else instance.attempt
@@ -205,7 +199,6 @@ class PodCommands:
         return str(path)
 
     async def _no_checkpoints(self) -> str:
-        """Which runtime it is that cannot, and which could."""
         try:
             version = await self._context.maintenance.version()
             name = f"{version.runtime_name} {version.runtime_version}"

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works out what one instance of a container is made with: variables, mounts, names.
-
-Volumes and hosts file are made as they are needed. Never: calls the runtime.
-"""
+"""Works out what an instance of a container is made with; makes volumes and hosts file. Never: calls the runtime."""
 
 import asyncio
 from contextlib import suppress
@@ -68,7 +65,6 @@ class ContainerSetup:
         )
 
     async def prepare(self) -> None:
-        """Volumes, as their sources are now."""
         run = self._run
         if run.pod.spec.volumes:
             volumes = plan_volumes(run.pod, self._context.sources(), run.facts)
@@ -149,7 +145,6 @@ class ContainerSetup:
         return sandbox_config(run.pod, self._node, self._resolver(), attempt, seen, group=self.cgroup)
 
     def _resolver(self) -> Resolver:
-        """What the pod asks; what was cut off or is missing is reported once."""
         settings = self._context.settings()
         node = parse_resolver(_text_of(Path(settings.resolv_conf)))
         found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
@@ -160,7 +155,6 @@ class ContainerSetup:
         return found
 
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
-        """Everything an instance needs beyond its manifest."""
         run, context = self._run, self._context
         await self.learn()
         facts = self._facts()
@@ -298,7 +292,6 @@ class ContainerSetup:
         return can and mount.recursive_read_only in ("Enabled", "IfPossible")
 
     def link_log(self, instance: Instance) -> None:
-        """For log shippers."""
         run = self._run
         log_file = run.log_directory / instance.name / f"{instance.attempt}.log"
         try:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends all pods of the node, as plan/drain.py plans it; no new pods meanwhile.
-
-Its caller owns its lifetime; a drain that is cancelled leaves pods that end ending.
-"""
+"""Ends all pods of the node, as plan/drain.py plans it. A drain that is cancelled leaves pods that end ending."""
 
 from collections.abc import Sequence
 

@@ -38,8 +38,6 @@ class HookResult:
 
 @dataclass(frozen=True, slots=True)
 class ContainerTarget:
-    """Where a container is reached."""
-
     container: ContainerSpec
     instance_id: str
     ip: str

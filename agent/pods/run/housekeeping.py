@@ -74,7 +74,6 @@ class Housekeeping:
         log.info("log_rotated", path=str(rotated_name(path, stamp)))
 
     async def check_volumes(self, keeper: PodKeeper) -> None:
-        """A pod that took more than its volume may have ends."""
         run = keeper.run
         for volume in run.pod.spec.volumes:
             given = volume.empty_dir

@@ -187,7 +187,6 @@ class PodKeeper:
         run.ring()
 
     def look_at(self, container_id: str) -> None:
-        """The runtime has news of one of its containers."""
         self._observer.look_at(container_id)
 
     async def merge(self, listed: SeenPod) -> None:
@@ -205,7 +204,6 @@ class PodKeeper:
     # --- the loop ----------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Until the pod is gone, or cancelled."""
         run = self.run
         run.problem = ""
         try:
@@ -309,7 +307,6 @@ class PodKeeper:
                 run.spawn(Releasing(), self._release())
 
     def _note_up(self) -> None:
-        """All containers have started for the first time."""
         run = self.run
         mains = [one for one in run.pod.containers if one.kind.value == "main"]
         if self._was_up or not all(one.name in run.memory.passed for one in mains):
@@ -332,7 +329,6 @@ class PodKeeper:
                 run.remember(name, lambda one: replace(one, killed=ended.id, failing=None))
 
     async def _end(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
-        """Begin the end of the pod, and drive it."""
         run = self.run
         self._starter.interrupt()
         while under_way := [task for work, task in run.tasks.items() if holds_end_up(work)]:

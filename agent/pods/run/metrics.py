@@ -38,7 +38,6 @@ class PodMetrics:
         self._hooks.observe((hook, outcome), seconds)
 
     def probe_ran(self, kind: str, lag_s: float) -> None:
-        """How late it began."""
         self._lags.observe((kind,), lag_s)
 
     def families(self) -> Iterator[Metric]:

@@ -29,8 +29,6 @@ KEY = "pods.shutdown.groups"
 
 
 class NodeShutdown:
-    """The pods plane's part in the shutdown of the node."""
-
     def __init__(
         self, runner: PodRunner, drainer: Drainer, logind: Logind, clock: Clock, groups: Callable[[], Sequence[Group]]
     ) -> None:
@@ -68,7 +66,6 @@ class NodeShutdown:
             await self._logind.close()
 
     async def _watch(self, group: asyncio.TaskGroup, report: Report) -> None:
-        """Until the connection breaks or the settings change."""
         news = group.create_task(self._follow(group, report), name="logind-news")
         changed = group.create_task(self._changed.wait(), name="logind-settings")
         try:
@@ -125,7 +122,6 @@ class NodeShutdown:
         self._advice = (Advice(subject=subject, found=found, wanted=wanted, text=text),)
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
-        """The node goes down: pods end, then the lock goes."""
         if self._drain is None or self._drain.done():
             log.info("node_shutdown_announced", groups=len(self._groups()))
             self._runner.close(WHY)
@@ -138,7 +134,6 @@ class NodeShutdown:
             self._logind.drop_lock()
 
     async def _resume(self) -> None:
-        """The node stays up, or does so again: the next shutdown waits as well."""
         if self._drain is not None:
             self._drain.cancel()
             await asyncio.wait([self._drain])

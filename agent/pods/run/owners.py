@@ -12,8 +12,6 @@ from agent.pods.runtime.seen import SeenPod
 
 
 class Owners:
-    """All keepers, by uid, by name, and by what is theirs in the runtime."""
-
     def __init__(self) -> None:
         self._keepers: dict[str, PodKeeper] = {}
         self._named: dict[str, list[PodKeeper]] = {}

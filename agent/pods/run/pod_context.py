@@ -90,5 +90,4 @@ class PodContext:
 
     @property
     def wall_minus_now_s(self) -> float:
-        """What has to be taken from wall time to get the monotonic moment."""
         return self.clock.wall_s() - self.clock.now_s()

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of one pod: those of its containers and volumes, each with its pull policy (STA-08).
-
-A part of the keeper of its pod. Never: pulls by itself; the images plane or the runtime does.
-"""
+"""The images of one pod: those of its containers and volumes, each with its pull policy (STA-08)."""
 
 import asyncio
 from contextlib import suppress
@@ -129,6 +126,5 @@ class PodImages:
 
 
 def _refusal(details: str) -> tuple[str, str]:
-    """Reason and text of a pull that failed, in the words of whoever pulled."""
     word, colon, text = details.partition(": ")
     return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries resizes of one pod out, and remembers how far they have come.
-
-Also events, conditions, and trying again what was refused. It lives as long as the keeper of its pod.
-"""
+"""Carries resizes of one pod out, reports them, remembers how far they have come, and tries again what was refused."""
 
 from contextlib import suppress
 from dataclasses import replace

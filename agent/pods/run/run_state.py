@@ -93,7 +93,6 @@ class PodRun:
 
     @property
     def seen(self) -> SeenPod:
-        """What the runtime has of it, as far as is known."""
         return self._seen
 
     @seen.setter
@@ -137,7 +136,6 @@ class PodRun:
 
     @property
     def facts(self) -> Facts:
-        """What its containers may learn."""
         settings = self.context.settings()
         active = self.seen.active
         node = settings.facts
@@ -153,7 +151,6 @@ class PodRun:
     # --- tasks and waiting -------------------------------------------------------------------------------------
 
     def enter(self, group: asyncio.TaskGroup) -> None:
-        """From now on tasks belong to this group."""
         self._group = group
 
     def leave(self) -> None:
@@ -236,7 +233,6 @@ class PodRun:
         self.seen = SeenPod(self.seen.sandboxes, left)
 
     def is_running(self, instance_id: str) -> bool:
-        """As far as is known."""
         known = self.seen.instance(instance_id)
         return known is not None and known.is_running
 
@@ -307,10 +303,8 @@ class PodRun:
         )
 
     async def save(self) -> None:
-        """Write the record. A disk that refuses stops no pod; what is lost is what a restart would have known.
-
-        A stop under way need not survive a power cut: nothing that it is about would.
-        """
+        """Write the record; a disk that refuses stops no pod. A stop under way need not survive a power cut: nothing
+        that it is about would."""
         memory = self.memory
         if self.is_forgotten:
             return
@@ -352,10 +346,8 @@ class PodRun:
 
 
 def without_problem(known: ContainerMemory) -> ContainerMemory:
-    """There is no reason any more why it does not run, and no pause."""
     return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
 
 
 def reason_of_error(error: Exception) -> str:
-    """The runtime's own words."""
     return error.details if isinstance(error, RuntimeCallFailed) else str(error)

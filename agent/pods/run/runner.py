@@ -59,8 +59,6 @@ SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 
 
 class PodRunner:
-    """The pods plane. `pods` is what the API shows."""
-
     def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
         self._manifests = manifests
         self._events = events
@@ -114,7 +112,6 @@ class PodRunner:
         return self._group.create_task(work, name=name)
 
     async def listed(self) -> None:
-        """Until it is known what runs."""
         await self._listed.wait()
 
     def close(self, why: str) -> None:
@@ -218,7 +215,6 @@ class PodRunner:
                 log.warning("manifest_doubtful", finding=str(finding))
 
     def _want(self) -> None:
-        """Tell every pod what is wanted of it, and begin new ones whose name is free."""
         for uid, keeper in list(self._owners.keepers.items()):
             pod = keeper.run.pod
             wanted = self._wanted.get(uid)
@@ -287,7 +283,6 @@ class PodRunner:
         return self._reading.sources
 
     def _others(self, uid: str) -> Sequence[PodSpec]:
-        """Pods that count on this node beside one of them."""
         runs = [keeper.run for other, keeper in self._owners.keepers.items() if other != uid]
         return [run.pod for run in runs if run.memory.outcome is None]
 
@@ -304,7 +299,6 @@ class PodRunner:
         return PodKeeper(PodRun(pod, context, memory, history, listeners), self._probes)
 
     def _begin(self, keeper: PodKeeper) -> PodKeeper:
-        """From now on it is kept."""
         run = keeper.run
         record = self._records.pop(run.pod.uid, None)
         self._rejected.pop(run.pod.key, None)
@@ -417,7 +411,6 @@ class PodRunner:
     # --- what people see ---------------------------------------------------------------------------------------
 
     def _show_waiting(self) -> None:
-        """Pods that could not be begun yet."""
         for pod in self._reading.pods.values():
             if self.keeper(pod.namespace, pod.name) is None:
                 look = Look(pod=pod, seen=SeenPod(), memory=Memory(), waits_for="the container runtime")
@@ -460,7 +453,6 @@ class PodRunner:
         return Counter(pod.phase for pod in self.pods.items.values())
 
     def _tell(self, report: Report) -> None:
-        """What is wrong, or that all is well."""
         problems = [self._lists.problem] if self._lists.problem else []
         problems += [str(finding) for finding in self._reading.findings]
         problems += [text for texts in self._problems.values() for text in texts]

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the sandbox of one pod, after what is left of earlier ones has been cleared away.
-
-A part of the keeper of its pod. Never: decides when there is to be one.
-"""
+"""Makes the sandbox of one pod, after what is left of earlier ones has been cleared away."""
 
 from dataclasses import replace
 

@@ -58,7 +58,6 @@ class Starter:
         self._has_told_of_signal = False
 
     def interrupt(self) -> None:
-        """Give up what takes long."""
         self._is_interrupted = True
         for scope in self._long.values():
             scope.reschedule(asyncio.get_running_loop().time())
@@ -258,7 +257,6 @@ class Starter:
         )
 
     def _failed(self, container: ContainerSpec, reason: str, text: str) -> None:
-        """No instance ran; tried again after a pause."""
         run = self._run
         known = run.memory.of(container.name)
         is_image = reason in IMAGE_REASONS

@@ -279,5 +279,4 @@ class Stopper:
 
 
 def outcome_of(stop: Stop, now_s: float) -> str:
-    """For metrics."""
     return "in_time" if now_s <= stop.deadline_s else "over_budget"

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams into running containers, for people: commands, attaching, ports.
-
-The runtime gives an address that is good for one use; whoever asked connects to the runtime itself.
-"""
+"""Addresses of streams into containers, each good for one use; whoever asked connects to the runtime itself."""
 
 from collections.abc import Awaitable, Sequence
 

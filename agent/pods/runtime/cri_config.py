@@ -145,7 +145,6 @@ def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
 
 
 def id_mapping(first_id: int) -> pb.IDMapping:
-    """From the pod's ids to the node's."""
     return pb.IDMapping(host_id=first_id, container_id=0, length=RANGE_LENGTH)
 
 

@@ -87,7 +87,6 @@ def parse_resolver(text: str) -> Resolver:
 
 
 def resolver_of(pod: PodSpec, node: Resolver, cluster_dns: Sequence[str], cluster_domain: str) -> Resolver:
-    """What the pod's policy and configuration make of the node's and the cluster's."""
     spec = pod.spec
     policy = spec.dns_policy
     warnings: list[tuple[str, str]] = []

@@ -21,7 +21,6 @@ LOST_CODE = 137
 def seen_pods(
     sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container], instance: str, wall_minus_now_s: float
 ) -> dict[str, SeenPod]:
-    """Our pods by uid, as far as lists tell."""
     ours: dict[str, list[SeenSandbox]] = {}
     uids: dict[str, str] = {}
     for sandbox in sandboxes:
@@ -72,11 +71,8 @@ def instance_of(container: pb.Container, wall_minus_now_s: float) -> Instance:
 
 
 def with_status(known: Instance, status: pb.ContainerStatus, now_s: float, wall_s: float) -> Instance:
-    """With what only the container's own status tells.
-
-    The runtime tells wall time. A clock that was set back puts moments into the future; nothing happened later than
-    now, and what is known of a moment already stays.
-    """
+    """With what only the container's own status says. A clock that was set back puts moments into the future: nothing
+    happened later than now, and a known moment stays."""
     started_wall_s, finished_wall_s = status.started_at / NANOS, status.finished_at / NANOS
     is_start_known = known.started_s > 0 and known.started_wall_s == started_wall_s
     is_end_known = known.finished_s > 0 and known.finished_wall_s == finished_wall_s

@@ -43,8 +43,6 @@ class PodLimits:
 
 @dataclass(frozen=True, slots=True)
 class MakeGroup:
-    """A directory below the root of control groups."""
-
     path: str
 
     def __str__(self) -> str:
@@ -166,7 +164,6 @@ def wanted_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> 
 
 
 def _levels(path: str) -> list[str]:
-    """The groups on the way to one, itself as the last."""
     names = path.strip("/").split("/")
     return ["/".join(names[: depth + 1]) for depth in range(len(names))]
 

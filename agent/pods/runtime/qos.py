@@ -93,7 +93,6 @@ def oom_score(pod: PodSpec, container: ContainerSpec, capacity_bytes: int) -> in
 
 
 def is_critical(pod: PodSpec) -> bool:
-    """Whether the node depends on it."""
     return pod.spec.priority_class_name == CRITICAL
 
 
@@ -169,7 +168,6 @@ class BurstableShares:
 
     @property
     def milli(self) -> int:
-        """Thousandths of a processor."""
         return sum(self._milli.values())
 
     def note(self, pod: PodSpec) -> None:

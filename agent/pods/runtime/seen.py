@@ -69,20 +69,16 @@ class SeenSandbox:
 
     @property
     def key(self) -> str:
-        """As PodSpec.key."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """All of one uid: sandboxes and instances, newest first."""
-
     sandboxes: tuple[SeenSandbox, ...] = ()
     instances: tuple[Instance, ...] = ()
 
     @property
     def active(self) -> SeenSandbox | None:
-        """The newest, if it is ready."""
         newest = self.sandboxes[0] if self.sandboxes else None
         return newest if newest is not None and newest.is_ready else None
 
@@ -103,10 +99,8 @@ class SeenPod:
 
 
 def newest_first(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """By attempt, then by age."""
     return tuple(sorted(instances, key=lambda one: (-one.attempt, -one.created_s, one.id)))
 
 
 def sandboxes_newest_first(sandboxes: Sequence[SeenSandbox]) -> tuple[SeenSandbox, ...]:
-    """By attempt, then by age."""
     return tuple(sorted(sandboxes, key=lambda one: (-one.attempt, -one.created_wall_s, one.id)))

@@ -16,8 +16,6 @@ HIGHEST_ID = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class IdSource:
-    """Ids that pods may have: from the first on, so many."""
-
     first: int = RANGE_LENGTH
     count: int = HIGHEST_ID + 1 - RANGE_LENGTH
 
@@ -57,7 +55,6 @@ def decode_range(content: bytes) -> int:
 
 
 def free_range(taken: Iterable[int], source: IdSource) -> int | None:
-    """The lowest that is free; None if all are taken."""
     used = set(taken)
     lowest = -(-max(source.first, RANGE_LENGTH) // RANGE_LENGTH) * RANGE_LENGTH
     past = min(source.first + source.count, HIGHEST_ID + 1)

@@ -33,11 +33,8 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedVolume:
-    """One volume: a directory of our own (below the pod's), or a path of the node that has to be as `check` says.
-
-    `files` None means that its content is the containers' own affair; `tmpfs_bytes` asks for memory (0: no bound),
-    `page_bytes` for memory in huge pages of that size.
-    """
+    """A directory of our own (below the pod's), or a path of the node that has to be as `check` says. `files` None:
+    containers fill it; `tmpfs_bytes` asks for memory (0: no bound), `page_bytes` for huge pages."""
 
     name: str
     directory: str = ""

@@ -63,8 +63,6 @@ class Happening:
 
 
 class EndSimulation(Simulation[StopStep]):
-    """An end that is under way."""
-
     def __init__(self, stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request]) -> None:
         super().__init__(stop.began_s)
         self.stop = stop
@@ -156,8 +154,6 @@ def forecast_stop(
 
 
 class _Start(PodSimulation):
-    """An end that is under way."""
-
     def __init__(self, pod: PodSpec, rules: StartRules, beginnings: Mapping[str, Beginning]) -> None:
         self.moments: list[Moment] = []
         super().__init__(pod, rules, lambda step: beginnings.get(step.name, Beginning()))

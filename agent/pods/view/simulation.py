@@ -62,7 +62,6 @@ class Simulation(ABC, Generic[Step]):
         return due
 
     def run_until(self, until_s: float = inf) -> None:
-        """Until then, or until nothing happens any more."""
         for _ in range(MOST_ROUNDS):
             while self._due and (self._due[0].is_off or self._due[0].at_s <= self.now_s):
                 due = heapq.heappop(self._due)
@@ -113,7 +112,6 @@ class PodSimulation(Simulation[StartStep]):
         """Something has happened that people may see."""
 
     def plan(self) -> StartPlan:
-        """As the keeper of a pod asks for it."""
         self.memory = note_progress(self.pod, self.seen, self.memory)
         works = frozenset(self._works)
         return plan_start(self.pod, self.seen, self.memory, self.now_s, self.rules, works=works)

@@ -22,8 +22,6 @@ REASONS = {128: "StartError", 255: "Unknown"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Everything a status is made of."""
-
     pod: PodSpec
     seen: SeenPod
     memory: Memory
@@ -64,7 +62,6 @@ def pod_status(look: Look) -> PodState:
 
 
 def _address(look: Look) -> str:
-    """On the node's network the node's."""
     active = look.seen.active
     if active is not None and active.is_host_network and look.host_ips:
         return look.host_ips[0]

@@ -10,7 +10,6 @@ from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
 
 
 def why_starting(waiting: Sequence[WaitingContainer], works: Iterable[Work], problem: str, now_s: float) -> str:
-    """What a pod that comes up, or stays up, waits for."""
     parts = [problem] if problem else []
     for work in works:
         match work:
@@ -31,7 +30,6 @@ def why_starting(waiting: Sequence[WaitingContainer], works: Iterable[Work], pro
 
 
 def why_stopping(stop: Stop, now_s: float) -> str:
-    """What a pod that ends waits for, and how long it may."""
     parts = [text for one in stop.containers if (text := _why(stop, one, now_s))]
     left_s = stop.deadline_s - now_s
     parts.append(f"{left_s:.0f} s of its grace left" if left_s > 0 else "its grace is over")

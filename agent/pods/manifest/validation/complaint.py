@@ -43,8 +43,6 @@ class Complaint:
 
 @dataclass(slots=True)
 class Complaints:
-    """The list. Changed by checks alone."""
-
     found: list[Complaint] = field(default_factory=list)
 
     def required(self, path: str, detail: str = "") -> None:

@@ -52,8 +52,6 @@ RESOURCES = re.compile(r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepa
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a check of one container has to know of its pod."""
-
     container: Container
     path: str
     spec: PodFields

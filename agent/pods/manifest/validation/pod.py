@@ -58,7 +58,6 @@ def check_pod(spec: PodFields) -> list[Complaint]:
 
 
 def _affinity(out: Complaints, spec: PodFields) -> None:
-    """Of nodes, as far as it is required."""
     given = spec.affinity.node_affinity if spec.affinity is not None else None
     required = given.required_during_scheduling_ignored_during_execution if given is not None else None
     if required is None:
@@ -179,7 +178,6 @@ def _security(out: Complaints, spec: PodFields, given: PodSecurityContext) -> No
 
 
 def warnings_about(spec: PodFields) -> Iterator[tuple[str, str]]:
-    """Paths and texts of what is allowed and still worth a second look (VAL-01)."""
     grace_s = spec.termination_grace_period_seconds
     if grace_s == 0:
         yield "spec.terminationGracePeriodSeconds", "0 ends containers without hooks, order or time"

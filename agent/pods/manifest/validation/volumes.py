@@ -151,7 +151,6 @@ def _downward(out: Complaints, items: Sequence[DownwardItem], path: str) -> None
 
 
 def _conflicts(out: Complaints, sources: Sequence[Projection], path: str) -> None:
-    """Two files of one name: either could be meant."""
     taken: set[str] = set()
     for index, source in enumerate(sources):
         listed = (("configMap", source.config_map), ("secret", source.secret), ("downwardAPI", source.downward_api))

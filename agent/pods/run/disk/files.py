@@ -135,7 +135,6 @@ class PodFiles:
         self._mounts.bind(Path(f"/proc/self/fd/{handle}"), target)
 
     def read_below(self, uid: str, place: str, path: str) -> bytes | None:
-        """The beginning of a file that a container wrote into a volume; None if there is none."""
         return read_inside(self.of(uid) / place, path, MOST_READ_BYTES)
 
     def write_hosts(self, uid: str, text: str) -> Path:
@@ -221,10 +220,8 @@ def check_host_path(path: str, kind: str) -> None:
 
 
 def _tail_of(path: Path, most: int) -> str:
-    """The last bytes of a file as text; of one that is not there, or is not a file, nothing.
-
-    Containers write there, so nothing is followed and nothing waited for.
-    """
+    """The last bytes of a file as text, or nothing. Containers write there, so nothing is followed and nothing waited
+    for."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -68,7 +68,6 @@ class LogDirectories:
                 link.unlink(missing_ok=True)
 
     def remove_attempt(self, log_directory: Path, container: str, attempt: int, container_id: str) -> None:
-        """With everything that was rotated out of it."""
         self.remove_links(container_id)
         for path in (log_directory / container).glob(f"{attempt}.log*"):
             path.unlink(missing_ok=True)

@@ -44,10 +44,8 @@ class _Level:
 
 
 def remove_tree(root: Path) -> None:
-    """A directory with everything in it. Raises OSError; what was removed by then stays removed.
-
-    A mount ends the removal with EXDEV; nothing that is seen through it is touched.
-    """
+    """Remove a directory with everything in it. Raises OSError, EXDEV at a mount; what was removed by then stays
+    removed."""
 
     def look(handle: int) -> list[str]:
         below = []
@@ -137,7 +135,6 @@ class _Walk:
                 _close(self._levels.pop())
 
     def _explained(self, error: OSError, name: str) -> OSError:
-        """With the place; a deep one is cut."""
         path = "/".join([*(level.name for level in self._levels), name])
         shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
         what = "something is mounted there; kepd leaves it alone" if error.errno == EXDEV else error.strerror
