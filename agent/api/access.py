@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may call what: levels by uid and group.
 
-Owns: the rule. Root may everything, and so may the user the daemon runs as, who could end or trace it anyway.
-Members of `api.operateGroup` may read and operate; members of `api.readGroup` may read. A group that does not exist
-admits nobody.
-Never: looks at what a caller says about itself, only at what the kernel says (peer.py).
+Root may everything, and so may the user the daemon runs as, who could end or trace it anyway. A group that does not
+exist admits no caller. Never: looks at what a caller says about itself, only at what the kernel says (peer.py).
 """
 
 import grp
@@ -22,7 +20,6 @@ LEVEL_NAMES: dict[int, str] = {
 
 
 def find_gid(group: str) -> int | None:
-    """The gid of a group given by name or number; None if there is none."""
     if group.isdecimal():
         return int(group)
     try:
@@ -33,8 +30,6 @@ def find_gid(group: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """The rule with its groups resolved."""
-
     read_gid: int | None
     operate_gid: int | None
     read_group: str = ""

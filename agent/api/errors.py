@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the API: a gRPC code, a reason that programs can rely on, and a sentence for people.
-
-Owns: the reasons (documented in docs/reference.md) and how an error travels in `google.rpc.Status`.
-"""
+"""Errors of the API: a gRPC code, a reason that programs can rely on, and a sentence for people."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -107,7 +104,6 @@ def running(view: View | None, plane: str) -> View:
 
 
 def refused(error: Refused) -> ApiError:
-    """What a plane refuses, as the API says it."""
     code, reason = REFUSALS[error.kind]
     violations = [(one.path, str(one)) for one in error.findings]
     return ApiError(code, reason, str(error), violations=violations)

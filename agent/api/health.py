@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """grpc.health.v1 over the board: one service name per part, the empty name for the daemon itself.
 
-Owns: the translation. A name that is no part is NOT_FOUND for a check and SERVICE_UNKNOWN for a watch, as the
-protocol wants it.
+As the protocol wants it, a name that is no part is NOT_FOUND for a check and SERVICE_UNKNOWN for a watch.
 """
 
 from collections.abc import AsyncIterator

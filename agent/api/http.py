@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP for machines: /metrics, /livez, /readyz.
 
-Owns: a GET-only server of a few dozen lines; a web framework would cost more memory than the rest of the idle daemon.
+A GET-only server of a few dozen lines: a web framework would cost more memory than the rest of the idle daemon.
 One request per connection, small bounds on everything a client sends.
 """
 
@@ -56,7 +56,6 @@ def open_listener(address: str, key: str = "api.httpAddress") -> socket.socket:
 
 
 def _everywhere(port: int) -> socket.socket | None:
-    """On all addresses of both families; None where the host has no IPv6."""
     try:
         return listening(socket.AF_INET6, "::", port, takes_both=True)
     except OSError as error:

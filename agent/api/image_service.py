@@ -31,7 +31,6 @@ class ImageService:
         return pb.ListImagesResponse(images=items, meta=meta)
 
     async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
-        """Pulls that wait or run, and those that ended a moment ago; with the limits."""
         view = running(self._pulls, "images")
         pulls = [_pull(pull) for pull in view.pulls.items.values()]
         items, meta = page(pulls, request.options, _order, pb.Pull, view.pulls.version)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's values as messages, field by field.
 
-Owns: the rule by which names correspond. A field `x` of a message is filled from `x`, `x_s` or `is_x`, and
-`x_seconds` from `x_s`; seconds become Timestamps and Durations where the message has those, and values inside become
-the messages inside. None, and a time that is 0, leave a field unset. What corresponds by no name must be given.
+A field `x` of a message is filled from `x`, `x_s` or `is_x`, and `x_seconds` from `x_s`; seconds become Timestamps and
+Durations where the message has those, and values inside become the messages inside. None, and a time that is 0, leave a
+field unset. What corresponds by no name must be given.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,6 @@ Converter = Callable[[object], object]
 
 
 def to_message(kind: type[M], value: object, **given: object) -> M:
-    """A message with what is given, and everything else from the value."""
     sources = _sources(kind, type(value), frozenset(given))  # type: ignore[arg-type]  # mypy: no class is hashable
     return kind(**{name: convert(getattr(value, source)) for name, source, convert in sources}, **given)
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: plain numbers kept where they arise, turned into OpenMetrics only when somebody scrapes.
+"""Metrics: plain numbers kept where they arise, turned into OpenMetrics only when a scrape asks.
 
-Owns: counters and histograms of the daemon itself (calls to CRI, calls to the API, the loop, the process) and the
-page. Planes add sources, which are asked at scrape time.
+Planes add sources, which are asked at scrape time.
 Never: takes a lock or allocates per observation; labels come from bounded sets only.
 """
 
@@ -51,8 +50,6 @@ class Metrics:
         self._api_calls[method, code] += 1
 
     def watch_collector(self, monotonic_s: Callable[[], float]) -> None:
-        """Measure the pauses of Python's garbage collector from now on."""
-
         def note(phase: str, _info: Mapping[str, int]) -> None:
             if phase == "start":
                 self._gc_began_s = monotonic_s()

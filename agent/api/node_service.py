@@ -97,7 +97,6 @@ class NodeService:
         return pb.SetVerbosityResponse()
 
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
-        """What happened, oldest first."""
         events = [_event(event) for event in self._events.items.values()]
         items, meta = page(events, request.options, _event_order, pb.Event, self._events.version)
         return pb.ListEventsResponse(events=items, meta=meta)

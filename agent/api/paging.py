@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists in pages and with filters, the same for every kind of object.
 
-Owns: the filter language (`field=value,field=value` over fields that hold text, numbers or enum names) and page
-tokens, which name the last object of a page so that changes in between neither repeat nor skip others.
+Filters are `field=value,field=value` over fields that hold text, numbers or enum names. A page token names the last
+object of a page, so that changes in between neither repeat nor skip others.
 """
 
 import base64

@@ -67,7 +67,6 @@ class Parting:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is expected on this connection any more."""
         return self._has_said and not self.open and self._server.is_between
 
     def begin(self) -> None:

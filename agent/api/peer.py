@@ -62,10 +62,8 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 class PeerRelay:
-    """Passes connections from a listening socket on to a private one. `peers` maps names to who is behind them.
-
-    `upstream_of` names the private socket for a caller, so that what a call may cost depends on who makes it.
-    """
+    """Passes connections from a listening socket on to a private one. `upstream_of` names the private socket for a
+    caller, so that what a call may cost depends on who makes it."""
 
     def __init__(self, listener: socket.socket, upstream_of: Callable[[Peer], str]) -> None:
         self._listener = listener
@@ -78,7 +76,6 @@ class PeerRelay:
 
     @property
     def peers(self) -> Mapping[str, Peer]:
-        """Open connections by the peer name that gRPC reports."""
         return self._peers
 
     async def run(self) -> None:
@@ -177,7 +174,6 @@ class _Link:
         return self.parting.is_done and not self._answering.locked()
 
     async def questions(self) -> None:
-        """What the client sends."""
         loop = asyncio.get_running_loop()
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
@@ -186,7 +182,6 @@ class _Link:
             self._server.shutdown(socket.SHUT_WR)
 
     async def answers(self) -> None:
-        """What the server sends."""
         loop = asyncio.get_running_loop()
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._server, CHUNK_BYTES):

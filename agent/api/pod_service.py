@@ -58,8 +58,6 @@ class PodService:
         return pb.ExplainPodResponse(waits_for=waits_for, lines=lines)
 
     async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
-        """What a container wrote, without the runtime's own columns."""
-
         def place() -> tuple[Path, bool]:
             found = running(self._view, "pods").log_place(
                 request.namespace, request.name, request.container, is_previous=request.previous
@@ -118,13 +116,11 @@ class PodService:
         return pb.GetExecUrlResponse(url=url)
 
     async def get_attach_url(self, request: pb.GetAttachUrlRequest) -> pb.GetAttachUrlResponse:
-        """Where the streams of what runs already can be had, once."""
         target = (request.namespace, request.name, request.container)
         url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
         return pb.GetAttachUrlResponse(url=url, tty=is_tty)
 
     async def get_port_forward_url(self, request: pb.GetPortForwardUrlRequest) -> pb.GetPortForwardUrlResponse:
-        """Where connections to ports of a pod can be had, once."""
         streams = running(self._streams, "pods")
         url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
         return pb.GetPortForwardUrlResponse(url=url)

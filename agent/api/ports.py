@@ -57,8 +57,6 @@ class PodMoment(Protocol):
 
 
 class PodLog(Protocol):
-    """Where a log is, and whether more will come."""
-
     @property
     def path(self) -> Path: ...
 
@@ -67,8 +65,6 @@ class PodLog(Protocol):
 
 
 class PodView(Protocol):
-    """Pods of this node, for those who look."""
-
     @property
     def pods(self) -> Feed[PodState]: ...
 

@@ -53,8 +53,6 @@ BOUNDS = {
 
 
 class ApiServer:
-    """Serves until cancelled, then lets calls in flight end."""
-
     def __init__(
         self,
         services: Mapping[ServiceDescriptor, object],

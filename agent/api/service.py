@@ -30,8 +30,6 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 
 class Context(Protocol):
-    """The part of gRPC's context that is used."""
-
     def peer(self) -> str: ...
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None: ...
@@ -64,7 +62,6 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             stream.cancel()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """gRPC asks: who serves this path?"""
         return self._handlers.get(handler_call_details.method)
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:

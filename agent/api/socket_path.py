@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unix sockets at a path: taking a stale one over, refusing a live one, rights before anybody can connect.
 
-Owns: the claim on a path. Never: removes a socket that a process listens on, or anything that is not a socket.
+Never: removes a socket that a process listens on, or anything that is not a socket.
 """
 
 import os
@@ -45,7 +45,6 @@ def _check_directory(path: Path) -> None:
 
 
 def check_length(path: Path) -> None:
-    """A path that the kernel takes for a socket."""
     if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
         raise PathTaken(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a unix socket path may have")
 

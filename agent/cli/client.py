@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls from kepctl to the daemon.
-
-Owns: the channel, and what a failed call becomes: one line that says what would help, and an exit code.
-"""
+"""Calls from kepctl to the daemon. A failed call becomes one line that says what would help, and an exit code."""
 
 import os
 import stat
@@ -60,7 +57,6 @@ class Client:
         return result
 
     def follow(self, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
-        """A stream, until either side ends it."""
         invoke = self.channel.unary_stream(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -76,7 +72,6 @@ class Client:
 
 @contextmanager
 def connected(session: Session) -> Iterator[Client]:
-    """A client of the first socket that exists, which knows the others."""
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
     client: Client | None = None
     with ExitStack() as channels:
@@ -114,7 +109,6 @@ def failure(error: grpc.RpcError, path: str) -> CommandFailed:
 
 
 def _violations(error: grpc.RpcError) -> list[str]:
-    """What is wrong with single fields, from the status details."""
     from google.rpc import error_details_pb2
 
     wrong = error_details_pb2.BadRequest()

@@ -20,7 +20,6 @@ def size(count: float) -> str:
 
 
 def rate(bytes_per_second: float) -> str:
-    """Bytes a second; nothing while nothing moves."""
     return f"{size(bytes_per_second)}/s" if bytes_per_second > 0 else ""
 
 
@@ -83,7 +82,6 @@ def list_images(daemon: Client) -> Listing[image_pb2.Image]:
 
 
 def list_pulls(daemon: Client) -> Listing[image_pb2.Pull]:
-    """Pulls that wait or run, and those that ended a moment ago."""
     answer = daemon.call(f"{SERVICE}/ListPulls", image_pb2.ListPullsRequest(), image_pb2.ListPullsResponse)
     limits = [f"{one.scope}: {one.running} of {one.limit or 'any number'} running" for one in answer.limits]
     return Listing("Pull", answer.pulls, PULL_COLUMNS, pull_name, "no pulls", limits)

@@ -36,7 +36,6 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
 
 
 def _counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
-    """Containers that readiness is about."""
     return [one for one in pod.containers if one.kind != "init"]
 
 
@@ -97,6 +96,5 @@ def event_name(event: node_pb2.Event) -> str:
 
 
 def list_events(daemon: Client) -> Listing[node_pb2.Event]:
-    """What happened, oldest first."""
     answer = daemon.call("kepd.v1.NodeService/ListEvents", node_pb2.ListEventsRequest(), node_pb2.ListEventsResponse)
     return Listing("Event", answer.events, EVENT_COLUMNS, event_name, "no events")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl`: ask and steer the daemon of this node.
 
-Owns: the list of commands and where each lives. A command's module, gRPC and rich are imported when it runs, which
-keeps `kepctl version` within its 120 ms.
+A command's module, gRPC and rich are imported when it runs, which keeps `kepctl version` within its 120 ms.
 """
 
 import importlib
@@ -96,7 +95,6 @@ class LazyCommands(click.Group):
 
 
 def _sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
-    """A time that can be waited; not-a-number is none."""
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise click.BadParameter(f"{value:g} is not a number of seconds above 0 and up to {LONGEST_TIMEOUT_S}")
     return value

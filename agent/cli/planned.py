@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods from files, and what their starts and ends would look like.
 
-Owns: assumptions about containers, where nobody said better: inits take a second, hooks too, containers end a second
-after their signal.
+Unless the user says otherwise inits take a second, hooks too, and containers end a second after their signal.
 """
 
 import shutil
@@ -40,7 +39,6 @@ class Guess:
 
 
 def pods_of(path: Path) -> list[PodSpec]:
-    """Of one manifest; faults are told all together."""
     found = parse_objects(str(path), path.read_bytes(), NodeIdentity("", has_name_suffix=False))
     if found.findings:
         raise CommandFailed("\n".join(str(one) for one in found.findings), USAGE)
@@ -57,7 +55,6 @@ def show(picture: Picture, title: str, output: str) -> None:
 
 
 def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0) -> list[Moment]:
-    """The end of a pod in which mains and sidecars run."""
     planned = _planned_stop(pod, grace_s)
     assumptions = {one.name: _assumption(pod, one.name, guess) for one in pod.containers}
     happenings = forecast_stop(planned, assumptions)
@@ -66,7 +63,6 @@ def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0)
 
 
 def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> list[Moment]:
-    """A start, some time at work, and an end."""
     annotated = _annotated(pod)
     rules = StartRules(needs=annotated.needs, keystone=annotated.keystone)
     started = forecast_start(pod, rules, {one.name: _beginning(one, guess) for one in pod.containers})

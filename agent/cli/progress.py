@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulls on a terminal: one bar each; plain lines where there is no terminal.
-
-Owns: the live display. Never: knows how a pull works. rich is imported only for a terminal.
-"""
+"""Pulls on a terminal: one bar each; plain lines where there is no terminal. rich is imported only for a terminal."""
 
 import sys
 from types import TracebackType

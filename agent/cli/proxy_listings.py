@@ -30,7 +30,6 @@ COLUMNS: Columns[pb.ProxyMethod] = (
 
 
 def list_proxy(daemon: Client) -> Listing[pb.ProxyMethod]:
-    """The methods, with the proxy itself and its holds as notes."""
     proxy = daemon.call(f"{SERVICE}/GetProxy", pb.GetProxyRequest(), pb.GetProxyResponse).proxy
     return Listing(
         "ProxyMethod",
@@ -44,7 +43,6 @@ def list_proxy(daemon: Client) -> Listing[pb.ProxyMethod]:
 
 
 def _notes(proxy: pb.Proxy) -> list[str]:
-    """What a table of methods cannot say."""
     counts = f"{proxy.pods} pods with annotations; {proxy.masks} masked exits"
     lines = [f"{proxy.connections} connections at {proxy.link or proxy.socket}; {counts}"]
     if not proxy.is_recovered:

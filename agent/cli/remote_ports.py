@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local ports that lead into a pod, over a WebSocket to the runtime for each connection.
 
-Owns: the listeners, and the two channels of a connection. A connection that fails harms no other.
 Source: the port forward protocol of Kubernetes over WebSockets: channel 2n is data, 2n+1 is errors, and the first
 message of each holds the port.
 """

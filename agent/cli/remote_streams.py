@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The streams of a command in a container, over a WebSocket to the runtime.
 
-Owns: the channels, our terminal while it belongs to the command, and the exit code.
 Source: the remote command protocol v4 and v5 of Kubernetes (KEP-4006): one byte of channel before each message.
 """
 
@@ -92,7 +91,6 @@ def _exit_code(data: bytes) -> int:
 
 
 async def _send_input(opened: aiohttp.ClientWebSocketResponse) -> None:
-    """Ours, until its end, of which only protocol v5 can tell the command."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     reader = asyncio.create_task(_read_input(loop, chunks))
@@ -131,7 +129,6 @@ async def _read_input(loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[byt
 
 
 async def _send_sizes(opened: aiohttp.ClientWebSocketResponse) -> None:
-    """Now, and whenever our terminal changes its size."""
     changed = asyncio.Event()
     changed.set()
     loop = asyncio.get_running_loop()
@@ -150,7 +147,6 @@ async def _send_sizes(opened: aiohttp.ClientWebSocketResponse) -> None:
 
 @contextmanager
 def _raw_terminal(*, is_wanted: bool) -> Iterator[None]:
-    """Every key is the command's, Ctrl-C too."""
     if not is_wanted or not os.isatty(0):
         yield
         return

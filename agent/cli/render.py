@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place where kepctl prints: tables, JSON, YAML, names.
 
-Owns: formats, colours, and the rule that output which is no terminal has no colour and is never cut.
-Never: knows what it prints. rich is imported only when a table goes to a terminal.
+Output which is no terminal has no colour and is never cut. rich is imported only when a table goes to a terminal.
 """
 
 import json
@@ -72,7 +71,6 @@ def _wants_color(session: Session) -> bool:
 
 
 def print_blocks(blocks: Iterable[Paragraph | Grid], session: Session) -> None:
-    """Text and tables in their order, with air around the tables."""
     for block in blocks:
         if isinstance(block, Paragraph):
             click.echo(block.text)

@@ -17,7 +17,6 @@ def _ports(service: pb.Service) -> str:
 
 
 def _used(service: pb.Service) -> str:
-    """The port that is worst off."""
     worst = min(service.ports, key=lambda one: (one.used, one.total), default=None)
     return f"{worst.used}/{worst.total}" if worst is not None else ""
 

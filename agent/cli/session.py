@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of kepctl: what its common flags said, and how it fails.
-
-Owns: finding the daemon's socket. Imports nothing heavy.
-"""
+"""One run of kepctl: what its common flags said, and how it fails. Imports nothing heavy."""
 
 import os
 from dataclasses import dataclass
@@ -31,7 +28,6 @@ class Session:
     debug: bool = False
 
     def sockets(self) -> list[str]:
-        """Where a daemon may listen, most wanted first."""
         given = self.endpoint or os.environ.get("KEPD_ENDPOINT")
         if given:
             return [given.removeprefix("unix://")]

@@ -135,7 +135,6 @@ def plan_text(plan: ZonePlan) -> Iterator[Block]:
 
 
 def _chart(plan: ZonePlan) -> str:
-    """One sign per number of replicas, with the numbers above."""
     first = plan.rows[0].n if plan.rows else 1
     ruler = ""
     for row in plan.rows:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From layers of raw values to one checked configuration, with every complaint at once.
-
-Owns: which keys exist, what their values may be, which layer wins (the later one), how maps merge, and the origin of
-each value that stands in the end.
-"""
+"""From layers of raw values to one checked configuration, with every complaint at once. The later layer wins."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,8 +22,6 @@ HEADER = {"apiVersion": API_VERSION, "kind": KIND}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one source sets: values by key path, each with its own place."""
-
     values: Mapping[str, Tree]
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reload changes.
+"""What a reload changes: what a running process takes over, and what waits for a restart.
 
-Owns: comparing two configurations key by key and splitting the differences into those a running process takes over and
-those that wait for a restart.
 Never: applies anything. A reload is all or nothing: it happens only with a configuration that checked without findings.
 """
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration document as typed sections: one field per key, with its kind, default and text for users.
 
-Owns: names, defaults and meaning of all keys. A default works on a bare node; where it depends on the host it is empty
-here and `derived` says what fills it (effective.py does).
-Never: reads or checks anything. A reload applies a `key`; one declared with `restart` waits for a new process.
+A default works on a bare node; where it depends on the host it is empty here and `derived` says what fills it
+(effective.py does). A reload applies a `key`; one declared with `restart` waits for a new process.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defaults that depend on the host: names, directories, sockets, where Services come from.
-
-Owns: filling the keys that document.py leaves empty, from facts that the caller collected.
-"""
+"""Defaults that depend on the host: they fill keys that document.py leaves empty, from facts of the caller."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -58,5 +55,4 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
 
 
 def enabled_planes(configuration: Configuration) -> tuple[str, ...]:
-    """The planes that run, in the order of the document."""
     return tuple(plane for plane in PLANES if getattr(configuration, plane).enabled)

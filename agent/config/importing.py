@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files of a kubelet or a kube-proxy into ours.
-
-Never: guesses; a key without a counterpart is named, so that nobody believes that it was taken over.
-"""
+"""Configuration files of a kubelet or a kube-proxy into ours. A key without a counterpart is named, never guessed."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -76,7 +73,6 @@ TABLES = MappingProxyType({KUBELET: KUBELET_KEYS, KUBE_PROXY: KUBE_PROXY_KEYS})
 
 
 def import_document(text: bytes, source: str) -> tuple[dict[str, object], list[Finding]]:
-    """Our document, and what was left out of it."""
     documents, duplicates = parse_documents(text, source)
     if not documents or documents[0].kind != "map":
         raise UnreadableYaml(Finding(source, "", f"is not a document of {KUBELET} or {KUBE_PROXY}"))

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration key is, and the flat list of all of them.
-
-Owns: `Key` (kind, text for users, whether a reload applies it), the spelling of keys in documents and environment, and
-`all_keys`, from which checks, origins, schema and reference are made.
-"""
+"""What a configuration key is, and the flat list of all: checks, origins, schema and reference are made from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -27,7 +23,6 @@ class Key:
 
 
 def key(kind: Kind, default: Value, doc: str, derived: str = "") -> Value:
-    """The field of a key that a reload applies."""
     return _field(default, Key(kind, doc, derived, needs_restart=False))
 
 
@@ -63,7 +58,6 @@ ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM", "qps"
 
 
 def _walk(section: object, path: str, names: tuple[str, ...]) -> Iterator[KeyEntry]:
-    """The keys of a section that has its defaults."""
     for entry in fields(section):  # type: ignore[arg-type]  # a dataclass, as its declaration says
         below = f"{path}.{_camel(entry.name)}" if path else _camel(entry.name)
         default, key = getattr(section, entry.name), entry.metadata.get("key")
@@ -75,5 +69,4 @@ def _walk(section: object, path: str, names: tuple[str, ...]) -> Iterator[KeyEnt
 
 @cache
 def all_keys(document: type) -> MappingProxyType[str, KeyEntry]:
-    """Every key of the document by its path, in the order of declaration."""
     return MappingProxyType({entry.path: entry for entry in _walk(document(), "", ())})

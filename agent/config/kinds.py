@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of value a configuration key can have: how each is read, shown and described.
 
-Owns: one `Kind` per shape (duration, size, address, ...). `read` turns a scalar, list or dict into the value the
-program uses and raises `Wrong` with what would be right; `show` is its inverse for people; `schema` is JSON schema.
+`read` turns a scalar, list or dict into the value the program uses and raises `Wrong` with what would be right; `show`
+is its inverse for people; `schema` is JSON schema.
 """
 
 import ipaddress
@@ -124,7 +124,6 @@ def duration(low_s: float = 0.0, high_s: float | None = None) -> Kind:
 
 
 def _show_duration(value: object) -> str:
-    """Seconds as the shortest text with units."""
     seconds = float(value) if isinstance(value, int | float) else 0.0
     if seconds < 0:
         return "-" + _show_duration(-seconds)
@@ -240,8 +239,6 @@ def choice(*words: str) -> Kind:
 
 
 def either(word: str, kind: Kind) -> Kind:
-    """A fixed word, or else a value of the kind."""
-
     def read(value: object) -> object:
         if value == word:
             return word
@@ -257,8 +254,6 @@ def either(word: str, kind: Kind) -> Kind:
 
 
 def list_of(kind: Kind, plural: str) -> Kind:
-    """A list; it is read into a tuple."""
-
     def read(value: object) -> tuple[object, ...]:
         _must(isinstance(value, list), value, f"a list of {plural}")
         items: list[object] = value if isinstance(value, list) else []

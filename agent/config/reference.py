@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration made readable: as a document, as JSON schema, as a table for the docs.
-
-Owns: the renderings, all of them made from the one list of keys.
-"""
+"""The configuration made readable: as a document, as JSON schema, as a table for the docs."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +26,6 @@ def as_document(configuration: Configuration, *, only: frozenset[str] | None = N
 
 
 def put_at(document: dict[str, object], path: str, value: object) -> None:
-    """A value under a key such as `images.maxParallelPulls`."""
     *sections, name = path.split(".")
     holder = document
     for section in sections:

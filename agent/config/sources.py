@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where configuration comes from: file, drop-ins, environment, flags, in rising order of precedence.
-
-Owns: reading those places and turning each into a layer whose values remember their origin.
-"""
+"""Where configuration comes from: file, drop-ins, environment, flags, in rising order of precedence."""
 
 import json
 import os
@@ -49,8 +46,6 @@ def host_facts(environment: Mapping[str, str]) -> HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the sources said at one moment, before it is checked."""
-
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML without surprises: JSON's scalars, no duplicate keys, and bounds on size, depth and aliases.
 
-Owns: turning text into `Tree` values that remember their line, for configuration and manifests alike. What YAML 1.1
-would make of `no`, `017`, `12:30:45` or a date stays a string here; a key given twice is an error, not the last one.
-Never: reads files, knows keys or types. A document that breaks a bound is refused before it is expanded.
+Text becomes `Tree` values that remember their line, for configuration and manifests alike. What YAML 1.1 would make of
+`no`, `017`, `12:30:45` or a date stays a string here; a key given twice is an error, not the last one.
+A document that breaks a bound is refused before it is expanded.
 """
 
 import re
@@ -36,10 +36,8 @@ class UnreadableYaml(ValueError):
 
 @dataclass(slots=True)
 class Tree:
-    """A value with its place. Exactly one of the three is meant, told by `kind`: scalar, list or map.
-
-    Only the parser below fills one; everybody else reads it.
-    """
+    """A value with its place. Exactly one of the three is meant, as `kind` says: scalar, list or map. Only the parser
+    fills one."""
 
     kind: str
     where: str
@@ -52,8 +50,6 @@ class Tree:
 
 @dataclass(slots=True)
 class _Open:
-    """A list or map whose end has not been read yet."""
-
     tree: Tree
     anchor: str | None
     key: str | None = None
@@ -61,8 +57,6 @@ class _Open:
 
 
 class _Builder:
-    """Builds trees from parser events; lives for one text."""
-
     def __init__(self, source: str) -> None:
         self.source = source
         self.duplicates: list[Finding] = []
@@ -171,10 +165,8 @@ def _resolve(text: str) -> Scalar:
 
 
 def parse_documents(text: str | bytes, source: str) -> tuple[list[Tree], list[Finding]]:
-    """All documents of a text, and the duplicate keys found on the way. Empty documents are left out.
-
-    Raises UnreadableYaml for anything that is no YAML or breaks a bound.
-    """
+    """All documents of a text, without empty ones, and its duplicate keys. Raises UnreadableYaml for anything that is
+    no YAML or breaks a bound."""
     if len(text) > MAX_BYTES:
         raise UnreadableYaml(Finding(source, "", f"{len(text)} bytes; at most {MAX_BYTES} are read"))
     try:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl api`: any method by name with JSON, through reflection. It knows nothing of the interface beforehand.
-
-Owns: the reflection client. Works with any gRPC server that has reflection, also a newer kepd.
-"""
+"""`kepctl api`: any method by name with JSON, through reflection; it works with any gRPC server that has it."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -56,8 +53,6 @@ def _invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iter
 
 
 class Reflection:
-    """The server's own description of itself."""
-
     def __init__(self, daemon: Client, timeout_s: float) -> None:
         self._daemon = daemon
         self._timeout_s = timeout_s

@@ -46,7 +46,6 @@ COMPLETION_LIMIT_S = 0.5
 
 
 def _noun(word: str) -> str:
-    """A noun in singular or plural."""
     for candidate in (word, f"{word}s"):
         if candidate in NOUNS:
             return candidate

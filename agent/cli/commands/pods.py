@@ -50,7 +50,6 @@ def find_pod(daemon: Client, name: str) -> tuple[str, str]:
 
 
 def find_container(daemon: Client, target: str) -> tuple[str, str, str]:
-    """Namespace, pod and container of `POD[/CONTAINER]`."""
     namespace, short, container = _split_container(target)
     return *find_pod(daemon, f"{namespace}/{short}"), container
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl rules`, `diff`, `trace` and `explain route`: what is in the kernel, and where a packet would go.
 
-Owns: the questions asked, exit codes (0 equal or arrives, 1 different or does not, 2 wrong input), and the text.
+Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 """
 
 import re

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl explain hints`, `kepctl explain spread`, `kepctl plan zones`: from files, or as the daemon has it.
 
-Owns: reading the files, exit codes (0 yes, 1 no, 2 wrong input), and what `-o json` looks like.
+Exit codes: 0 yes, 1 no, 2 wrong input.
 """
 
 import sys
@@ -37,8 +37,6 @@ FROM_FILES = click.option(
 
 
 class Plans(click.Group):
-    """Plans of other planes are loaded when they are asked for."""
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "stop":
             from agent.cli.commands.stop_plan import stop
@@ -162,7 +160,6 @@ def zones(
 
 
 def _plan_table(zones: str | None, pod_file: Path | None, node_source: Path | None, replicas: range) -> ZonePlan:
-    """The plan, from zones given by hand or from a pod and nodes."""
     if zones is not None and pod_file is None and node_source is None:
         quantities = parse_zones(zones)
         return plan_zones(read_zone_quantities(quantities), replicas.start, replicas.stop - 1, sorted(quantities))
@@ -185,7 +182,6 @@ def _read(source: Path, *, for_hints: bool = True) -> Manifests:
 
 
 def _documents(source: Path) -> Iterator[Document]:
-    """Every document of every file, in the order of their names."""
     paths = [source]
     if source.is_dir():
         paths = sorted(one for one in source.rglob("*") if one.suffix in SUFFIXES and not one.name.startswith("."))
