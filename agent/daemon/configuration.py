@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of the running process: what it is, reloading it, setting keys until the end.
 
-Owns: the current document, its origins, the keys set through the API, and the copy of the last good document in the
-state directory. Also the random id of this installation, by which we know our own sandboxes.
-Never: applies half of a change. Listeners are told after everything has been checked.
+The state directory keeps the last good document and the random id of this installation, by which we know our own
+sandboxes. Never: applies half of a change. Listeners are called after everything has been checked.
 """
 
 import re
@@ -56,7 +55,6 @@ class RunningConfiguration:
         return self._configuration
 
     def current(self) -> Checked:
-        """What is in force, with origins."""
         return Checked(self._configuration, (), self._checked.origins)
 
     def reload(self) -> Checked | ReloadPlan:
@@ -78,7 +76,6 @@ class RunningConfiguration:
         return outcome
 
     def keep_last_good(self) -> None:
-        """Write the document in force where a later start can compare with it."""
         path = Path(self._configuration.node.state_directory) / LAST_GOOD
         try:
             write_atomically(path, as_yaml(as_document(self._configuration)).encode())

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of this node: the last ones, counted where they repeat, kept over restarts.
+"""Events of this node: the last ones, counted where they repeat, kept over restarts in the file `events.ring`.
 
-Owns: the ring, its file `events.ring` in the state directory, and the feed that the API shows. Telling never waits and
-never fails; the file is written now and then and at the end.
+Telling never waits and never fails; the file is written now and then and at the end.
 """
 
 import asyncio
@@ -30,8 +29,6 @@ MOST_AT_ONCE, REFILL_S = 25, 300.0
 
 
 class EventRing:
-    """At most `size` events; the oldest go first."""
-
     def __init__(self, state_directory: Path, size: int, wall_s: Callable[[], float]) -> None:
         self.events: Feed[Event] = Feed()
         self._path = state_directory / FILE
@@ -44,7 +41,6 @@ class EventRing:
         self._allowances: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
 
     def tell(self, event: Event) -> None:
-        """Something happened. The id and the times are given here."""
         now_s = self._wall_s()
         known_id = self._by_sameness.get(event.sameness)
         known = self.events.items.get(known_id) if known_id else None
@@ -89,7 +85,6 @@ class EventRing:
         self._saved_version = self.events.version
 
     def save(self) -> None:
-        """Write it if anything is new."""
         if self.events.version == self._saved_version:
             return
         self._saved_version = self.events.version
@@ -100,7 +95,6 @@ class EventRing:
             log.warning("event_ring_not_saved", error=str(error))
 
     async def run(self, report: Report, clock: Clock) -> None:
-        """Save now and then, and at the end."""
         report.ready(f"{len(self.events.items)} events kept")
         try:
             while True:

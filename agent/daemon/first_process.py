@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first process of a PID namespace owes to the others, as kepd is in a container.
+"""What the first process of a PID namespace owes to the others, as kepd is in a container (OCI-01).
 
-Owns: collecting processes whose parents died, passing signals on, and ending as the daemon ends. The daemon is a child,
-so that nobody takes away the exit codes of the programs it starts.
-Never: does anything where another process is the first.
-Source of behaviour: OCI-01.
+It collects processes whose parents died and passes signals on. The daemon is a child, so that the exit codes of the
+programs it starts reach it. Never: does anything where another process is the first.
 """
 
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's life as a service manager sees it: ready, status, watchdog, and how late the event loop is.
 
-Owns: when READY is sent (every part has settled: ready, or degraded and said so), the status line, and the sign of
-life, which is given only while the loop turns and no part is past its own deadline.
+READY is sent when every part has settled: ready, or degraded and said so. The sign of life is given only while the loop
+turns and no part is past its own deadline.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,6 @@ class DaemonLifecycle:
                 log.info("event_loop_late", lag_s=round(lag_s, 3), v=3)
 
     def look(self) -> None:
-        """Tell the manager what has changed."""
         summary = self._board.summary()
         has_settled = all(line.has_settled for line in self._board.lines())
         if not self._is_ready and (has_settled or self._clock.now_s() - self._began_s > LONGEST_START_S):
@@ -60,13 +59,11 @@ class DaemonLifecycle:
         self._give_sign()
 
     def reloaded(self) -> None:
-        """A reload is over. Before the start is, there is nothing to say."""
         if self._is_ready:
             self._told = self._board.summary()
             self._manager.ready(self._told)
 
     def overdue(self) -> list[str]:
-        """Parts that are past the deadline they gave themselves."""
         now_s = self._clock.now_s()
         return [
             line.name

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs: static event names with fields, klog's levels, one line per event.
+"""Logs: static event names with fields, klog's levels, one line per event, repeated failures collapsed.
 
-Owns: the processor chain, the levels (which change at run time) and the collapsing of repeated failures.
 Never: formats a message from data; what varies goes into fields. An event carries its level as `v`; warnings and
 errors are always shown.
 """
@@ -29,11 +28,9 @@ class Levels:
         self.planes: Mapping[str, int] = dict(planes or {})
 
     def of(self, plane: str) -> int:
-        """The level in force for a plane."""
         return self.planes.get(plane, self.verbosity)
 
     def filter(self, _logger: object, method: str, fields: EventFields) -> EventFields:
-        """Processor: drop what is above the level."""
         level = fields.pop("v", DEFAULT_LEVEL.get(method, 2))
         plane = str(fields.setdefault("plane", "daemon"))
         if isinstance(level, int) and level > self.of(plane):

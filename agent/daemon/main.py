@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepd`: run the daemon, look at its configuration.
 
-Owns: flags, exit codes, signals. Imports what a command needs when it runs, so that `kepd config check` is quick.
+Imports what a command needs when it runs, so that `kepd config check` is quick.
 """
 
 import asyncio
@@ -133,7 +133,6 @@ class EndSignals:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def attend(self, daemon: "Daemon") -> None:
-        """There is something to end now."""
         self._daemon = daemon
 
     def _end(self) -> None:

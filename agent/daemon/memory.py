@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collector during a large piece of work, and the memory that such work leaves behind.
 
-Owns: when the collector rests, and giving back to the system. What is alive after the first sync stays for long, so
-the collector need not look at it again and again (STY-36).
+What is alive after the first sync stays for long, so the collector need not look at it again and again (STY-36).
 """
 
 import ctypes

@@ -38,7 +38,6 @@ class NodeAnswers:
         )
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:
-        """Until the next reload."""
         if verbosity is not None:
             self._levels.verbosity = verbosity
         self._levels.planes = dict(planes)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the planes say about configuration: values that fail only together, patterns, expressions.
 
-And what is fine on a node and cannot work inside a pod of the cluster that the node belongs to.
-Source: DS-01, DS-04.
+Also what is fine on a node and cannot work inside a pod of its cluster (DS-01, DS-04).
 """
 
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process per plane and runtime: a lock file that the kernel frees when its holder dies.
 
-Owns: the path (`/run/lock/kepd-PLANE-HASH.lock`) and the pid in it, for the message to the second one.
-Never: waits. Two daemons that order the same containers would each undo what the other does.
+The file, `/run/lock/kepd-PLANE-HASH.lock`, holds the pid for the message to the second process. Never: waits. Two
+daemons that order the same containers would each undo what the other does.
 """
 
 import fcntl
@@ -64,7 +64,6 @@ def take_lock(lock: int, path: Path, deed: str) -> None:
 
 
 def _is_at(lock: int, path: Path) -> bool:
-    """Whether the locked file is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(lock), path.stat(follow_symlinks=False))
     except FileNotFoundError:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One feed of runtime events for all planes, from the best source this runtime has.
 
-Owns: the order of preference (CRI's own stream, containerd's event bus, comparing lists), reconnecting, and LOST
-events after every gap, because no source replays what was missed.
-Never: interprets an event. Runs only while somebody listens.
+The order of preference: CRI's own stream, containerd's event bus, comparing lists. LOST follows every gap, because no
+source replays what was missed. Never: interprets an event. Runs only while somebody listens.
 """
 
 import asyncio

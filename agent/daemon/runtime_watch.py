@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the container runtime answers, and what it is.
+"""Whether the container runtime answers, and what it is: the line `runtime` on the board.
 
-Owns: the line `runtime` on the board and the facts about the runtime that others show. Looks often while the runtime
-is away, seldom while it is there, and at once when somebody lost a stream.
+Looks often while the runtime is away, seldom while it is there, and at once when a listener lost a stream.
 Never: fails. A node without a runtime is a state, not an error.
 """
 
@@ -49,7 +48,6 @@ class RuntimeWatch:
         self._features = RuntimeFeatures()
 
     def look_again(self) -> None:
-        """Somebody has reason to think that things have changed."""
         self._hurry.set()
 
     async def features(self) -> RuntimeFeatures:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepd node-init`, `cleanup` and `takeover`: what is done to a node once, beside the daemon.
 
-Owns: what they print, and their exit codes. Each works without a running daemon; what would be undone by one at once is
-refused while it runs.
+Each works without a running daemon; what a running one would undo at once is refused.
 Never: touches what is not ours or, for a takeover, kube-proxy's.
 """
 
@@ -32,7 +31,6 @@ def _configuration(file: Path | None, settings: tuple[str, ...], planes: str | N
 
 
 def _run(work: Callable[[], Coroutine[None, None, int]]) -> None:
-    """To an exit code; what the kernel or a program refuses is one line."""
     import structlog
 
     from agent.daemon.plane_lock import PlaneTaken

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where everything meets: drivers, planes, API. The only module that knows them all.
 
-Owns: which units the tree gets, in which order, and what each is made of. Units end in reverse order, so the API,
-which comes last, finishes its calls while the planes still run.
+Units end in reverse order, so the API, which comes last, finishes its calls while the planes still run.
 """
 
 import os
@@ -67,8 +66,6 @@ CALLS_LEVEL = 6
 
 
 class Daemon:
-    """What units share, and the units in the order of their start."""
-
     def __init__(self, running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> None:
         configuration = running.configuration
         self.running = running
@@ -105,7 +102,6 @@ class Daemon:
 
     @property
     def longest_stop_s(self) -> float:
-        """How long an end may take."""
         return sum(unit.stop_s for unit in self.units)
 
     def say_stopping(self) -> None:
@@ -114,7 +110,6 @@ class Daemon:
         self.manager.extend_timeout(self.longest_stop_s)
 
     async def close(self) -> None:
-        """After all units have ended."""
         for close in self.closers:
             await close()
         self.resources.close()
@@ -130,7 +125,6 @@ class Daemon:
     def add_unit(
         self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False, stop_s: float = 5.0
     ) -> None:
-        """The next unit, with its line on the board."""
         self.units.append(Unit(name, run, self.board.add(name, State.STARTING, "starting", is_plane=is_plane), stop_s))
 
 
@@ -368,7 +362,6 @@ def _access_rule(configuration: Configuration) -> AccessRule:
 
 
 def _shared_gid(gid: int | None) -> int:
-    """The group that gets a file, or none."""
     return -1 if gid is None else gid
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the images plane leaves in containerd: leases of its own, and content that was fetched ahead.
 
-Owns: finding both and taking them away. containerd's collector frees what nobody else uses.
-Never: touches an image that pods or people have, or anybody else's lease.
+containerd's collector frees what no other lease or image uses. Never: touches an image that pods or people have.
 """
 
 from agent.config.document import Configuration

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that the API server has bound to this node, as the images they will need.
+"""Pods that the API server has bound to this node, as the images they will need, in the order of need.
 
-Owns: following them, and which of their images count: those of pods that wait to be started, in the order of need.
 Never: decides what is fetched. An outage changes nothing: what was known stays.
 """
 
@@ -53,11 +52,8 @@ def spec_images(spec: PodSpec, pod: PodIdentity, *, is_rollout: bool = False) ->
 
 
 class KubePods:
-    """The pods of one node.
-
-    `gone` hears the uid of each pod that is deleted or about to be; `ends` of these, and of those that are over for the
-    node, such as evicted ones (STO-3 d).
-    """
+    """`gone` hears the uid of each pod that is deleted or about to be; `ends` of these, and of those that are over for
+    the node, such as evicted ones (STO-3 d)."""
 
     def __init__(
         self, client: KubeClient, node: str, gone: Callable[[str], None], ends: Callable[[str], None] = lambda _: None
@@ -69,7 +65,6 @@ class KubePods:
         self.trouble = ""
 
     async def snapshots(self) -> AsyncIterator[Sequence[PodImage]]:
-        """All images that are needed, again whenever they change."""
         pods: dict[tuple[str, str], Pod] = {}
         async with aclosing(self._client.follow(self._resource)) as news:
             async for one in news:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of Deployments and DaemonSets of which this node runs a pod: where one was, the next one may come.
+"""Images of Deployments and DaemonSets of which this node runs a pod: where one was, the next one may come (IMG-F07).
 
-Owns: following those workloads and the pods of this node, and when each new image is due: not on all nodes at once.
-Never: decides what is fetched. An outage changes nothing: what was known stays.
-Source of behaviour: IMG-F07.
+A new image is not due on all nodes at once. Never: decides what is fetched. An outage changes nothing.
 """
 
 import asyncio
@@ -54,8 +52,6 @@ def owner_of(pod: Pod) -> Key | None:
 
 
 class KubeRollouts:
-    """Workloads of a cluster as far as one node is concerned."""
-
     def __init__(self, client: KubeClient, node: str, *, clock: SystemClock) -> None:
         self._client = client
         self._node = node

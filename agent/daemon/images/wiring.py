@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images plane put together: puller, collector, prefetcher on the drivers of this node.
-
-Owns: which part gets what, the sources of credentials, and where events of images go.
-"""
+"""The images plane put together: puller, collector, prefetcher on the drivers of this node."""
 
 import asyncio
 import os
@@ -74,8 +71,6 @@ class ImagePlane:
 
 
 class ImageEvents:
-    """Events of images, into the ring of the node."""
-
     def __init__(self, tell: Callable[[Event], None]) -> None:
         self._tell = tell
 
@@ -161,8 +156,6 @@ def _settings(configuration: Configuration, environment: Mapping[str, str]) -> I
 
 
 class _Shared:
-    """What the parts have in common; lives for one call of `wire_images`."""
-
     def __init__(self, configuration: Configuration, outside: Outside) -> None:
         self.outside = outside
         self.node = configuration.node.name

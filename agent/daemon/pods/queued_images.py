@@ -27,7 +27,6 @@ class PlainImages:
         return True
 
     async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
-        """At once."""
         return await self._cri.pull_image(request.image, sandbox_config=sandbox_config)
 
     def retry(self, namespace: str, name: str) -> None:
@@ -51,7 +50,6 @@ class QueuedImages:
         return await self._puller.may_use(request, image_id)
 
     async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
-        """Wait for the turn, then for the image."""
         del sandbox_config
         # Whoever asks for what is there wants it fresh; what is not there comes once for all who wait (STA-08).
         if request.policy is PullPolicy.ALWAYS and await self._image_status(request.image) is None:

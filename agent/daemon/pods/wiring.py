@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the pods plane meets its drivers.
-
-Owns: what the plane is made of, and what it takes from the configuration.
-"""
+"""Where the pods plane meets its drivers."""
 
 import asyncio
 import os
@@ -51,13 +48,10 @@ REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class LocalPods:
-    """The pods of this process for the services plane."""
-
     runner: PodRunner
     board: Board
 
     def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
-        """All that run or shall run, with their state."""
         states = self.runner.pods.items
         return [
             (one.run.pod, states[one.run.pod.key]) for one in self.runner.keepers.values() if one.run.pod.key in states
@@ -71,7 +65,6 @@ class LocalPods:
                     yield change
 
     async def looked(self) -> None:
-        """Until what runs is known."""
         while not self.board.line("pods").has_settled:
             with suppress(Overtaken):
                 async for _ in self.board.feed.follow():
@@ -98,7 +91,6 @@ class PodPlane:
         return self.metrics.families()
 
     async def close(self) -> None:
-        """After the last write."""
         await asyncio.to_thread(self.records.close)
 
 
@@ -151,7 +143,6 @@ def wire_pods(outside: Outside) -> PodPlane:
 
 
 def _pod_directory(configuration: Configuration) -> str:
-    """`pods.directory`, or its place in the state directory."""
     return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
 
 
@@ -192,7 +183,6 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
 
 
 def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
-    """Pods by priority, with the time of each group."""
     groups = [dict(one) for one in configuration.pods.shutdown.groups]
     return tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups)
 

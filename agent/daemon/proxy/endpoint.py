@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path at which a kubelet finds the proxy: lock, socket, and the symlink that the kubelet is given.
+"""The path at which a kubelet finds the proxy: lock, socket, and the symlink for the kubelet (PRX-5 to PRX-9).
 
-Owns: all three. The lock is taken before anything is bound, and the kernel frees it with its holder. The link is
-replaced in one step, so that a kubelet finds the old or the new end of it and never none.
-Source: PRX-5 to PRX-9.
+The lock is taken before anything is bound, and the kernel frees it with its holder. The link is replaced in one step,
+so that a kubelet finds the old or the new end of it and never none.
 """
 
 import os
@@ -24,11 +23,8 @@ SOCKET_MODE = 0o660
 
 
 class ProxyEndpoint:
-    """`link` may be None: then the kubelet is given the socket itself.
-
-    `activated` is the socket of a service manager: it listens on while this process is replaced, so that a kubelet
-    waits in line instead of being refused (IMG-X10).
-    """
+    """`link` may be None: the kubelet is given the socket itself. `activated` is the socket of a service manager: it
+    listens while this process is replaced, so that a kubelet waits in line instead of being refused (IMG-X10)."""
 
     def __init__(
         self, path: Path, link: Path | None, runtime_path: Path, activated: socket.socket | None = None
@@ -95,7 +91,6 @@ class ProxyEndpoint:
         return "ours" if self._leads_here(link) else "superseded"
 
     def leave(self) -> None:
-        """Take our socket away, if it still is ours."""
         is_ours = self._identity is not None and _identity(self._path) == self._identity
         if is_ours and self._identity != self._activated_identity:
             self._path.unlink()

@@ -46,7 +46,6 @@ class ProxyView:
         )
 
     def holds(self) -> Sequence[HoldReport]:
-        """What is held now, the oldest first."""
         now_s = self._plane.state.clock.now_s()
         return [_hold(one, now_s) for one in self._plane.state.holds.values()]
 

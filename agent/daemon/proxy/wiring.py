@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proxy plane put together: the runtime's drivers, the pull queue, the kubelet's configuration, the endpoint.
-
-Owns: which part gets what, and what the plane takes from the configuration.
-"""
+"""The proxy plane put together: the runtime's drivers, the pull queue, the kubelet's configuration, the endpoint."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,8 +62,6 @@ class _Kubelet:
 
 
 class _Queue:
-    """The pull queue as the proxy needs it."""
-
     def __init__(self, puller: Puller, cri: CriRuntime, clock: SystemClock) -> None:
         self._puller = puller
         self._cri = cri
@@ -101,7 +96,6 @@ def _full_name(image: str) -> str:
 
 
 def proxy_paths(configuration: Configuration) -> tuple[Path, Path | None]:
-    """The socket, and the link to it if there shall be one."""
     folder = Path(configuration.node.run_directory) / "cri"
     proxy = configuration.proxy
     socket = Path(proxy.socket) if proxy.socket else folder / "cri.sock"
@@ -155,7 +149,6 @@ def proxy_settings(configuration: Configuration) -> ProxySettings:
 
 
 def stop_order(sidecars: Sequence[str], mains: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Who must be gone before whom, as the pods plane ends its own pods."""
     members = [Member(name=name, kind=ContainerKind.SIDECAR) for name in sidecars]
     members += [Member(name=name, kind=ContainerKind.MAIN) for name in mains]
     return waits_for_end(members)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend programs Services, and what happens to the rules of the other one.
+"""Which backend programs Services, and what happens to the rules of the other one (SY-14, IP-13).
 
-Owns: the drivers of both, and the order of a switch: new rules in, then old rules out, so that at every moment some
-rules lead each connection. Only rules with our mark are taken away.
-Never: removes anything before the first sync of a family has worked.
-Source of behaviour: SY-14, IP-13.
+Of a switch, new rules go in, then old rules out, so that at every moment some rules lead each connection. Only rules
+with our mark are taken away. Never: removes anything before the first sync of a family has worked.
 """
 
 import asyncio
@@ -57,7 +55,6 @@ def make_backend(
     period_s: Callable[[], float],
     takeover: Takeover,
 ) -> RulesBackend:
-    """As `services.backend` says."""
     own_sockets = OwnSockets()
     tables: dict[Family, NftTable] = {family: WatchfulTable(family, own_sockets=own_sockets) for family in families}
     chains: dict[Family, IptablesTables] = {}
@@ -101,10 +98,8 @@ class WatchfulTable(NftTable):
 
 
 class WatchfulChains(IptablesTables):
-    """Sees a kube-proxy that uses nftables, which iptables knows nothing of.
-
-    `has_neighbour`: another proxy may stand beside, but not in the same chains, which each would take from the other.
-    """
+    """Sees a kube-proxy that uses nftables, which iptables knows nothing of. `has_neighbour`: another proxy may stand
+    beside, but not in the same chains, which each would take from the other."""
 
     def __init__(self, family: Family, table: NftTable, *, has_neighbour: bool = False) -> None:
         super().__init__(family)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/configz` beside the metrics of Services, where kube-proxy has it.
+"""`/configz` beside the metrics of Services, where kube-proxy has it (HL-7).
 
-Owns: which part of the configuration it shows: what concerns Services. Never: other planes' parts, for anybody on this
-node may ask.
-Source of behaviour: HL-7.
+It shows what concerns Services and never other planes' parts, for anybody on this node may ask.
 """
 
 import json

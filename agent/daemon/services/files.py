@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source of Services on a bare node: the manifest directory, and the pods that run here.
+"""The source of Services on a bare node: the manifest directory, and the pods that run here (SY-1, MAN-06).
 
-Owns: handing both to the intake of the services plane, the pods' part again whenever one of them changes.
 Never: judges objects. Nothing is handed in before the pods plane has looked at what runs, or every restart would take
 the endpoints away for a moment.
-Source of behaviour: SY-1, MAN-06.
 """
 
 import asyncio
@@ -41,16 +39,12 @@ PODS_WAIT_S = 30.0
 
 
 class PodsHere(Protocol):
-    """The pods plane of this process, as far as Services need it."""
-
     def pods(self) -> Iterable[tuple[PodSpec, PodState]]: ...
     def changes(self) -> AsyncIterator[object]: ...
     async def looked(self) -> None: ...
 
 
 class NoPods:
-    """A process without the pods plane."""
-
     def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
         return ()
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane's health on the network: kube-proxy's endpoint and the ports of single Services.
-
-Owns: which state goes into which answer, and which ports are listened on after each sync.
-Source of behaviour: HL-1 to HL-9.
-"""
+"""The services plane's health on the network: kube-proxy's endpoint and the ports of single Services (HL-1 to HL-9)."""
 
 from collections.abc import Callable, Mapping
 
@@ -27,8 +23,6 @@ ANYWHERE: Mapping[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104
 
 
 class ServiceHealth:
-    """Lives as long as the plane."""
-
     def __init__(
         self,
         plane: ServicesPlane,
@@ -52,7 +46,6 @@ class ServiceHealth:
             await clock.sleep(seconds)
 
     def follow(self, _family: Family, _report: SyncReport) -> None:
-        """After each sync: the ports of now."""
         self.listeners.want(dict(self._spots()))
 
     def _spots(self) -> list[tuple[Spot, ServiceKey]]:
@@ -65,7 +58,6 @@ class ServiceHealth:
         return found
 
     def pages(self) -> Mapping[str, Handler]:
-        """Of the endpoint that load balancers and kubelets probe."""
         return {"/healthz": lambda _query, _headers: self._healthz(), "/livez": lambda _query, _headers: self._livez()}
 
     def _healthz(self) -> Page:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listeners on the health check ports of Services.
+"""Listeners on the health check ports of Services (HL-4 to HL-6).
 
-Owns: opening and closing them as Services come and go; a port that cannot be bound is told and tried again after the
-next sync, the others serve on.
-Source of behaviour: HL-4 to HL-6.
+A port that cannot be bound is reported and tried again after the next sync; the others serve on.
 """
 
 import asyncio

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How it stands with the zone hints that kepd computes for Services from manifests.
-
-Owns: the state of each Service and family, one log line per transition, and the figures.
-Source of behaviour: TOP-51.
-"""
+"""The state of the zone hints that kepd computes for Services from manifests; one log line per transition (TOP-51)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,15 +15,12 @@ COMPUTED = ("active", "refused")
 
 
 class HintLedger:
-    """Told after each reading of the manifests."""
-
     def __init__(self) -> None:
         self.states: dict[tuple[str, str], HintStatus] = {}
         """Service as NS/NAME, family."""
         self._refusals: Counter[str] = Counter()
 
     def take(self, hints: Iterable[tuple[str, FilledHints]]) -> None:
-        """These Services and no others."""
         before, self.states = self.states, {(key, one.family): one.status for key, one in hints}
         for place, status in self.states.items():
             self._tell(place, before.get(place), status)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for Services that lie in the kernel: ours, and kube-proxy's.
+"""Rules for Services that lie in the kernel: ours, and kube-proxy's (SY-14, IP-13, DS-13, DS-14).
 
-Owns: finding them in nftables and in both variants of iptables, and taking them away whole. Ours are told from
-kube-proxy's, which have the same names in iptables, by the mark beside them.
+Ours are distinguished from kube-proxy's, which have the same names in iptables, by the mark beside them.
 Never: decides when; a switch of the backend, a takeover and `kepd cleanup` do. Rules of others are never touched.
-Source of behaviour: SY-14, IP-13, DS-13, DS-14.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -33,8 +31,6 @@ Whose = Callable[[Collection[str]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that can be taken away, in the words that a dry run prints."""
-
     text: str
     remove: Callable[[], Awaitable[object]]
 
@@ -115,7 +111,6 @@ async def _legacy_chains(family: Family) -> Mapping[Table, Mapping[str, Sequence
 
 
 async def legacy_rivals(family: Family) -> Sequence[str]:
-    """Other programs for Services in legacy tables."""
     return [
         f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {family}"
         for table, chains in (await _legacy_chains(family)).items()

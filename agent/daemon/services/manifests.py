@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in.
 
-Owns: which documents count, what happens to a broken one (its last good version stays), who wins when an object is
-there twice, and joining topology's hints to the slices of the services plane.
-Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
+The last good version of a broken document stays. Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
 """
 
 import re
@@ -68,7 +66,6 @@ class Good:
 
 
 def hint_options(configuration: Configuration) -> HintOptions:
-    """`services.hints`."""
     hints = configuration.services.hints
     return HintOptions(
         mode=hints.mode,  # type: ignore[arg-type]
@@ -147,7 +144,6 @@ def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> tuple[M
 
 
 def _objects(documents: Iterator[Document]) -> Iterator[Document]:
-    """Those of our kinds, lists taken apart."""
     for document in documents:
         content = document.content
         if not isinstance(content, Mapping):

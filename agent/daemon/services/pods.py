@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services that choose pods of this node by labels, on a node without an endpoint controller.
 
-Owns: the slices such a controller would write for local standalone pods: one per Service and family, for Services with
-a selector and without any EndpointSlice among the manifests.
-Source of behaviour: the EndpointSlice controller: finished pods are no endpoints, terminating ones still serve.
+The slices such a controller would write for local standalone pods: one per Service and family, for Services with a
+selector and without any EndpointSlice among the manifests. Finished pods are no endpoints, terminating ones serve.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +66,6 @@ def pod_choice(namespace: str, name: str, content: Mapping[str, object]) -> PodC
 
 
 def local_pods(pods: Iterable[tuple[PodSpec, PodState]]) -> Iterator[LocalPod]:
-    """Those with an address that are not over."""
     for pod, state in pods:
         if not state.ip or state.phase in FINISHED:
             continue

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services, EndpointSlices, this node and the Service networks as an API server tells them.
+"""Services, EndpointSlices, this node and the Service networks from an API server (IN-1, IN-18, SY-11).
 
-Owns: what is followed with which selectors, and handing the news to the intake of the services plane.
 Never: judges objects. While the server is silent everything stays as it was.
-Source of behaviour: IN-1, IN-18, SY-11.
 """
 
 import asyncio

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the startup taint off this node once its Services answer, and again whenever it comes back.
-
-Owns: when the API server is asked, and what is said if it does not let us.
-Source of behaviour: DS-10.
-"""
+"""Takes the startup taint off this node once its Services answer, and again whenever it comes back (DS-10)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,8 +22,6 @@ LONGEST_RETRY_S = 60.0
 
 
 class StartupTaint:
-    """One node. `saw` and `follow` are told; `run` acts."""
-
     def __init__(
         self, find: Callable[[], KubeClient | None], node: str, clock: Clock, answers: Callable[[], bool]
     ) -> None:
@@ -39,12 +33,10 @@ class StartupTaint:
         self._due = asyncio.Event()
 
     def saw(self, node: Node) -> None:
-        """The Node as it is now."""
         self._taints = node.spec.taints or ()
         self._look()
 
     def follow(self, _family: Family, _report: SyncReport) -> None:
-        """A sync has worked."""
         self._look()
 
     def _look(self) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking the place of a kube-proxy whose rules are still in the kernel.
+"""Taking the place of a kube-proxy whose rules are still in the kernel (SY-14, DS-14).
 
-Owns: the request, which is a file in the state directory, so that a restart in the middle goes on; and the order: our
-rules in, then kube-proxy's out, then the request is done.
-Never: begins by itself, or beside a kube-proxy that runs: both would write the same Services.
-Source of behaviour: SY-14, DS-14.
+The request is a file in the state directory, so that a restart in the middle goes on. Our rules go in, then
+kube-proxy's out, then the request is done. Never: begins by itself, or beside a kube-proxy that runs: both would write
+the same Services.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +22,6 @@ PROGRAM = "kube-proxy"
 
 
 def running_kube_proxies(proc: Path = Path("/proc")) -> list[int]:
-    """Processes of that name, as far as this process can see any."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdecimal():

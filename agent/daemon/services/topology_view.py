@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology explained by the daemon.
+"""Topology explained by the daemon (TOP-90 to TOP-96).
 
 Hints are explained from the objects that the services plane has, so that the answer is about the routes of this node.
 Where that plane does not run, and for the spread of pods, which no plane computes, the manifest directory is read at
 the moment of the question.
-
-Source of behaviour: TOP-90 to TOP-96.
 """
 
 import asyncio
@@ -24,10 +22,8 @@ from agent.topology.spread.filter import WhatIf
 
 
 class TopologyOfManifests:
-    """Asked by the API. Raises LookupError for what no manifest has, Refused where this node does not compute hints.
-
-    `programmed`: the objects of the services plane, as topology reads them; None where that plane does not run.
-    """
+    """Raises LookupError for what no manifest has, Refused where this node does not compute hints. `programmed`: the
+    objects of the services plane, as topology reads them; None where that plane does not run."""
 
     def __init__(
         self, configuration: Callable[[], Configuration], programmed: Callable[[], Manifests] | None = None
@@ -36,7 +32,6 @@ class TopologyOfManifests:
         self._programmed = programmed
 
     async def hints(self, service: str) -> tuple[str, bool]:
-        """The explanation as JSON, and whether the Service has hints."""
         return await asyncio.to_thread(self._hints, service)
 
     def _hints(self, service: str) -> tuple[str, bool]:
@@ -54,7 +49,6 @@ class TopologyOfManifests:
         dropped_nodes: frozenset[str],
         ignores_dead_domains: bool,
     ) -> tuple[str, bool]:
-        """The explanation as JSON, and whether some node may take the pod."""
         what_if = WhatIf(honors_taints, min_domains, dropped_nodes, ignores_dead_domains)
         return await asyncio.to_thread(self._spread, pod, what_if)
 
@@ -64,7 +58,6 @@ class TopologyOfManifests:
 
 
 def _manifests(configuration: Configuration) -> Manifests:
-    """What can be read; a broken file is told by the plane that runs from it."""
     files = read_files(Path(configuration.manifests.directory)).files
     return read_manifests(list(_documents(files)))
 

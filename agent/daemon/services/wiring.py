@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane put together: source, intake, tables, and what follows a sync.
-
-Owns: which part gets what, and the conversions between configuration and plane.
-"""
+"""The services plane put together: source, intake, tables, and what follows a sync."""
 
 import asyncio
 import os
@@ -167,7 +164,6 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
 def _source(
     current: list[Configuration], parts: ServiceParts, intake: Intake, plane: ServicesPlane
 ) -> tuple[ManifestServices | KubeServices, list[Work]]:
-    """Where Services come from, and what else is done with the Node there."""
     configuration = current[0]
     node, services = configuration.node.name, configuration.services
     if parts.kube is None:
@@ -200,7 +196,6 @@ def _exports(configuration: Configuration) -> bool:
 
 
 def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:
-    """The event is set by the first sync of the last family."""
     todo = set(plane.families)
 
     def follow(family: Family, _report: SyncReport) -> None:
@@ -235,14 +230,12 @@ async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Corout
 
 
 async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:
-    """All of them; one that fails ends the others."""
     async with asyncio.TaskGroup() as group:
         for work in works:
             group.create_task(work())
 
 
 def services_scope() -> str:
-    """What there may be one services plane of."""
     return f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
 
 
@@ -298,7 +291,6 @@ def _flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
 
 
 def tracking_limits(configuration: Configuration) -> TrackingLimits:
-    """`services.conntrack`."""
     given = configuration.services.conntrack
     return TrackingLimits(
         max_per_core=given.max_per_core,
