@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services plane needs from outside.
-
-Owns: the protocols and the failures that a port may raise.
-Never: implements them; the drivers do, by shape.
-"""
+"""What the services plane needs from outside."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a family's sync and the views need from a backend, the last step from plans to the kernel.
 
-Owns: the protocols that the rulesets of nftables and iptables and their views fulfil by shape.
-Never: says when a step is taken; family_sync.py does. Failures are those of agent/model/nft_error.py, for both.
-Source of behaviour: SY-5, SY-6, SY-10, SY-14.
+The rulesets of nftables and iptables and their views fulfil these protocols by shape. Failures are those of
+agent/model/nft_error.py, for both. Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
@@ -66,10 +65,8 @@ class Ruleset(Protocol):
         """Read what there is and make what all Services need. False: no rules exist or are needed."""
 
     async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
-        """After `prepare`: write the difference to these plans and all that are known.
-
-        `spared` are Services of which nothing is known: what an earlier process wrote for them stays.
-        """
+        """After `prepare`: write the difference to these plans and all that are known. `spared` are Services of which
+        nothing is known: what an earlier process wrote for them stays."""
 
     async def write_over(self, plans: Plans) -> int:
         """After `prepare`: these plans in place of what their Services have; all else stays. All of it or nothing."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks values of `services.` that are wrong only in combination.
-
-Owns: the findings. Never: repeats what single keys are checked for.
-Source of behaviour: TY-2, TY-3, TY-9, SY-2.
-"""
+"""Checks values of `services.` that are wrong only in combination (TY-2, TY-3, TY-9, SY-2)."""
 
 from collections.abc import Iterator
 
@@ -14,7 +10,6 @@ from agent.services.objects.node_state import PRIMARY
 
 
 def services_faults(services: Services) -> Iterator[Finding]:
-    """One finding per contradiction."""
     yield from _node_ports(services)
     yield from _detection(services)
     if services.min_sync_period > services.sync_period:

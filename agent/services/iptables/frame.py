@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables rules that do not depend on Services.
+"""The iptables rules that do not depend on Services (IP-7 to IP-9, IP-12; TY-20; CT-9).
 
-Owns: the fixed chains with their own rules, the jumps into them from the kernel's chains, the canaries, and the guard
-of the loopback addresses.
-Never: knows a Service.
-Source of behaviour: IP-7 to IP-9, IP-12; TY-20; CT-9.
+The fixed chains with their own rules, the jumps into them from the kernel's chains, the canaries, and the guard of the
+loopback addresses.
 """
 
 import re
@@ -44,11 +42,9 @@ GUARD_RULE = (
     "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
 )
 KEPT: dict[Table, tuple[str, ...]] = {"mangle": (HINT,)}
-"""Chains that only have to be there."""
 
 
 def rule_settings(facts: FamilyFacts) -> RuleSettings:
-    """What the rules need to know of this node."""
     table, node = facts.table, facts.node
     pods = ""
     if table.detection.mode == "cidrs" and node.pod_ranges and node.pod_ranges[0].prefix:

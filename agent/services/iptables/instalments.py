@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits a large change into several restores, none of which leaves a Service half programmed.
 
-Owns: the safe order: whole service ports first, which no rule reaches yet, then the shared chains and
-jumps, and what goes away last, from where traffic enters to where it ends.
-Never: divides a small change.
+The safe order: whole service ports first, which no rule reaches yet, then the shared chains and jumps, and what goes
+away last, from where traffic enters to where it ends.
+
 Why at all: the nft variant takes time with the square of the chains in one input, though not of those that are there:
 1 000 Services of 10 endpoints take it 17 s at once and 1 s in eleven parts. A chain and those that it leads to are in
 one part, as the program is slow to look for chains that are not.

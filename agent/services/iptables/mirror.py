@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps what is programmed in iptables in one family, and computes the change from there to the plans.
 
-Owns: the Services as last written, and what each adds to the shared chains. The rules follow from
-these by rendering, so texts of a hundred thousand endpoints are not kept.
-Never: writes. `stage` changes nothing; `commit` is for after the kernel took the change.
-Source of behaviour: IP-5 to IP-7; SY-5, SY-10. A fixed chain is written only if its text changed.
+The rules follow from the Services as last written by rendering, so texts of a hundred thousand endpoints are not kept.
+`stage` changes nothing; `commit` is for after the kernel took the change. A fixed chain is written only if its text
+changed. Source of behaviour: IP-5 to IP-7; SY-5, SY-10.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,8 +29,6 @@ LARGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A Service as it was written."""
-
     plan: ServicePlan
     shared: tuple[Shared, ...]
     endpoints: int
@@ -70,11 +67,9 @@ class IptablesMirror:
 
     @property
     def endpoints(self) -> int:
-        """Of all ports of all Services."""
         return self._endpoints
 
     def keys(self) -> Iterable[ServiceKey]:
-        """Of all that are written."""
         return self._services.keys()
 
     def stage(self, plans: Plans, settings: RuleSettings) -> StagedChange:
@@ -125,7 +120,6 @@ class IptablesMirror:
     def _fixed(
         self, names: set[tuple[Table, str]], services: Mapping[ServiceKey, Written | None], settings: RuleSettings
     ) -> Content:
-        """These shared chains, whole."""
         if not names:
             return {}
         rules: dict[tuple[Table, str], list[str]] = {name: [] for name in names}
@@ -151,7 +145,6 @@ class IptablesMirror:
                 yield one
 
     def commit(self, staged: StagedChange) -> None:
-        """The kernel has it."""
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
             self._endpoints -= before.endpoints if before is not None else 0
@@ -209,7 +202,6 @@ class IptablesMirror:
 def rule_counts(
     content: Mapping[Table, Mapping[str, Sequence[str]]], chains_of_nat: Chains | None = None
 ) -> dict[Table, int]:
-    """Rules by table."""
     counts: dict[Table, int] = {table: sum(map(len, chains.values())) for table, chains in content.items()}
     if chains_of_nat:
         counts["nat"] = counts.get("nat", 0) + sum(map(len, chains_of_nat.values()))

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of chains and comments of rules, as kube-proxy gives them.
+"""Names of chains and comments of rules, as kube-proxy gives them, so that operators and their tools find them.
 
-Owns: the hashes, so that operators and their tools find the chains they know; and what a comment may hold: nothing
-from a name can end a comment, begin an option or begin a line.
-Never: knows what is in a chain.
+Nothing from a name can end a comment, begin an option or begin a line.
 Source of behaviour: IP-1; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
 """
 
@@ -45,7 +43,6 @@ def _hashed(text: str) -> str:
 
 
 def names_of(key: ServiceKey, port: PortPlan) -> PortNames:
-    """All that the port may have."""
     told, protocol = port_name(key, port.port.name), port.port.protocol.lower()
     digest = _hashed(told + protocol)
     kinds = [f"KUBE-{kind}-{digest}" for kind in ("SVC", "SVL", "EXT", "FW")]
@@ -53,7 +50,6 @@ def names_of(key: ServiceKey, port: PortPlan) -> PortNames:
 
 
 def endpoint_chain(names: PortNames, backend: Backend) -> str:
-    """Of one endpoint behind the port."""
     return f"KUBE-SEP-{_hashed(names.told + names.protocol + backend.key)}"
 
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Service's plan as iptables rules.
+"""A Service's plan as iptables rules, in the form in which iptables-save prints them. Same plan, same rules.
 
-Owns: what one Service has in chains of its own (SVC, SVL, EXT, FW, SEP) and what it adds to the chains that all share.
-Never: compares with what is programmed (mirror.py does), or knows the chains' fixed parts (frame.py).
-Same plan, same rules, in the form in which iptables-save prints them.
+What one Service has in chains of its own (SVC, SVL, EXT, FW, SEP) and what it adds to the chains that all share.
 Source of behaviour: IP-1 to IP-6; TY-8 to TY-15; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
 """
 
@@ -50,13 +48,11 @@ def endpoint_count(plan: ServicePlan) -> int:
 
 
 def chains_of(plan: ServicePlan, settings: RuleSettings, *, is_large: bool) -> Iterator[Chain]:
-    """The chains that belong to the Service alone."""
     for port in plan.ports:
         yield from _Port(plan, port, settings, is_large=is_large).chains()
 
 
 def shared_rules_of(plan: ServicePlan, settings: RuleSettings) -> Iterator[Shared]:
-    """The rules that lead to these chains, and those that refuse."""
     for port in plan.ports:
         yield from _Port(plan, port, settings).shared()
     if plan.health_port:
@@ -75,8 +71,6 @@ def _chances(shares: tuple[int, ...]) -> tuple[str, ...]:
 
 
 class _Port:
-    """One service port while its rules are made."""
-
     def __init__(
         self,
         plan: ServicePlan,

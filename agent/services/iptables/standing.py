@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps kepd's rules that a reading found but no plan of this process knows, while others are written.
+"""Keeps kepd's rules that a reading found but no plan of this process knows, while others are written (SY-6, IP-7).
 
-Owns: which of them stay, and where: behind all that is wanted, so that they decide only what nothing else does.
-Never: writes, or keeps rules of other programs, which nothing of ours touches.
-Source of behaviour: SY-6, IP-7.
+They stand behind all that is wanted, so that they decide only what nothing else does.
+Never: keeps rules of other programs, which nothing of ours touches.
 """
 
 from collections.abc import Collection
@@ -17,7 +16,6 @@ _SHARED: dict[Table, tuple[str, ...]] = {
     "filter": ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"),
     "nat": ("KUBE-SERVICES", "KUBE-NODEPORTS"),
 }
-"""Chains to which each Service adds rules."""
 
 
 def reached_from(names: Collection[str], have: Content) -> frozenset[str]:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows one new connection through iptables rules, rule by rule.
 
-Owns: what each match and target of our own rules does with a packet; rules of other programs are skipped. The rules are
-those that should be there, or those that a reading of the kernel brought.
-Never: reads the kernel. It rolls no dice: it follows every endpoint that may be chosen.
+Rules of other programs are skipped. The rules are those that should be there, or those that a reading of the kernel
+brought. It rolls no dice: it follows every endpoint that may be chosen.
 Source of behaviour: IP-2, IP-4, NF-60, TY-7 to TY-15.
 """
 
@@ -41,7 +40,6 @@ class _Rule(msgspec.Struct, frozen=True, gc=False):
 
 
 def trace_rules(content: Content, packet: Packet) -> Outcome:
-    """What becomes of the packet."""
     return _Walk(content, packet).outcome()
 
 
@@ -71,8 +69,6 @@ def _parse(text: str) -> _Rule:
 
 
 class _Walk:
-    """One packet on its way; lives for one call of `trace_rules`."""
-
     def __init__(self, content: Content, packet: Packet) -> None:
         self._content = content
         self._packet = packet
@@ -111,7 +107,6 @@ class _Walk:
         return [rule for rule in chain if is_ours(rule.rpartition("-j ")[2].split(" ")[0])]
 
     def _nat(self, name: str) -> bool:
-        """Whether the packet's way through the table is over."""
         for text in self._chain("nat", name):
             rule = _parse(text)
             if not self._fits(rule):

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Service's plan as elements of the nftables maps.
+"""A Service's plan as elements of the nftables maps. Same plan, same slots, same elements.
 
-Owns: the bytes of keys and data, what each kind of frontend contributes, and the slots: which endpoint has which
-number, so that a change touches few of them. Elements that several Services may share are distinguished.
-Never: compares with what is programmed; mirror.py does. Same plan, same slots, same elements.
-Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
+The slots say which endpoint has which number, so that a change touches few of them. Elements that several Services may
+share are distinguished. Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
 """
 
 from collections import Counter
@@ -42,10 +40,8 @@ REJECT = "rj"
 
 
 class Slots(msgspec.Struct, frozen=True, gc=False):
-    """The endpoints of one service port by slot number, for both lists.
-
-    `number` tells its clients from those of other ports, where they come back to the endpoint they had.
-    """
+    """The endpoints of one service port by slot number, for both lists. `number` tells its clients from those of other
+    ports, where they come back to the endpoint they had."""
 
     cluster: tuple[bytes, ...] = ()
     local: tuple[bytes, ...] = ()
@@ -62,7 +58,6 @@ def frontend_key(frontend: Frontend) -> bytes:
 
 
 def claim_in(key: bytes) -> Claim:
-    """The way in that such a key stands for."""
     address, protocol, port = key[:-8], key[-8:-4], key[-4:]
     return (address, next(name for name, code in PROTOCOLS.items() if code == protocol), PORT.unpack(port)[0])
 
@@ -89,7 +84,6 @@ def reslot(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...
 
 
 def _reslot_repeated(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The same where an endpoint has several slots."""
     missing = Counter(wanted)
     slots: list[bytes | None] = [None] * len(wanted)
     for number, data in enumerate(before[: len(wanted)]):
@@ -108,7 +102,6 @@ def _take(missing: Counter[bytes], data: bytes) -> bool:
 
 
 def differing(before: Slots, after: Slots) -> Numbers:
-    """The slots whose endpoint is another one, came or went, in both lists."""
     return _differing(before.cluster, after.cluster), _differing(before.local, after.local)
 
 
@@ -122,7 +115,6 @@ def _differing(before: Sequence[bytes], after: Sequence[bytes]) -> Sequence[int]
 
 
 def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OPTIONS) -> Slots:
-    """What the port needs now, near to what it had."""
     cluster = _weighted(plan.selection.cluster or (), options)
     local = _weighted(plan.selection.local or (), options)
     return Slots(reslot(before.cluster, cluster), reslot(before.local, local), before.number)
@@ -160,7 +152,6 @@ def affinity_number(key: ServiceKey, plan: PortPlan, is_taken: Callable[[bytes],
 
 
 def elements_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[Element]:
-    """Those that no other Service has."""
     for name, pairs in rows_of(plan, slots):
         for key, data in pairs:
             yield name, key, data
@@ -261,7 +252,6 @@ def _of(slots: Sequence[bytes], only: Sequence[int] | None) -> Sequence[bytes]:
 
 
 def chains_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[ChoiceChain]:
-    """The choice chains that its elements lead to."""
     for port, own in zip(plan.ports, slots, strict=True):
         for frontend in port.frontends:
             is_node_port = frontend.kind == "nodePort"

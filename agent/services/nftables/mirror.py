@@ -51,8 +51,6 @@ Owner = tuple[ServiceKey, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Programmed:
-    """A Service as it was written."""
-
     plan: ServicePlan
     slots: tuple[Slots, ...]
 
@@ -98,7 +96,6 @@ class Changes:
 
 
 def difference(have: Content, want: Content) -> Changes:
-    """From what a dump brought to what there should be."""
     changes = Changes()
     for name in {*have, *want}:
         changes.gone[name] = have.get(name, {})
@@ -143,7 +140,6 @@ class Mirror:
         self._found = slots_in(state.content)
 
     def forget_dump(self) -> None:
-        """The first full sync is over; the dump may go."""
         self._found = _nothing_found
 
     def stage(self, plans: Plans, node: Content | None = None) -> Staged:
@@ -251,7 +247,6 @@ class Mirror:
                 changes.gone.setdefault(name, {})[item] = None
 
     def commit(self, staged: Staged) -> None:
-        """The kernel has it."""
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
             if before is not None and (names := _names(before)):
@@ -311,10 +306,8 @@ class Mirror:
         spared: frozenset[bytes] = frozenset(),
         constant: frozenset[str] = frozenset(),
     ) -> Batch:
-        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are.
-
-        The chains are made anew, but for the `constant` ones, which a refresh has made anew already.
-        """
+        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are. The
+        chains are made anew, but for the `constant` ones, which a refresh has made anew already."""
         changes = difference(state.content, self.content(staged))
         changes.gone = without_spared(changes.gone, changes.come, spared)
         for one in self._all(staged or Staged(Batch(), {}, {}, self.node)):
@@ -322,7 +315,6 @@ class Mirror:
         return changes.batch(constant)
 
     def committed_chains(self, batch: Batch) -> None:
-        """The kernel took it."""
         self.chains = self.chains.union(one.name for one in batch.chains).difference(batch.gone_chains)
         self.unused.difference_update(batch.gone_chains)
 
@@ -332,11 +324,9 @@ class Mirror:
         return frozenset(name for name, count in self._uses.items() if count > 0)
 
     def programmed(self, key: ServiceKey) -> Programmed | None:
-        """As it was last written."""
         return self._services.get(key)
 
     def keys(self) -> Iterable[ServiceKey]:
-        """Of all that are written."""
         return self._services.keys()
 
 
@@ -351,7 +341,6 @@ def _is_alike(before: Programmed, after: Programmed) -> bool:
 
 
 def _names(one: Programmed) -> set[str]:
-    """Of the choice chains that do not stand in every table; most Services need none."""
     ports = zip(one.plan.ports, one.slots, strict=True)
     if not any(port.affinity_s or max(len(own.cluster), len(own.local)) > MOST_STATIC for port, own in ports):
         return set()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides what is taken away from a table that several processes filled, from where packets enter to where they end.
 
-Owns: the order: what catches packets first, then the ways in, then what only those lead to.
 Never: divides what is written in place of something; that stays one transaction (NF-6, NF-23).
 """
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what a dump of the kernel found, by Service port, up to date while batches are written.
+"""Keeps what a dump of the kernel found, by Service port, up to date while batches are written (SY-6).
 
-Owns: whose an element is as far as its key says it: elements of a way in begin with its address, protocol and port.
-Never: decides what should be there.
-Source of behaviour: SY-6.
+An element's owner follows from its key: elements of a way in begin with its address, protocol and port.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +18,6 @@ _SHARED = frozenset({"cluster_ips", "hairpin", "aff_cluster", "aff_local"})
 
 
 def frontends_of(plans: Iterable[ServicePlan | None]) -> frozenset[bytes]:
-    """The keys of all their ways in."""
     return frozenset(
         frontend_key(frontend)
         for plan in plans
@@ -70,13 +67,11 @@ class Standing:
             self._keys.setdefault(way_in, set()).add((name, key))
 
     def of(self, frontends: Iterable[bytes]) -> Iterator[tuple[str, bytes, Data]]:
-        """What these ways in have."""
         for frontend in frontends:
             for name, key in self._keys.get(frontend, ()):
                 yield name, key, self.content[name][key]
 
     def take(self, batch: Batch) -> None:
-        """The kernel took it."""
         for name, keys in batch.deletes.items():
             for key in keys:
                 self.content[name].pop(key, None)

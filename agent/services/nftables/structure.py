@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constant part of our nftables table, as text for `nft -f -`.
 
-Owns: chains, rules, declarations of maps and sets, all their variations, and the marker by which a later process
-recognises the table. Elements are no part of it, except the `drop` verdicts that bridge a replacement (NF-10).
-Never: talks to the kernel or holds anything of a Service.
+Also the marker by which a later process recognises the table. Elements are no part of it, except the `drop` verdicts
+that bridge a replacement (NF-10).
 Source of behaviour: NF-1, NF-4, NF-10, NF-20; affinity is ours (see `ChoiceChain`), in place of NF-30.
 """
 
@@ -56,12 +55,9 @@ def structure_text(settings: TableSettings) -> str:
 
 
 def replacement_text(settings: TableSettings, content: Content | None = None) -> str:
-    """A new table in place of whatever has its name, as one transaction.
-
-    Every frontend of `content` answers with `drop` at first, so that until its elements follow by netlink no packet
-    leaves with an address of ours untranslated: a dropped first packet is repeated, an untranslated one binds its
-    whole connection (NF-10, NF-20).
-    """
+    """A new table in place of whatever has its name, as one transaction. Every frontend of `content` answers with
+    `drop` at first, so that until its elements follow by netlink no packet leaves with an address of ours untranslated:
+    a dropped first packet is repeated, an untranslated one binds its whole connection (NF-10, NF-20)."""
     name = f"{_ip(settings)} {TABLE}"
     lines = [removal_text(settings), structure_text(settings)]
     for map_name in ("services", "nodeports"):
@@ -94,7 +90,6 @@ def bodies_of(settings: TableSettings, rules: Mapping[str, tuple[bytes, ...]]) -
 
 
 def constant_chains(settings: TableSettings) -> frozenset[str]:
-    """Those that every table has."""
     return frozenset((LAYOUT, *(chain.name for chain in _chains(settings))))
 
 
@@ -113,7 +108,6 @@ def settings_text(settings: TableSettings) -> str:
 
 
 def static_chains() -> Iterator[ChoiceChain]:
-    """The chains that send to one of N endpoints and are there from the start."""
     for map_name, prefix in PREFIXES.items():
         for count in range(1, MOST_STATIC + 1):
             yield ChoiceChain(f"{prefix}_{count}", map_name, count)
@@ -251,11 +245,9 @@ def _unserved(settings: TableSettings) -> _Chain:
 
 
 def _hooks(settings: TableSettings) -> Iterator[_Chain]:
-    """Chains of type nat see the first packet of a connection alone, so established ones cost nothing.
-
-    Who serves an address is known only after all of them: another proxy may have Services in the same network, and its
-    chains may come after ours. So what led nowhere is refused in chains of type filter, which come after translation.
-    """
+    """Chains of type nat see the first packet of a connection alone, so established ones cost nothing. Who serves an
+    address is known only after all of them: another proxy may have Services in the same network, and its chains may
+    come after ours. So what led nowhere is refused in chains of type filter, which come after translation."""
     ip = _ip(settings)
     bit = f"{settings.mark:#x}"
     marked = f"meta mark and {bit} != 0 meta mark set meta mark xor {bit} masquerade fully-random"

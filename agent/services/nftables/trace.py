@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows one new connection through the table, element by element.
 
-Owns: what the constant rules of structure.py do with a packet, given the elements: those that should be there or those
-that a dump of the kernel brought. Each step names the map, what was looked up and the rule behind it.
-Never: reads the kernel. That these steps are the kernel's own is what the packet tests prove.
+The elements are those that should be there or those that a dump of the kernel brought. Each step names the map, what
+was looked up and the rule behind it. That these steps are the kernel's own is what the packet tests prove.
 Source of behaviour: NF-4, NF-20, NF-60, TY-7 to TY-16.
 """
 
@@ -34,8 +33,6 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One look into a map, and what came of it."""
-
     place: str
     found: str
     rule: str
@@ -45,10 +42,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """Where it ends: at one of `targets` (address, port), each as likely as it stands there often.
-
-    `is_masqueraded` None: only if it comes back to where it started.
-    """
+    """Where it ends: at one of `targets` (address, port), each as likely as it stands there often. `is_masqueraded`
+    None: only if it comes back to where it started."""
 
     verdict: Verdict
     steps: tuple[Step, ...]
@@ -58,21 +53,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(Exception):
-    """The packet's way is over."""
-
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict)
         self.verdict: Verdict = verdict
 
 
 def trace(content: Content, settings: TableSettings, packet: Packet) -> Outcome:
-    """What becomes of the packet."""
     return _Walk(content, settings, packet).outcome()
 
 
 class _Walk:
-    """One packet on its way; lives for one call of `trace`."""
-
     def __init__(self, content: Content, settings: TableSettings, packet: Packet) -> None:
         self._content = content
         self._settings = settings
@@ -165,7 +155,6 @@ class _Walk:
         self._chain(data)
 
     def _chain(self, name: str) -> None:
-        """A chain of the structure, or one that chooses an endpoint."""
         if name == "rj":
             raise Ended("reject")
         if name.startswith("fw_"):
@@ -222,8 +211,6 @@ class _Walk:
 
 
 class Arrived(Exception):
-    """It is sent to one of these."""
-
     def __init__(self, targets: list[bytes], affinity_s: int) -> None:
         super().__init__(len(targets))
         self.targets = targets

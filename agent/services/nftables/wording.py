@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints elements of the maps in nft's own words.
-
-Owns: keys and data as text. Never: reads text back; the output is for people only.
-"""
+"""Prints elements of the maps in nft's own words, for people only."""
 
 from agent.model.nft_table import MAPS, Data, Family, MapKind
 from agent.services.nftables.elements import NUMBER
@@ -13,7 +10,6 @@ SIZES = {"proto": 4, "port": 4, "slot": 4, "number": 4}
 
 
 def told_endpoint(data: bytes) -> str:
-    """Address and port."""
     return endpoint_key(address_of(data[:-4]).text, int.from_bytes(data[-4:-2], "big"))
 
 
@@ -51,7 +47,6 @@ def _part(name: str, piece: bytes) -> str:
 
 
 def told_data(data: Data) -> str:
-    """What the element leads to."""
     if data is None:
         return ""
     if isinstance(data, str):

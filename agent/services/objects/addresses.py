@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads addresses and address ranges as the API does, which differs from Python.
+"""Reads addresses and address ranges as the API does, which differs from Python (IN-13, IN-14, IN-15, NF-35).
 
-Owns: the lenient reading (leading zeros are decimal, never octal; an IPv4-mapped IPv6 address is an IPv4 one), the one
-canonical spelling, ranges, and which of them lie inside others.
-Never: decides what an address is used for.
-Source of behaviour: IN-13, IN-14, IN-15, NF-35.
+The reading is lenient (leading zeros are decimal, never octal; an IPv4-mapped IPv6 address is an IPv4 one), the
+spelling of what was read canonical.
 """
 
 import re
@@ -22,7 +20,6 @@ LONGEST_TEXT = 64
 
 
 def read_address(text: str) -> Address | None:
-    """None: that is not an address."""
     found = V4.fullmatch(text)
     if found is not None:
         packed = _octets(found.groups())
@@ -59,7 +56,6 @@ def _packed_v6(text: str) -> bytes | None:
 
 
 def address_of(packed: bytes) -> Address:
-    """From the form the kernel has."""
     if len(packed) == len(MAPPED) + 4:
         return Address("IPv6", str(IPv6Address(packed)), packed)
     return Address("IPv4", ".".join(map(str, packed)), packed)
@@ -100,7 +96,6 @@ def collapse(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def whole(address: Address) -> Range:
-    """The range that is this address alone."""
     return _range(address, BITS[address.family])
 
 

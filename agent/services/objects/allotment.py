@@ -2,10 +2,9 @@
 """Gives Services of a bare node what an API server would have given them: an address, and an age.
 
 Invariant: while a Service is there it keeps its address and the time at which it was first seen, over any restart; two
-Services never have one address by allotment.
+Services never have one address by allotment. A Service's own name says where to look first, so that the same Services
+get the same addresses even where nothing is remembered.
 
-Owns: who gets which address of the Service networks. A Service's own name says where to look first, so that the same
-Services get the same addresses even where nothing is remembered.
 Never: overrules an address that a manifest gives: whoever was allotted it before gets another one.
 Source of behaviour: FS-21, FS-23, IN-16.
 """
@@ -34,7 +33,6 @@ class Allotted(msgspec.Struct, frozen=True):
 def allot(
     services: Iterable[Service], ranges: Iterable[str], before: Mapping[str, Allotted], now: str
 ) -> tuple[list[Service], dict[str, Allotted], list[Finding]]:
-    """The Services with what they lacked, what to remember, and who could not be given an address."""
     services = list(services)
     networks = [ip_network(text, strict=False) for text in ranges if read_range(text) is not None]
     taken = {text for one in services for text in (one.spec.cluster_ip, *(one.spec.cluster_ips or ()))}

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits how much of a node one Service may take, and decides which Services stay out if all together are too much.
+"""Limits how much of a node one Service may take, and decides which Services stay out if all are too much (SY-12).
 
-Owns: the two bounds, and the order in which Services get room: the smallest first, so that large ones never
-displace small ones.
-Never: counts; the caller hands in the sizes.
-Source of behaviour: SY-12.
+The smallest get room first, so that large ones never displace small ones.
 """
 
 from typing import NamedTuple
@@ -26,8 +23,6 @@ class Size(NamedTuple):
 
 
 class Room:
-    """One family."""
-
     def __init__(self) -> None:
         self._pairs: dict[ServiceKey, int] = {}
         self._total = 0
@@ -35,7 +30,6 @@ class Room:
         self._too_large: dict[ServiceKey, int] = {}
 
     def put(self, key: ServiceKey, size: Size) -> None:
-        """It is so large now."""
         self.drop(key)
         if size.elements > MOST_OF_SERVICE:
             self._too_large[key] = size.elements
@@ -44,12 +38,10 @@ class Room:
             self._total += size.pairs
 
     def drop(self, key: ServiceKey) -> None:
-        """It is gone."""
         self._too_large.pop(key, None)
         self._total -= self._pairs.pop(key, 0)
 
     def settle(self) -> frozenset[ServiceKey]:
-        """After any number of changes: who got room by them, or lost it."""
         before = self._out
         self._out = self._without_room() if self._total > MOST_OF_NODE else frozenset()
         return before ^ self._out
@@ -64,7 +56,6 @@ class Room:
         return frozenset()
 
     def refusal(self, key: ServiceKey) -> Finding | None:
-        """Why it has no room; None: it has."""
         if key in self._too_large:
             had, most, what = self._too_large[key], MOST_OF_SERVICE, "by port and address of the Service"
             text = f"{had} endpoints {what}; expected at most {most}; divide the Service; it is not programmed"

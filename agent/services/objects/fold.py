@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folds what the sources report into one state: Services, the slices of each, and which Services changed.
 
-Owns: the objects the plane keeps. Slices come in any order, before or after their Service, and move between Services;
-a change that ends where it began is none. Each follower (one per family) has a set of keys of its own to empty.
-Never: plans, and never reacts to a single slice: a Service is looked at as a whole or not at all.
-Source of behaviour: IN-5, IN-11, IN-12, SY-4.
+Slices come in any order, before or after their Service, and move between Services; a change that ends where it began is
+none. Each follower (one per family) has a set of keys of its own to empty. Never: reacts to a single slice: a Service
+is looked at as a whole or not at all. Source of behaviour: IN-5, IN-11, IN-12, SY-4.
 """
 
 from collections import Counter
@@ -70,7 +69,6 @@ class Fold:
             self._touch(key)
 
     def drop_service(self, key: ServiceKey) -> None:
-        """It is gone; its slices may stay a while."""
         self.service_changes += 1
         self.refused.pop(key, None)
         self._forget(key)
@@ -104,7 +102,6 @@ class Fold:
         self._touch(facts.service)
 
     def drop_slice(self, namespace: str, name: str) -> None:
-        """It is gone, or no longer for us."""
         self.slice_changes += 1
         self._drop_slice((namespace, name))
 
@@ -125,11 +122,9 @@ class Fold:
 
     @property
     def slice_keys(self) -> list[SliceKey]:
-        """Of all slices there are."""
         return list(self._slices)
 
     def slices(self, key: ServiceKey, family: Family) -> list[SliceFacts]:
-        """Those of one Service, by name."""
         slices: Mapping[str, SliceFacts] = self._of_service.get(key, {})
         return [slices[name] for name in sorted(slices) if slices[name].family == family]
 
@@ -150,7 +145,6 @@ class Fold:
         return merge(found)
 
     def pairs(self, key: ServiceKey, family: Family, port: PortKey) -> int:
-        """How many these are at most, without making any."""
         count = 0
         for one in self._of_service.get(key, {}).values():
             if one.family != family:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes this node for each family: addresses for node ports, which sources are pods, which networks are Services'.
 
-Owns: what the settings, the Node object and the interfaces make together, and what is missing or contradictory.
-Never: fetches anything; the callers hand it in.
+Made of the settings, the Node object and the interfaces, with what is missing or contradictory.
 Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11.
 """
 
@@ -23,8 +22,6 @@ PRIMARY = "primary"
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
-    """The keys of the configuration that bear on this."""
-
     node: str = ""
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -179,7 +176,6 @@ def _detection(
 
 
 def node_content(node: NodeFacts) -> Content:
-    """The elements that belong to no Service."""
     return {
         "np_addrs": {one.packed: None for one in node.node_port_addresses},
         "pod_cidrs": {one.first + one.last: None for one in node.pod_ranges},

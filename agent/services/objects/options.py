@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the annotations `kepd.dev/…` of a Service.
+"""Checks the annotations `kepd.dev/…` of a Service. An invalid value disables only that annotation and is reported.
 
-Owns: the valid values. An invalid value disables only that annotation and is reported.
-Never: acts on any; selection, frontends and stale flows do.
 Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10; docs/reference.md has all annotations.
 """
 
@@ -26,7 +24,6 @@ NOT_YET = ("balance", "affinity_scope", "terminate_established", "source_ranges_
 def read_options(
     annotations: ServiceAnnotations | None, *, has_local_policy: bool, where: str, findings: list[Finding]
 ) -> ServiceOptions:
-    """What the annotations ask for."""
     if annotations is None:
         return DEFAULT_OPTIONS
 

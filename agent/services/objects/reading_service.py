@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a Service of the API into what the plane keeps of it.
+"""Turns a Service of the API into what the plane keeps of it, with the defaults an API server would have filled in.
 
-Owns: which Services are ours, their halves per family, the defaults that an API server would have filled in, and the
-complaints. What an API server would have refused makes the whole Service unusable; a stray address is dropped alone.
-Never: looks at endpoints or at other Services.
+What an API server would have refused makes the whole Service unusable; a stray address is dropped alone.
 Source of behaviour: IN-1 to IN-3, IN-13, IN-14, IN-16, TY-6.
 """
 
@@ -49,10 +47,8 @@ class ReadService(NamedTuple):
 
 
 def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False) -> ReadService:
-    """Everything of it that matters. `proxy_name` is the value of the label of Services that are ours (IN-1).
-
-    `is_strict`: source ranges of which none can be used let nobody in, instead of everybody (IN-14).
-    """
+    """`proxy_name` is the value of the label of Services that are ours (IN-1). `is_strict`: source ranges of which none
+    can be used let no client in, instead of every one (IN-14)."""
     return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict))
 
 
@@ -71,8 +67,6 @@ def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFa
 
 
 class _Reader:
-    """One Service; lives for one call of read_service."""
-
     def __init__(self, where: str, spec: ServiceSpec, findings: list[Finding], *, is_strict: bool) -> None:
         self._is_strict = is_strict
         self._where = where

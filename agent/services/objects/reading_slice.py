@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns an EndpointSlice of the API into what the plane keeps of it.
 
-Owns: which slices count, which of their ports and endpoints do, what the conditions mean, and the complaints.
-Never: joins slices; fold.py does. A bad endpoint is left out alone, the others of its slice stay.
+A bad endpoint is left out alone, the others of its slice stay.
 Source of behaviour: IN-5 to IN-8, IN-10, IN-11, IN-13, IN-15.
 """
 
@@ -25,10 +24,8 @@ MOST_FINDINGS = 5
 
 
 class ReadSlice(NamedTuple):
-    """A slice that was read. No `facts`: nothing in it is for us.
-
-    The findings say what is wrong with it, not what is merely for somebody else.
-    """
+    """A slice that was read. No `facts`: nothing in it is for us. The findings say what is wrong with it, not what is
+    merely for other proxies."""
 
     namespace: str
     name: str
@@ -37,7 +34,6 @@ class ReadSlice(NamedTuple):
 
 
 def read_slice(item: EndpointSlice) -> ReadSlice:
-    """Everything of it that matters, so that the object itself may go."""
     facts, findings = _read(item)
     return ReadSlice(item.metadata.namespace, item.metadata.name, facts, findings)
 

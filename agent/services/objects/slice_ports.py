@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the endpoints of one slice for those of its ports that a Service has.
 
-Owns: pairs of endpoint and port, made on demand and kept as long as the slice stays the same. One object
-of 160 KiB may hold three million pairs that are never needed (SY-12).
-Never: joins slices; fold.py does.
+Made on demand and kept as long as the slice stays the same: one object of 160 KiB may hold three million pairs that are
+never needed (SY-12).
 """
 
 from agent.model.service import Backend, PortKey, SliceFacts
@@ -31,7 +30,6 @@ class SlicePorts:
         return self._numbers.get(port, ())
 
     def backends(self, port: PortKey) -> list[tuple[Backend, ...]]:
-        """A list for each number."""
         return [self._with(number) for number in self.numbers(port)]
 
     def _with(self, number: int) -> tuple[Backend, ...]:

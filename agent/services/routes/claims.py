@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which Service owns an address and port that several claim.
+"""Decides which Service owns an address and port that several claim (TY-19).
 
-Owns: the claims of all Services of a family, and the one rule that decides: cluster IPs first, then the older Service,
-then namespace and name. The loser keeps its other frontends.
-Never: plans; desired.py asks who must be planned again when an owner changes.
-Source of behaviour: TY-19.
+Cluster IPs come first, then the older Service, then namespace and name. The loser keeps its other frontends.
 """
 
 from bisect import bisect_left, insort
@@ -84,7 +81,6 @@ class Claims:
         return others
 
     def owner(self, claim: Claim) -> ServiceKey | None:
-        """Who gets it."""
         ranks = self._contested.get(claim)
         sole = ranks[0] if ranks else self._sole.get(claim)
         return sole[2] if sole is not None else None

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps what one family should have: a plan for every Service, updated by what changed.
 
-Owns: the plans, and which of them a change concerns: the Services that changed, and those that win or lose an address
-by that. Work grows with the change, never with the number of Services.
-Never: renders or writes. Its owner is the sync of that family, which calls `update` and nothing in between.
-Source of behaviour: IN-3, IN-19, TY-19, SY-4.
+A change concerns the Services that changed, and those that win or lose an address by that: work grows with the change,
+never with the number of Services. Its owner is the sync of that family. Source of behaviour: IN-3, IN-19, TY-19, SY-4.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -26,11 +24,8 @@ MOST_PAIRS_AT_ONCE = 10_000
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
-    """This node, as one family sees it.
-
-    `addresses` are the node's own (IN-17), `node_port_addresses` those that node ports are served on; with
-    `is_open_everywhere` that is every address and the list is empty.
-    """
+    """This node, as one family sees it. `addresses` are its own (IN-17), `node_port_addresses` those that node ports
+    are served on; with `is_open_everywhere` that is every address and the list is empty."""
 
     place: Place
     addresses: tuple[Address, ...] = ()
@@ -41,8 +36,6 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Desired:
-    """The plans of one family."""
-
     def __init__(self, family: Family, node: NodeFacts, fold: Fold | None = None) -> None:
         self.family = family
         self.node = node
@@ -164,7 +157,6 @@ class Desired:
         return self._claims.put(self.fold.services[key], wanted, before)
 
     def _own_share(self, plan: ServicePlan) -> ServicePlan:
-        """The plan without the frontends that belong to another Service."""
         lost = tuple([one for port in plan.ports for one in port.frontends if not self._is_ours(plan.key, one)])
         if lost:
             self.lost[plan.key] = lost
@@ -205,11 +197,9 @@ class Desired:
             self._plans[key] = plan
 
     def plans(self) -> Iterable[ServicePlan]:
-        """All of them, as of the last update."""
         return self._plans.values()
 
     def plan_of(self, key: ServiceKey) -> ServicePlan | None:
-        """As of the last update."""
         return self._plans.get(key)
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes what a Service offers to which clients: each address and port with its endpoints, as one value.
 
-Owns: frontends by kind, the list each class of traffic uses, which traffic is masqueraded, the verdict without
-endpoints, source ranges, and which ports answer a load balancer's health check.
 Never: knows nftables or iptables; both renderers, the tracer and `kepctl explain route` read these values.
 Source of behaviour: TY-1 to TY-21, SEL-8, SEL-9, HL-4.
 """
@@ -36,10 +34,8 @@ Verdict = Literal["", "reject", "drop", "pass"]
 
 
 class Frontend(msgspec.Struct, frozen=True, gc=False):
-    """One way in. `ip` None: a node port, on the node's addresses.
-
-    `verdict` says what happens where `is_local_policy` decides which list is used and nobody is in that list.
-    """
+    """One way in. `ip` None: a node port, on the node's addresses. `verdict` says what happens where `is_local_policy`
+    decides which list is used and that list is empty."""
 
     kind: Kind
     ip: Address | None
@@ -53,8 +49,6 @@ class Frontend(msgspec.Struct, frozen=True, gc=False):
 
 
 class PortPlan(msgspec.Struct, frozen=True, gc=False):
-    """One port of a Service in one family."""
-
     port: PortFacts
     selection: Selection
     frontends: tuple[Frontend, ...]
@@ -64,8 +58,6 @@ class PortPlan(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServicePlan(msgspec.Struct, frozen=True, gc=False):
-    """A Service in one family."""
-
     key: ServiceKey
     cluster_ip: Address
     ports: tuple[PortPlan, ...]

@@ -39,10 +39,8 @@ def size_of(plan: ServicePlan | None) -> int:
 def portions(
     after: Plans, before: Plans, most: int, suspects: Collection[ServiceKey] = ()
 ) -> Iterator[list[ServiceKey]]:
-    """At least one, even of nothing, of at most so many elements if a Service alone has not more.
-
-    `before` has the plans that are in force, as far as there are.
-    """
+    """At least one, even of nothing, of at most so many elements if a Service alone has not more. `before` has the
+    plans that are in force, as far as there are."""
     portion: list[ServiceKey] = []
     elements = 0
     groups = _groups(after, before)
@@ -57,7 +55,6 @@ def portions(
 
 
 def halves(portion: Sequence[ServiceKey]) -> tuple[Sequence[ServiceKey], Sequence[ServiceKey]]:
-    """Of a portion of at least two."""
     middle = len(portion) // 2
     return portion[:middle], portion[middle:]
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the endpoints of a service port that get its traffic, and remembers why.
 
-Owns: the choice between cluster and local lists, hints of nodes and zones, terminating endpoints as the last resort,
-kepd's ordered fallback; and what decided, so that view/explain.py derives nothing a second time.
-Never: knows frontends or the kernel. The same function serves the sync, the vectors and `kepctl explain route`.
-Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
+Also what decided, so that view/explain.py derives nothing a second time: one function serves the sync, the vectors and
+`kepctl explain route`. Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,17 +30,13 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Use(msgspec.Struct, frozen=True, gc=False):
-    """Which of the two lists a service port needs at all."""
-
     cluster: bool
     local: bool
 
 
 class IgnoredHints(msgspec.Struct, frozen=True, gc=False):
-    """Hints of one kind that do not decide.
-
-    `missing` ready endpoints have none, `example` is one of them; 0: all have one, and none is for this node.
-    """
+    """Hints of one kind that do not decide. `missing` ready endpoints have none, `example` is one of them; 0: all have
+    one, and none is for this node."""
 
     kind: Literal["node", "zone"]
     missing: int = 0

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where to look for flows without connections that still go to an endpoint that no longer serves.
 
-Owns: which addresses and ports are Services', which of them changed since flows were last looked at, and who may answer
-a flow: the serving endpoints of the port it was sent to. A flow that others answer is stale. Policies and hints do not
+A flow that others answer than the serving endpoints of the port it was sent to is stale. Policies and hints do not
 matter here, so that a flow survives their change.
-Never: lists or deletes flows.
-Source of behaviour: CT-1 to CT-6, CT-11.
+Never: lists or deletes flows. Source of behaviour: CT-1 to CT-6, CT-11.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,8 +16,6 @@ from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 
 
 class FlowOwner(NamedTuple):
-    """Whose way in it is."""
-
     service: ServiceKey
     port: PortKey
 
@@ -47,10 +43,8 @@ class FlowIndex:
         gone: Iterable[Claim] = (),
         looked: Iterable[ServiceKey] = (),
     ) -> bool:
-        """These were programmed, these ways in are gone, and of these Services the endpoints may have changed.
-
-        Returns whether there may be stale flows.
-        """
+        """These were programmed, these ways in are gone, and of these Services the endpoints may have changed. Returns
+        whether there may be stale flows."""
         self._gone.update(FlowTarget(address, name, port) for address, name, port in gone if name in self._protocols)
         for key, plan in changed.items():
             for target in self._targets.pop(key, ()):
@@ -68,7 +62,6 @@ class FlowIndex:
 
     @property
     def is_due(self) -> bool:
-        """Whether there may be stale flows."""
         return bool(self._due or self._gone)
 
     def _of(self, plan: ServicePlan) -> Iterator[tuple[FlowTarget, PortKey]]:
@@ -78,16 +71,13 @@ class FlowIndex:
                     yield _target(frontend), _port_key(port)
 
     def take(self) -> FlowCheck:
-        """Everything that is due, once."""
         check = FlowCheck(frozenset(self._due), frozenset(self._gone))
         self._due, self._gone = set(), set()
         return check
 
     def owners(self, check: FlowCheck, node_addresses: Collection[bytes]) -> dict[FlowTarget, FlowOwner | None]:
-        """Where these flows were sent, and whose that is now; None: flows to it are stale.
-
-        A node port counts only on an address of this node (CT-5).
-        """
+        """Where these flows were sent, and whose that is now; None: flows to it are stale. A node port counts only on
+        an address of this node (CT-5)."""
         found: dict[FlowTarget, FlowOwner | None] = {}
         for target in (*check.gone, *(target for key in check.services for target in self._targets.get(key, ()))):
             owner = self._owners.get(target)
@@ -101,7 +91,6 @@ class FlowIndex:
         return found
 
     def give_back(self, check: FlowCheck) -> None:
-        """It could not be looked at, so it is due again."""
         self._due |= check.services & self._targets.keys()
         self._gone |= check.gone - self._owners.keys()
 

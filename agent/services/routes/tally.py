@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the service ports whose local traffic finds no endpoint, as plans change.
+"""Counts the service ports whose local traffic finds no endpoint, as plans change (SEL-9, HL-7).
 
-Owns: the count of one family, by traffic policy. Never: walks all Services; the caller names those that changed.
-Source of behaviour: SEL-9, HL-7.
+Never: walks all Services; the caller names those that changed.
 """
 
 from collections import Counter
@@ -20,7 +19,6 @@ class Tally:
         self._of: dict[ServiceKey, Counter[str]] = {}
 
     def follow(self, changed: Mapping[ServiceKey, ServicePlan | None]) -> None:
-        """These plans are in force now."""
         for key, plan in changed.items():
             self.ports.subtract(self._of.pop(key, Counter()))
             found = Counter(policy for port in (plan.ports if plan else ()) for policy in _without_local(port))

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the kernel's rules of one family as they should be.
 
-Owns: the loop of one family: plan what changed, write the difference, read everything again after any failure, set
-aside the Service that the kernel refuses, repair what another program changed. Its unit in the task tree is the
-plane's; the two families share nothing but the objects.
-Never: decides what belongs there (desired.py does) or how it is written (a ruleset does). Leaves the rules in place at
-the end (SY-13).
+The loop: plan what changed, write the difference, read everything again after any failure, set aside the Service that
+the kernel refuses, repair what another program changed. Its unit in the task tree is the plane's; the two families
+share nothing but the objects. Leaves the rules in place at the end (SY-13).
 Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 """
 
@@ -53,8 +51,6 @@ class SyncReport:
 
 
 class SyncWatcher(Protocol):
-    """Who hears how it goes."""
-
     def synced(self, family: str, report: SyncReport) -> None: ...
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
     def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
@@ -63,8 +59,6 @@ class SyncWatcher(Protocol):
 
 @dataclass(slots=True)
 class _Todo:
-    """What was planned and is not in the kernel yet."""
-
     plans: dict[ServiceKey, ServicePlan | None] = field(default_factory=dict)
     node: bool = False
 
@@ -122,11 +116,9 @@ class FamilySync:
 
     @property
     def facts(self) -> FamilyFacts:
-        """What this node is like, for this family."""
         return self._facts
 
     def set_facts(self, facts: FamilyFacts) -> None:
-        """The node changed."""
         if facts == self._facts:
             return
         if facts.table != self._facts.table:
@@ -141,13 +133,11 @@ class FamilySync:
         self._doubts += 1
 
     def wake(self) -> None:
-        """Something may have changed."""
         if self.pending_since_s is None:
             self.pending_since_s = self._clock.wall_s()
         self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name=f"services-watch-{self.desired.family}")
             group.create_task(self._loop(), name=f"services-sync-{self.desired.family}")
@@ -159,7 +149,6 @@ class FamilySync:
             await self.sync()
 
     async def _until_due(self) -> None:
-        """Until there is something to do, and long enough after the last time."""
         latest_s = self._pace.latest_s(self._periods(), self._release_s()) - self._clock.now_s()
         if latest_s > 0:
             with suppress(TimeoutError):
@@ -237,7 +226,6 @@ class FamilySync:
         return 0
 
     async def _increment(self) -> int:
-        """The usual case: what changed, on top of rules that are known."""
         with self._node_in_hand() as has_node:
             facts = self._facts if has_node else None
             written = await self.rules.write(self._todo.plans, facts)
@@ -325,10 +313,8 @@ class FamilySync:
         return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self._facts.node.service_ranges)
 
     async def _isolate(self, plans: Plans) -> int:
-        """Somebody in there is refused: take the rest in halves until it stands alone (SY-6).
-
-        What the kernel has for a Service stays until the Service's own plan is taken in its place.
-        """
+        """One in there is refused: take the rest in halves until it stands alone (SY-6). What the kernel has for a
+        Service stays until the Service's own plan is taken in its place."""
         doubts = self._doubts
         written = await self._leave(plans)
         self._todo.plans = dict(plans)
@@ -366,7 +352,6 @@ class FamilySync:
             raise NftFailed("another program deleted the rules; kepd creates them again")
 
     async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, Refused | None]:
-        """These alone: what was written, or why they are refused."""
         try:
             written = await self.rules.write_over({key: self._todo.plans[key] for key in keys})
         except Exception as caught:  # noqa: BLE001  # a refusal, or raised again

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes stale flows after the rules are in, one round at a time, always for the latest state.
 
-Owns: one index per family, the task that lists and deletes, and its pace. Only flows to Services that changed are
-looked at. A list that fails is tried again after the next sync.
+Only flows to Services that changed are looked at. A list that fails is tried again after the next sync.
 Never: holds up a sync or the event loop (CT-7), and never deletes before the kernel has the rules (CT-2).
 Source of behaviour: CT-2, CT-6, CT-7; SY-8.
 """
@@ -30,8 +29,6 @@ MOST_AT_ONCE = 100
 
 
 class FlowCleaner:
-    """A follower of the plane, and a task."""
-
     def __init__(self, plane: ServicesPlane, flows: Flows, protocols: Collection[Protocol] = UDP_ALONE) -> None:
         self._plane = plane
         self._flows = flows
@@ -41,12 +38,10 @@ class FlowCleaner:
         self._wake = asyncio.Event()
 
     def follow(self, family: Family, report: SyncReport) -> None:
-        """After each sync."""
         if self._indices[family].follow(report.changed, report.gone, report.looked):
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes in what sources report: Services, slices, this node, the networks of Services.
 
-Owns: the fold, the state of the node, when every list has arrived, and the complaints about single objects.
-Never: asks a source anything; a source that falls silent leaves everything as it was. Lives as long as the plane.
+A source that falls silent leaves everything as it was. Lives as long as the plane.
 Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
 """
 
@@ -70,7 +69,6 @@ class Intake:
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
 
     def follow(self, follower: IntakeFollower, families: Iterable[Family]) -> None:
-        """Hear of changes from now on. `families`: those that the follower programs."""
         self._followers.append(follower)
         self._families |= frozenset(families)
 
@@ -83,7 +81,6 @@ class Intake:
             one.node_changed()
 
     def facts(self, family: Family) -> FamilyFacts:
-        """This node as the family needs it."""
         return family_facts(
             family,
             self._settings,
@@ -95,31 +92,26 @@ class Intake:
         )
 
     def apply(self, settings: NodeSettings) -> None:
-        """Other settings."""
         if settings != self._settings:
             self._settings = settings
             self._node_changed()
 
     def complete(self, what: str) -> None:
-        """A list has arrived as a whole."""
         self._missing.discard(what)
         if not self._missing:
             self.arrived.set()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Lists that have not arrived."""
         return tuple(sorted(self._missing))
 
     def put_service(self, item: ReadService) -> None:
-        """A new or changed one."""
         self.fold.put_service(item)
         self.asks_labels.set()
         self._complain("Service", *item.key, item.findings)
         self._changed()
 
     def drop_service(self, namespace: str, name: str) -> None:
-        """It is gone."""
         self.fold.drop_service(ServiceKey(namespace, name))
         self.asks_labels.set()
         self.findings.pop(("Service", namespace, name), None)
@@ -138,20 +130,17 @@ class Intake:
         self.complete("services")
 
     def put_slice(self, item: ReadSlice) -> None:
-        """A new or changed one."""
         self.fold.put_slice(item)
         self._complain("EndpointSlice", item.namespace, item.name, item.findings)
         self._note_trigger(item)
         self._changed()
 
     def drop_slice(self, namespace: str, name: str) -> None:
-        """It is gone."""
         self.fold.drop_slice(namespace, name)
         self.findings.pop(("EndpointSlice", namespace, name), None)
         self._changed()
 
     def replace_slices(self, items: Iterable[ReadSlice], kept: Collection[tuple[str, str]] = ()) -> None:
-        """These and no others."""
         present = set(kept)
         for item in items:
             present.add((item.namespace, item.name))
@@ -189,7 +178,6 @@ class Intake:
         self.sight = msgspec.structs.replace(self.sight, is_known=False)
 
     def gone(self, kind: str, namespace: str, name: str) -> None:
-        """An object that could not be read was deleted."""
         if kind == "Service":
             self.drop_service(namespace, name)
         elif kind == "EndpointSlice":
@@ -197,20 +185,17 @@ class Intake:
         self.findings.pop((kind, namespace, name), None)
 
     def set_node_labels(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        """Of all nodes, by name."""
         if labels != self._node_labels:
             self._node_labels = labels
             self._node_changed()
 
     def set_service_ranges(self, ranges: Iterable[str]) -> None:
-        """Of all ServiceCIDR objects."""
         new = tuple(sorted(set(ranges)))
         if new != self._service_ranges:
             self._service_ranges = new
             self._node_changed()
 
     def set_interfaces(self, addresses: Iterable[Address]) -> None:
-        """All addresses this host has."""
         new = tuple(sorted(set(addresses)))
         self.complete("interfaces")
         if new != self.interfaces:

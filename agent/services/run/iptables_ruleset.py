@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes plans as iptables rules: the last step of a family's sync with the iptables backend.
 
-Owns: the mirror of what was written; undoing the written part of a change that was refused half-way; checking from
-time to time whether the rules are still there.
-Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
+It undoes the written part of a change that was refused half-way, and checks from time to time whether the rules are
+still there. Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
 Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 """
 
@@ -51,19 +50,15 @@ class IptablesRuleset:
         return len(self.mirror)
 
     def rule_counts(self) -> RuleCounts:
-        """As of the last change."""
         return RuleCounts(dict(self.mirror.rules), dict(self._written))
 
     async def check(self) -> None:
-        """Whether this node can have them at all."""
         await self.tables.check()
 
     async def rivals(self) -> Sequence[str]:
-        """What else programs Services here."""
         return await self.tables.rivals()
 
     async def has_rules(self) -> bool:
-        """Whether our mark stands beside rules for Services."""
         nat = (await self.tables.read()).get("nat", {})
         return OWNER in nat and bool(nat.get("KUBE-SERVICES"))
 
@@ -192,7 +187,6 @@ class IptablesRuleset:
         await self.tables.apply(staged.opposite)
 
     def release_dump(self) -> None:
-        """What was read may go."""
         self._found = None
 
     async def changes(self) -> AsyncGenerator[str, None]:

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the iptables rules of one family.
-
-Owns: rules as reports, and how the desired ones differ from the kernel's.
-Never: changes anything.
-Source of behaviour: NF-60, for the other backend.
-"""
+"""Shows the iptables rules of one family, and how the desired ones differ from the kernel's (NF-60)."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,7 +23,6 @@ class IptablesRulesView:
         self._ruleset = ruleset
 
     def desired(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
-        """As they were written last."""
         mirror = self._ruleset.mirror
         if key is not None:
             yield from self._reports(mirror.content(only=key), str(key))
@@ -36,7 +30,6 @@ class IptablesRulesView:
             yield from self._reports(mirror.content())
 
     async def standing(self) -> list[RuleReport]:
-        """As the kernel has them."""
         return list(self._reports(await self._ours()))
 
     async def _ours(self) -> Content:
@@ -51,7 +44,6 @@ class IptablesRulesView:
                     yield RuleReport(family=self._family, map=f"{table} {name}", key=text, data="", service=service)
 
     async def differences(self) -> list[RuleChange]:
-        """Between what was written last and what the kernel has."""
         have = Counter((one.map, one.key) for one in self._reports(await self._ours()))
         want = Counter((one.map, one.key) for one in self.desired())
         changes = [(place, "present", "") for place in want - have] + [(place, "", "present") for place in have - want]
@@ -69,6 +61,5 @@ class IptablesRulesView:
         return 0
 
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:  # noqa: ARG002
-        """Rule by rule."""
         content = await self._ruleset.tables.read() if in_kernel else self._ruleset.mirror.content()
         return trace_rules(content, packet)

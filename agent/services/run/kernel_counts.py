@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches what the kernel counts of Services, for a metrics page that cannot wait for the kernel.
 
-Owns: reading it from time to time, and the series with labels of a Service: they exist only on demand, and the busiest
-have their own while all others share one, so that a node with many Services cannot flood the store of metrics.
-Never: reads on behalf of a scrape; a scraper must not be able to keep the kernel busy.
-Source of behaviour: NF-37, NF-65, MET-01.
+The series with labels of a Service exist only on demand, and the busiest have their own while all others share one, so
+that a node with many Services cannot flood the store of metrics. Never: reads on behalf of a scrape; a scraper must not
+be able to keep the kernel busy. Source of behaviour: NF-37, NF-65, MET-01.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,13 +43,11 @@ class KernelCounts:
         self.connections: dict[Series, int] = {}
 
     async def run(self) -> None:
-        """For ever."""
         while True:
             await self.look()
             await self._clock.sleep(PERIOD_S)
 
     async def look(self) -> None:
-        """Once."""
         counted: dict[Family, Mapping[Claim, int]] = {}
         for family, view in self._rules.items():
             self.race_drops[family] = await view.race_drops()
@@ -74,7 +71,6 @@ class KernelCounts:
                 yield (key.namespace, key.name, name, kind, family), total
 
     def families(self) -> Iterator[Metric]:
-        """As of the last look."""
         text = "Packets dropped because their endpoint vanished between two lookups."
         drops = CounterMetricFamily("kepd_services_race_drops", text, labels=["family"])
         for family, count in self.race_drops.items():

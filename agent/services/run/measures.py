@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and times the syncs.
-
-Owns: the numbers. Never: names or renders metrics; metrics.py of this plane does.
-Source of behaviour: HL-7, SY-9; docs/reference.md has all metrics.
-"""
+"""Counts and times the syncs (HL-7, SY-9); metrics.py names and renders the numbers."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -22,8 +18,6 @@ PROGRAMMING_BOUNDS = (
 
 
 class Histogram:
-    """Counts below bounds."""
-
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -34,7 +28,6 @@ class Histogram:
         self.sum += value
 
     def plus(self, other: "Histogram") -> "Histogram":
-        """Both together; they have the same bounds."""
         found = Histogram(self.bounds)
         found.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         found.sum = self.sum + other.sum

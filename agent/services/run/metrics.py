@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the services plane, under kepd's names and, on demand, under kube-proxy's.
-
-Owns: names, labels and buckets. Never: counts; measures.py does.
-Source of behaviour: HL-7, MET-01, MET-03.
-"""
+"""Metrics of the services plane, under kepd's names and, on demand, under kube-proxy's (HL-7, MET-01, MET-03)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,7 +15,6 @@ COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
 
 
 def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
-    """`kepd_services_*`."""
     measures = plane.measures
     fold = plane.intake.fold
     yield GaugeMetricFamily("kepd_services", "Services to program.", len(fold.services))

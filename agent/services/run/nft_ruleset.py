@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes plans as one nftables table: the last step of a family's sync with the nftables backend.
 
-Owns: the mirror of what is in the table, and making the table itself where it is missing or was damaged.
 Never: decides when, or what to do about a failure; family_sync.py does, for every backend alike.
 Source of behaviour: NF-8, NF-9, SY-10.
 """
@@ -42,8 +41,6 @@ FRONTEND_BYTES = {"IPv4": 12, "IPv6": 24}
 
 
 class NftRuleset:
-    """One family's table."""
-
     def __init__(self, table: RuleTable) -> None:
         self.table = table
         self.mirror = Mirror()
@@ -62,24 +59,19 @@ class NftRuleset:
         """There is a constant number of rules."""
 
     async def check(self) -> None:
-        """Whether this node can have the table at all."""
         await self.table.check()
         self._most = min(MOST_ELEMENTS, await self.table.most_elements())
 
     async def rivals(self) -> Sequence[str]:
-        """What else programs Services here."""
         return await self.table.rivals()
 
     async def has_rules(self) -> bool:
-        """Whether the table has any Service."""
         return await self.table.has_services()
 
     def changes(self) -> AsyncGenerator[str, None]:
-        """Who changed our table."""
         return self.table.changes()
 
     async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:
-        """Our table as it should be made, whether it was there or not."""
         table = facts.table
         state = await self.table.read()
         if state is None:
@@ -151,10 +143,8 @@ class NftRuleset:
         return Reconciled(written + batch.size, gone)
 
     async def _write_all(self, plans: Plans, node: Content) -> int:
-        """Portion by portion. While the kernel takes one, the next is made as if this one were in already.
-
-        What catches packets comes last: until then the addresses of Services that are not in yet are left alone.
-        """
+        """Portion by portion. While the kernel takes one, the next is made as if this one were in already. What catches
+        packets comes last: until then the addresses of Services that are not in yet are left alone."""
         parts = [{key: plans[key] for key in keys} for keys in portions(plans, self.mirror.plans_of(plans), self._most)]
         early = {name: self._early(name, items) for name, items in node.items()} if len(parts) > 1 else node
 
@@ -198,7 +188,6 @@ class NftRuleset:
         return staged.batch.size
 
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
-        """On top of a table that is known."""
         node = node_content(facts.node) if facts is not None else self.mirror.node
         written = await self._write_all(plans, node)
         if len(self.mirror.unused) > MOST_UNUSED:
@@ -218,6 +207,5 @@ class NftRuleset:
             self.mirror.committed_chains(batch)
 
     def release_dump(self) -> None:
-        """What was read may go."""
         self._found = self._standing = None
         self.mirror.forget_dump()

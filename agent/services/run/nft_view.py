@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the elements of one family's nftables table.
-
-Owns: elements in words, and how the desired ones differ from the kernel's.
-Never: changes anything.
-Source of behaviour: NF-60.
-"""
+"""Shows the elements of one family's nftables table, and how the desired ones differ from the kernel's (NF-60)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,14 +17,11 @@ from agent.services.run.nft_ruleset import NftRuleset
 
 
 class NftRulesView:
-    """RulesView."""
-
     def __init__(self, family: Family, ruleset: NftRuleset) -> None:
         self._family = family
         self._ruleset = ruleset
 
     def desired(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
-        """As they were written last."""
         mirror = self._ruleset.mirror
         for one in sorted([key] if key is not None else mirror.keys()):
             programmed = mirror.programmed(one)
@@ -41,14 +33,12 @@ class NftRulesView:
                 yield _rule(self._family, name, item, data, str(one))
 
     async def standing(self) -> list[RuleReport]:
-        """As the kernel has them."""
         content = await self._standing()
         return [
             _rule(self._family, name, item, data) for name, items in content.items() for item, data in items.items()
         ]
 
     async def differences(self) -> list[RuleChange]:
-        """Between what was written last and what the kernel has."""
         have, want = await self._standing(), self._ruleset.mirror.content()
         return [
             change
@@ -72,7 +62,6 @@ class NftRulesView:
         return 0
 
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:
-        """Element by element."""
         content = await self._standing() if in_kernel else self._ruleset.mirror.content()
         return trace(content, facts.table, packet)
 

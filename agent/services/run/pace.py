@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when a family is synced next.
+"""Decides when a family is synced next (SY-2, SY-3, SY-5, SY-6, SY-10).
 
-Owns: the shortest pause between two syncs, which grows with their cost; the longest time between two full ones; and
-how soon a failure is tried again.
-Never: reads a clock or waits.
-Source of behaviour: SY-2, SY-3, SY-5, SY-6, SY-10.
+The shortest pause between two syncs grows with their cost.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane: keeps two families in step with what sources report.
+"""The services plane: keeps two families in step with what sources report. One unit of the task tree.
 
-Owns: the tasks of both families and what follows a sync, in this order: times, health ports, stale flows.
-Never: knows where Services come from or what a table is made of. One unit of the task tree.
+What follows a sync, in this order: times, health ports, stale flows.
 Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
 """
 
@@ -38,8 +37,6 @@ Follower = Callable[[Family, SyncReport], None]
 
 @dataclass(slots=True)
 class _Failures:
-    """What is wrong now, by family."""
-
     texts: dict[str, str] = field(default_factory=dict)
 
 
@@ -87,12 +84,10 @@ class ServicesPlane:
         intake.follow(self, rulesets)
 
     def objects_changed(self) -> None:
-        """IntakeFollower."""
         for one in self.families.values():
             one.wake()
 
     def node_changed(self) -> None:
-        """IntakeFollower."""
         for family, one in self.families.items():
             facts = self.intake.facts(family)
             one.set_facts(facts)
@@ -127,7 +122,6 @@ class ServicesPlane:
             return False
 
     def synced(self, family: str, report: SyncReport) -> None:
-        """SyncWatcher."""
         key: Family = "IPv4" if family == "IPv4" else "IPv6"
         self.measures.synced(key, report, self._clock.wall_s())
         now_s = self._clock.wall_s()
@@ -180,7 +174,6 @@ class ServicesPlane:
                     self._warn("ServiceTooLarge", f"{family}: {finding.text}", key)
 
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
-        """SyncWatcher."""
         self.measures.failed(family, is_full=is_full)
         text = str(error)
         if self._failures.texts.get(family) != text:
@@ -191,13 +184,11 @@ class ServicesPlane:
         self._tell_state()
 
     def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None:
-        """SyncWatcher."""
         text = f"the {family} rules were refused: {error}; all others are programmed; tried again in 5 min or on change"
         log.error("service_quarantined", family=family, service=str(key), error=str(error))
         self._warn("ServiceQuarantined", text, key)
 
     def repaired(self, family: str, sentence: str, elements: int) -> None:
-        """SyncWatcher."""
         self.measures.repaired(family)
         log.warning("service_rules_repaired", family=family, cause=sentence, elements=elements)
         self._warn("RulesRepaired", f"{family}: {sentence}; kepd wrote {elements} elements again")
@@ -240,7 +231,6 @@ class ServicesPlane:
 
     @property
     def now_s(self) -> float:
-        """Wall time."""
         return self._clock.wall_s()
 
     def health(self) -> Mapping[Family, FamilyHealth]:
@@ -257,5 +247,4 @@ class ServicesPlane:
         return 0.0 if since_s is None else self._clock.wall_s() - since_s
 
     def quarantine(self) -> Sequence[tuple[Family, ServiceKey, str]]:
-        """Services that the kernel refused."""
         return [(family, key, text) for family, one in self.families.items() for key, text in one.quarantine.items()]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the services plane knows: Services, endpoints with reasons, elements, differences, a packet's way.
 
-Owns: the reports, made from the same plans that are programmed (STY-22). A RulesView knows what rules look like.
-Never: changes anything.
+The reports are made from the same plans that are programmed (STY-22). A RulesView knows what rules look like.
 Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
@@ -39,8 +38,6 @@ MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"
 
 
 class ServicesView:
-    """Read by the API alone."""
-
     def __init__(
         self,
         plane: ServicesPlane,
@@ -54,11 +51,9 @@ class ServicesView:
 
     @property
     def changes(self) -> Feed[ProgrammedService]:
-        """Services that were programmed anew."""
         return self._plane.feed
 
     async def services(self) -> list[ServiceReport]:
-        """All, also those that cannot be programmed, with the connections that the kernel has counted."""
         fold = self._plane.intake.fold
         counted = {family: await view.connections() for family, view in self._rules.items()}
         return [
@@ -74,7 +69,6 @@ class ServicesView:
         )
 
     def service(self, key: ServiceKey) -> ServiceReport:
-        """One."""
         facts = self._plane.intake.fold.services.get(key)
         plans = [plan for sync in self._plane.families.values() if (plan := sync.desired.plan_of(key)) is not None]
         findings = tuple(self._findings(key))
@@ -139,7 +133,6 @@ class ServicesView:
         )
 
     def endpoints(self, key: ServiceKey | None = None, port_name: str | None = None) -> Iterator[EndpointReport]:
-        """Of one Service, or of all."""
         keys = [key] if key is not None else sorted(self._plane.intake.fold.services)
         for one in keys:
             for sync, _, port in self._ports(one):
@@ -184,18 +177,15 @@ class ServicesView:
         return RouteReport(lines=tuple(lines), endpoints=tuple(self.endpoints(key, port_name)))
 
     def desired_rules(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
-        """As they were written last."""
         for view in self._rules.values():
             yield from view.desired(key)
 
     async def rules(self, key: ServiceKey | None = None) -> list[RuleReport]:
-        """As the kernel has them."""
         wanted = {(one.family, one.map, one.key) for one in self.desired_rules(key)} if key is not None else None
         found = [one for view in self._rules.values() for one in await view.standing()]
         return [one for one in found if wanted is None or (one.family, one.map, one.key) in wanted]
 
     async def differences(self) -> list[RuleChange]:
-        """Between what was written last and what the kernel has."""
         return [one for view in self._rules.values() for one in await view.differences()]
 
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:

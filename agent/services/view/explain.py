@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why an endpoint gets traffic of a service port, or gets none.
+"""Explains why an endpoint gets traffic of a service port, or gets none (SEL-24).
 
-Owns: the words for what the selection that was programmed remembers.
 Never: selects, or looks at other endpoints than the one in question.
-Source of behaviour: SEL-24.
 """
 
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ class Reason(NamedTuple):
 
 
 def state_of(backend: Backend) -> str:
-    """Its conditions in a word."""
     if backend.is_ready:
         return "ready" if not backend.is_terminating else "ready, terminating"
     if backend.is_terminating:
@@ -30,8 +27,6 @@ def state_of(backend: Backend) -> str:
 
 
 class Reasons:
-    """Those of one service port."""
-
     def __init__(self, selection: Selection, place: Place) -> None:
         self._selection = selection
         self._place = place

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health as load balancers and kubelets ask kube-proxy for it.
+"""Health as load balancers and kubelets ask kube-proxy for it: the exact answers.
 
-Owns: when a node and a Service are healthy, and the exact answers.
-Never: listens; the daemon serves what this returns.
 Source of behaviour: HL-1 to HL-4, HL-8, HL-9; KEP-3836, KEP-1669.
 """
 
@@ -51,14 +49,12 @@ def is_eligible(sight: NodeSight, drain_taints: Collection[str], *, has_node_obj
 def healthz(
     families: Mapping[Family, FamilyHealth], now_s: float, period_s: float, *, is_node_eligible: bool
 ) -> Answer:
-    """The node as a load balancer sees it."""
     body = _body(families, now_s, period_s)
     is_fine = bool(body["healthy"]) and is_node_eligible
     return _answer(is_fine, {**body, "nodeEligible": is_node_eligible, **_times(families, now_s, is_fine=is_fine)})
 
 
 def livez(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float) -> Answer:
-    """The process as a liveness probe sees it."""
     body = _body(families, now_s, period_s)
     is_fine = bool(body["healthy"])
     return _answer(is_fine, {**body, **_times(families, now_s, is_fine=is_fine)})
