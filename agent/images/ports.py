@@ -15,8 +15,6 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 
 class ImageRuntime(Protocol):
-    """CRI's image service."""
-
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None: ...
 
     async def list_images(self) -> list[pb.Image]: ...
@@ -38,8 +36,6 @@ class ImageRuntime(Protocol):
 
 
 class Usage(Protocol):
-    """Who uses images, by CRI."""
-
     async def list_containers(self) -> list[pb.Container]: ...
 
     async def container_status(self, container_id: str) -> pb.ContainerStatus: ...
@@ -48,8 +44,6 @@ class Usage(Protocol):
 
 
 class Content(Protocol):
-    """containerd's content store, for progress."""
-
     async def list_ingests(self) -> list[Ingest]: ...
 
     async def list_blobs(self, label: str) -> list[BlobInfo]: ...
@@ -64,8 +58,6 @@ class Content(Protocol):
 
 
 class ImageNames(Protocol):
-    """containerd's image names and their labels."""
-
     async def image_records(self) -> list[ImageRecord]: ...
 
     async def label_image(self, name: str, labels: Mapping[str, str]) -> None: ...
@@ -76,8 +68,6 @@ class ImageNames(Protocol):
 
 
 class Leases(Protocol):
-    """What containerd's own collector leaves alone."""
-
     async def create_lease(self, lease_id: str, labels: Mapping[str, str]) -> None: ...
 
     async def list_leases(self) -> dict[str, dict[str, str]]: ...
@@ -108,10 +98,8 @@ class ImageEvents(Protocol):
 
 
 class PodSource(Protocol):
-    """Pods of this node that an untouched kubelet will start: all their images, again whenever they change.
-
-    `trouble`: why there is no news at present; empty while there is.
-    """
+    """Pods of this node that an untouched kubelet will start: all their images, again whenever they change. `trouble`:
+    why there is no news at present; empty while there is."""
 
     @property
     def trouble(self) -> str: ...
@@ -120,8 +108,6 @@ class PodSource(Protocol):
 
 
 class RolloutSource(Protocol):
-    """Images of pods that may come here, reported whenever they change, until cancelled."""
-
     async def follow(self, tell: Callable[[Sequence[PodImage]], None]) -> None: ...
 
 
@@ -139,9 +125,7 @@ class SizeProbe(Protocol):
 
 class ContentStore(Protocol):
     """Fetches images without unpacking them, and holds what it fetched for a day. All raise RuntimeCallFailed.
-
-    `obstacle`: why an image cannot be fetched so on this node; empty where it can.
-    """
+    `obstacle`: why an image cannot be fetched so on this node; empty where it can."""
 
     async def obstacle(self, reference: str) -> str: ...
 

@@ -27,8 +27,6 @@ KUBELET = "kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSettings:
-    """What the plane takes from the configuration: rules of its parts, and `keys` as they are written."""
-
     keys: Images = field(default_factory=Images)
     queue: QueueRules = field(default_factory=QueueRules)
     backoff: BackoffRules = field(default_factory=BackoffRules)
@@ -51,7 +49,6 @@ class KubeletDisk:
 
 
 def read_kubelet_disk(document: object) -> KubeletDisk:
-    """From a kubelet's configuration; what it does not say has its default."""
     fields: Mapping[object, object] = document if isinstance(document, Mapping) else {}
     high, low = fields.get("imageGCHighThresholdPercent"), fields.get("imageGCLowThresholdPercent")
     default = KubeletDisk()
@@ -61,11 +58,8 @@ def read_kubelet_disk(document: object) -> KubeletDisk:
 def image_settings(
     images: Images, *, has_kubelet: bool = False, is_proxied: bool = False, kubelet_disk: KubeletDisk | None = None
 ) -> ImageSettings:
-    """The settings of a checked configuration.
-
-    `has_kubelet`: a kubelet watches the disk, and pulls for pods; `is_proxied`: it pulls through us. A proxy stands in
-    front of a kubelet, wherever that keeps its configuration.
-    """
+    """`has_kubelet`: a kubelet watches the disk, and pulls for pods; `is_proxied`: it pulls through us. A proxy stands
+    in front of a kubelet, wherever that keeps its configuration."""
     has_kubelet = has_kubelet or is_proxied
     theirs = kubelet_disk or KubeletDisk() if has_kubelet else None
     is_like_kubelet = images.profile == KUBELET
@@ -102,10 +96,8 @@ def image_settings(
 
 
 def with_limit(settings: ImageSettings, limit: int, registry: str = "", *, is_tuned: bool = False) -> ImageSettings:
-    """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit.
-
-    A number that is set ends the search for one, unless the search sets it (`is_tuned`).
-    """
+    """The same with another number of slots, of the node or of a registry, until the next reload. 0 = no limit. A
+    number that is set ends the search for one, unless the search sets it (`is_tuned`)."""
     queue = settings.queue
     if registry:
         limits = {**queue.per_registry, registry: limit}
@@ -220,10 +212,8 @@ def _float(value: object) -> float:
 
 
 def image_faults(images: Images, given: Collection[str] = ()) -> Sequence[Finding]:
-    """What the document's own checks cannot see: values that only fail together, patterns, expressions.
-
-    `given` names the keys that were set, be it to their default.
-    """
+    """What the document's own checks cannot see: values that only fail together, patterns, expressions. `given` names
+    the keys that were set, be it to their default."""
     found: list[Finding] = []
     is_said = LIMIT_KEY in given or images.max_parallel_pulls != Images().max_parallel_pulls
     if images.serialize_pulls and is_said and images.max_parallel_pulls != 1:

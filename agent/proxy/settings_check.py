@@ -8,7 +8,6 @@ from agent.model.finding import Finding
 
 
 def proxy_faults(configuration: Configuration) -> Iterator[Finding]:
-    """One finding per contradiction; none while the plane is off."""
     proxy, runtime = configuration.proxy, configuration.runtime
     if not proxy.enabled:
         return

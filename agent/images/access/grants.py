@@ -47,7 +47,6 @@ class SecretProof(msgspec.Struct, frozen=True, gc=False):
     at_s: float = 0.0
 
     def is_of(self, secret: SecretId) -> bool:
-        """Whether it is this object, whatever it holds now."""
         return (self.namespace, self.name, self.uid) == (secret.namespace, secret.name, secret.uid)
 
 

@@ -40,7 +40,6 @@ def folder_names(registry: str) -> tuple[str, ...]:
 
 
 def default_chain(registry: str) -> MirrorChain:
-    """Without a file: the registry itself."""
     return MirrorChain(registry, (MirrorHost(_own_url(registry)),))
 
 
@@ -58,11 +57,9 @@ def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
 
 
 def auth_servers(chain: MirrorChain, listed: Collection[str]) -> tuple[str, ...]:
-    """To whom credentials of a registry go, one call to the runtime each: only one host fits into a call.
-
-    The mirrors that are listed come first, for the runtime asks them first; `EVERYBODY` where none would be left out.
-    Source: containerd `pkg/cri/server/image_pull.go` ParseAuth, which wants an address with a scheme.
-    """
+    """To whom credentials of a registry go, one call to the runtime each: only one host fits into a call. The mirrors
+    that are listed come first, for the runtime asks them first; `EVERYBODY` where none would be left out. Source:
+    containerd `pkg/cri/server/image_pull.go` ParseAuth, which wants an address with a scheme."""
     *mirrors, own = (urlsplit(host.url).netloc for host in chain.hosts)
     others = [host for host in dict.fromkeys(mirrors) if host != own]
     allowed = [host for host in others if host in listed]

@@ -25,7 +25,6 @@ class Cached:
         return now_s < self.expires_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is time to ask again, before it is too late."""
         return now_s >= self.fetched_s + RENEW_AT * (self.expires_s - self.fetched_s)
 
 

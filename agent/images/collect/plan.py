@@ -95,10 +95,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPlan:
-    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough.
-
-    `unnames` are names that go while their images stay under others.
-    """
+    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough. `unnames` are names that
+    go while their images stay under others."""
 
     removals: tuple[Removal, ...] = ()
     unnames: tuple[str, ...] = ()

@@ -73,10 +73,8 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetchPlan:
-    """In the order in which it is done: pins first, they cost nothing.
-
-    `pins` get our mark and the runtime's pin, `unpins` lose what we set, the content of `drops` is held no longer.
-    """
+    """In the order in which it is done: pins first, they cost nothing. `pins` get our mark and the runtime's pin,
+    `unpins` lose what we set, the content of `drops` is held no longer."""
 
     pins: tuple[str, ...] = ()
     unpins: tuple[str, ...] = ()
@@ -181,7 +179,6 @@ def _obstacle(name: str, shelf: Shelf, rules: PrefetchRules, now_s: float) -> Sk
 
 
 def normalised(image: str) -> str:
-    """The full name; empty where it is not a name."""
     try:
         return str(parse_reference(image))
     except ReferenceInvalid:

@@ -61,8 +61,6 @@ class Pause:
 
 
 class BackoffTable:
-    """Entries by key. Changed by its puller alone."""
-
     def __init__(self) -> None:
         self._entries: dict[str, Pause] = {}
 

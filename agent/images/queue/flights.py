@@ -20,7 +20,6 @@ class FlightKey(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def image(self) -> tuple[str, str]:
-        """What may be pulled only once at a time."""
         return self.reference, self.handler
 
 
@@ -42,11 +41,9 @@ class FlightMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A pull, waiting until `started_s` is set. Make one with `of`, which derives the last three fields.
-
-    `orphaned_s` says since when it has no member. It is critical if one member is: joining raises a flight,
-    leaving lowers it again.
-    """
+    """A pull, waiting until `started_s` is set. Make one with `of`, which derives the last three fields. `orphaned_s`
+    says since when it has no member. It is critical if one member is: joining raises a flight, leaving lowers it
+    again."""
 
     number: int
     key: FlightKey
@@ -76,7 +73,6 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether it holds a slot."""
         return self.started_s is not None
 
     @property

@@ -65,8 +65,6 @@ TEXTS = {
 
 
 class Hindrance(msgspec.Struct, frozen=True, gc=False):
-    """What is in the way: how much of which limit is taken."""
-
     reason: WaitReason
     busy: int = 0
     limit: int = 0
@@ -149,7 +147,6 @@ class _Load:
         return large is not None and flight.size_bytes is not None and flight.size_bytes >= large
 
     def _is_short(self, flight: Flight) -> bool:
-        """Whether its slot is free again in a moment, as far as its size tells."""
         rules = self.rules
         if not (rules.lend_s and rules.size_rate) or flight.size_bytes is None:
             return False
@@ -206,8 +203,6 @@ class _Load:
 
 
 class _Gatekeeper:
-    """Token buckets and pauses while a plan is made."""
-
     def __init__(self, gates: Gates, rules: QueueRules, now_s: float) -> None:
         self._rules = rules
         self._now_s = now_s

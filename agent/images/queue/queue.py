@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pull queue: which requests wait, which run, and which share a pull.
 
-Changed by its puller alone, in one task, without waiting. Never: decides which flight is next (plan.py).
-Source of behaviour: IMG-S03, S04, S06, S14 to S18, S20, S24, S25.
+Changed by its puller alone, in one task, without waiting.
+Never: decides which flight is next (plan.py). Source of behaviour: IMG-S03, S04, S06, S14 to S18, S20, S24, S25.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,14 +48,12 @@ class PullQueue:
         self._rules = rules
 
     def hold(self, scope: str, until_s: float) -> None:
-        """Start nothing from a registry, or from any, until then."""
         self._holds[scope] = max(until_s, self._holds.get(scope, until_s))
 
     def release(self, scope: str) -> None:
         self._holds.pop(scope, None)
 
     def arrive(self, member: FlightMember, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
-        """A request comes in: it joins a flight or begins one."""
         flight = self._joinable(member, key)
         if flight is None:
             flight = Flight.of(next(self._numbers), key, registry, member, size_bytes)
@@ -95,7 +93,6 @@ class PullQueue:
         return flight
 
     def end(self, number: int) -> Flight | None:
-        """A pull is over, one way or the other. Answers with the flight as it last was."""
         return self._drop(number) if number in self._flights else None
 
     def set_size(self, number: int, size_bytes: int) -> None:

@@ -22,7 +22,6 @@ RULES = (
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text with secrets removed."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST_VALUE:
             text = text.replace(secret, STARS)

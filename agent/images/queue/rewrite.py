@@ -47,7 +47,6 @@ def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> Rewrit
 
 
 def rule_fault(rule: RewriteRule) -> str:
-    """What is wrong with a rule; empty = nothing."""
     try:
         pattern = re.compile(rule.match)
     except re.error as error:

@@ -110,7 +110,6 @@ class QueueRules:
         return min(size_bytes / self.size_rate, self.size_cap_s)
 
     def registry_group(self, registry: str) -> str:
-        """Whose limit a registry falls under."""
         return self.registry_groups.get(registry, registry)
 
     def registry_limit(self, group: str) -> int | None:

@@ -79,7 +79,6 @@ class Job:
 
     @property
     def registry(self) -> str:
-        """Of what is asked for just now."""
         is_elsewhere = self.target is not None and self.image == self.target.cri_image
         return self.target.registry if self.target is not None and is_elsewhere else self.reference.registry
 

@@ -51,7 +51,6 @@ class FollowedPods:
         self._policies = {(uid, image): policy for uid, _, image, policy in lenient_first}
 
     def priority_of(self, uid: str) -> int:
-        """Of a pod; 0 of one that is not known."""
         return self._priorities.get(uid, 0)
 
     def policy_of(self, uid: str, image: str) -> PullPolicy | None:
@@ -60,8 +59,6 @@ class FollowedPods:
 
 
 class CallerPulls:
-    """Works on the puller's own queue and requests, in the puller's loop."""
-
     def __init__(
         self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, pods: FollowedPods, clock: Clock
     ) -> None:
@@ -98,10 +95,8 @@ class CallerPulls:
             self._watcher.follow(flight.number, ask.ready.reference)
 
     def drop_present(self, is_proven: Callable[[FlightKey], bool], image_id: str) -> list[PullAsk]:
-        """Take out who waits for what is there by now. Ours go without a slot, the rest is returned.
-
-        For them the runtime has only to look at what it has, and to check the credentials.
-        """
+        """Take out who waits for what is there by now. Ours go without a slot, the rest is returned: for them the
+        runtime has only to look at what it has, and to check the credentials."""
         before = dict(self._queue.flights)
         asks = self._requests.asks(self._queue.drop_present(is_proven))
         for number in before.keys() - self._queue.flights.keys():
@@ -156,7 +151,6 @@ class CallerPulls:
             pulling.cancel()
 
     def _leave(self, ask: PullAsk, ended: CallerPullEnd) -> None:
-        """The last one frees the slot."""
         flight = self._queue.home(ask.id)
         if flight is None:
             return

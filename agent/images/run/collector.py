@@ -60,8 +60,6 @@ class _Look:
 
 
 class ImageCollector:
-    """Images of this node. `images` is what the API shows."""
-
     def __init__(self, parts: CollectorParts, settings: ImageSettings, *, clock: Clock) -> None:
         self._parts = parts
         self._settings = settings
@@ -79,7 +77,6 @@ class ImageCollector:
         self._settings = settings
 
     def protect(self, wanted: WantedImages) -> None:
-        """Add a source of images that will be needed: the puller, the pods plane."""
         self._wanted.append(wanted)
 
     async def run(self, report: Report) -> None:
@@ -279,7 +276,6 @@ class ImageCollector:
         return {record.name: record.created_at_s for record in records}
 
     async def _measure(self) -> None:
-        """The disk as it is; a runtime that does not say where images are leaves it unknown."""
         try:
             mountpoint = await self._parts.runtime.image_filesystem()
             self.disk = await self._parts.files.measure(mountpoint) if mountpoint else Filesystem()

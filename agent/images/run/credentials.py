@@ -52,7 +52,6 @@ class NodeConfig:
         self._entries: tuple[AuthEntry, ...] = ()
 
     async def entries(self) -> tuple[AuthEntry, ...]:
-        """Those of the first file that can be read."""
         now_s = self._clock.now_s()
         if self._read_s is None or now_s - self._read_s >= KEPT_S:
             self._entries = await asyncio.to_thread(self._load)

@@ -59,7 +59,6 @@ class ImageHistory:
         return self._latest_s
 
     def pulled(self, image_id: str, source: str) -> None:
-        """Where an image comes from, noted before it is first listed."""
         if image_id not in self._images:
             self._sources[image_id] = source
 

@@ -43,16 +43,12 @@ log = structlog.get_logger(plane="images")
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """No pull is needed, or none will be made."""
-
     outcome: PullOutcome
     sentences: tuple[Sentence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NeededPull:
-    """A pull is needed."""
-
     reference: ImageReference
     key: FlightKey
     lookup: Lookup

@@ -63,8 +63,6 @@ def gauges_of(flights: Sequence[Flight], limits: Sequence[LimitState], backoffs:
 
 
 class ImageMetrics:
-    """All numbers of the plane. Add `families` to the page's sources, with a function that gives the gauges."""
-
     def __init__(self) -> None:
         self._pull_s = Histogram(PULL_BUCKETS_S)
         self._active_s = Histogram(PULL_BUCKETS_S)
@@ -103,7 +101,6 @@ class ImageMetrics:
         self._layers["cached"] += cached
 
     def unpacked(self, duration_s: float) -> None:
-        """What a flight needed after its last byte, as far as that was seen."""
         self._unpack_s.observe((), duration_s)
 
     def provider_called(self, provider: str, duration_s: float, has_failed: bool) -> None:
@@ -154,7 +151,6 @@ class ImageMetrics:
         yield from self._gauges(gauges)
 
     def _by_registry(self, counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
-        """The same with bounded registries in the first place."""
         bounded: Counter[tuple[str, ...]] = Counter()
         for (name, *rest), number in counts.items():
             bounded[self._registry(name), *rest] += number

@@ -33,11 +33,9 @@ class NodeImages:
         return await self._collector.collect(dry_run=dry_run)
 
     async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]:
-        """Fetch images in place of the last list by hand."""
         return await self._prefetcher.prefetch(images)
 
     async def mirrors(self) -> Sequence[MirrorState]:
-        """Which hosts are asked, for every registry that has images here or a file."""
         states = self._collector.images.items.values()
         names = {name.partition("/")[0] for image in states for name in image.names if "/" in name}
         chains = await asyncio.to_thread(self._chains, names)

@@ -15,8 +15,6 @@ from agent.images.view.announce import Announcer
 
 
 class PullDisplay:
-    """Works on the puller's own queue, in the puller's loop."""
-
     def __init__(
         self, queue: PullQueue, requests: PullRequests, watcher: ProgressWatcher, caller_pulls: CallerPulls
     ) -> None:
@@ -27,7 +25,6 @@ class PullDisplay:
         self._announcer = Announcer()
 
     def rate_bytes_s(self, jobs: Mapping[int, Job]) -> float:
-        """What all pulls together bring per second, as far as the runtime tells."""
         seen = map(self._watcher.progress, jobs)
         return sum(progress.rate_bytes_s for progress in seen if progress is not None)
 

@@ -76,8 +76,6 @@ class Parts:
 
 
 class Puller:
-    """Pulls of this node. `pulls` is what the API shows."""
-
     def __init__(self, parts: Parts, settings: ImageSettings, *, clock: Clock) -> None:
         self._parts = parts
         self._requests = parts.requests
@@ -116,7 +114,6 @@ class Puller:
 
     @property
     def plan(self) -> PullPlan:
-        """What was decided last: the same value that was carried out."""
         return self._plan
 
     @property
@@ -132,7 +129,6 @@ class Puller:
         log.info("pull_limit_set", scope=registry or "node", limit=limit)
 
     def apply(self, settings: ImageSettings) -> None:
-        """Other settings from now on; what runs goes on."""
         self._settings = settings
         self._parts.intake.apply(settings)
         self._queue.set_rules(settings.queue, self._clock.now_s())
@@ -148,7 +144,6 @@ class Puller:
 
     @property
     def rate_bytes_s(self) -> float:
-        """What all pulls together bring per second, as far as the runtime tells."""
         return self._display.rate_bytes_s(self._jobs)
 
     async def request(self, request: PullRequest) -> PullOutcome:
@@ -176,10 +171,8 @@ class Puller:
             raise
 
     async def run_caller_pull(self, request: PullRequest, fingerprint: str, pull: CallerPull) -> None:
-        """A slot for a pull that the caller makes itself, as the same requests of others may at the same time.
-
-        Raises PullGivenUp if the queue gives the request up, PullsAway where there is no queue for it.
-        """
+        """A slot for a pull that the caller makes itself, as the same requests of others may at the same time. Raises
+        PullGivenUp if the queue gives the request up, PullsAway where there is no queue for it."""
         if self._group is None:
             raise PullsAway
         if request.pod.uid in self._gone:
@@ -202,7 +195,6 @@ class Puller:
             self._wake.set()
 
     def order(self, request: PullRequest) -> None:
-        """Pull in the background."""
         if self._group is not None:
             self._group.create_task(self.request(request), name=f"image-order:{request.image}")
 

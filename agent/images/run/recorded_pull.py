@@ -79,10 +79,8 @@ class RecordedPulls:
 
 
 async def _keep_name(names: ImageNames, target: ImageReference, written: ImageReference) -> bool:
-    """Whether the written name now stands for what was pulled as the target.
-
-    It never fails: without the name the runtime would pull the written one, which is the fallback anyway.
-    """
+    """Whether the written name now stands for what was pulled as the target. It never fails: without the name the
+    runtime would pull the written one, which is the fallback anyway."""
     try:
         records = {record.name: record for record in await names.image_records()}
         pulled = records.get(str(target))

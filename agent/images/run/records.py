@@ -83,7 +83,6 @@ class AccessRecords:
         )
 
     def proofs(self, image_id: str, repo: str) -> Proofs | None:
-        """Who proved access to an image of a repository."""
         record = self._images.get(image_id)
         return record.repositories.get(repo) if record else None
 

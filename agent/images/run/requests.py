@@ -87,7 +87,6 @@ class PullRequests:
         return [ask for member in members if (ask := self._asks.get(member.id)) is not None]
 
     def all_asks(self, pod_uid: str | None = None) -> Sequence[PullAsk]:
-        """Of one pod, or of all."""
         return tuple(ask for ask in self._asks.values() if pod_uid in (None, ask.request.pod.uid))
 
     def close(self, ask: PullAsk, outcome: PullOutcome, sentences: tuple[Sentence, ...] = ()) -> None:
@@ -161,7 +160,6 @@ class PullRequests:
             self.pulls.put(before.id, over(before, stage, self._clock.wall_s(), image_id, error, error_class))
 
     def tidy(self, present: Iterable[int]) -> None:
-        """Take out of the feed what is over for long, and what vanished from the queue without ending."""
         names = {f"p{number}" for number in present}
         self._shown = {number: shown for number, shown in self._shown.items() if f"p{number}" in names}
         over_now = [state for state in self.pulls.items.values() if state.stage.is_over]

@@ -60,8 +60,6 @@ class SizeMemory:
 
 
 class Sizes:
-    """Works on the puller's own queue, in the puller's loop. `learned` is called when a size has come."""
-
     def __init__(
         self,
         queue: PullQueue,
@@ -102,7 +100,6 @@ class Sizes:
             self._saved = records
 
     def guess(self, image: str) -> int | None:
-        """What earlier pulls or probes taught of an image."""
         try:
             reference = parse_reference(image)
         except ReferenceInvalid:

@@ -47,8 +47,6 @@ class _Followed:
 
 
 class ProgressWatcher:
-    """`is_visible`: whether this runtime shows progress just now."""
-
     def __init__(self, content: Content | None, *, clock: Clock) -> None:
         self._content = content
         self._clock = clock
@@ -76,7 +74,6 @@ class ProgressWatcher:
         return followed.progress if followed else None
 
     def refs_of(self, ingests: Iterable[str], number: int) -> list[str]:
-        """Those of the writes that belong to a pull."""
         followed = self._followed.get(number)
         if followed is None or followed.progress.manifest is None:
             return []

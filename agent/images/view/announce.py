@@ -30,7 +30,6 @@ class Announcer:
         self._told: dict[int, _Told] = {}
 
     def waiting(self, number: int, image: str, waited_s: float, waiting: WaitingFlight) -> Sentence | None:
-        """Once, after ten seconds of waiting."""
         told = self._told.setdefault(number, _Told())
         if told.has_queued or waited_s < QUEUED_AFTER_S:
             return None

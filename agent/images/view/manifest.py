@@ -64,7 +64,6 @@ def read_manifest(digest: str, content: bytes) -> Manifest | None:
 
 
 def read_diff_ids(content: bytes) -> tuple[str, ...]:
-    """Digests of the unpacked layers, from a config; empty if it has none."""
     try:
         return msgspec.json.decode(content, type=_Config).rootfs.diff_ids
     except msgspec.DecodeError:

@@ -24,7 +24,6 @@ CONNECTION = 0
 
 
 def flow_bytes(frames: Sequence[bytes]) -> int:
-    """What whole DATA frames take from a window."""
     return sum(len(one) - HEAD_BYTES for one in frames)
 
 

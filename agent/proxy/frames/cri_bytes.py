@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few changes to messages of CRI, as bytes to bytes: another timeout of a stop, exits that look like a success.
 
-Whatever else a message has, also fields of newer kubelets and runtimes, stays. Never: changes annotations or labels,
-for a kubelet rebuilds its own state from them (PRX-21, PRX-44, JOB-4).
+Whatever else a message has, also fields of newer kubelets and runtimes, stays.
+Never: changes annotations or labels, for a kubelet rebuilds its own state from them (PRX-21, PRX-44, JOB-4).
 """
 
 from collections.abc import Collection
@@ -15,10 +15,8 @@ SUCCESS = "Completed"
 
 
 def with_timeout(message: bytes, timeout_s: int) -> bytes:
-    """A StopContainerRequest of the same length with a shorter timeout. Raises ValueError.
-
-    The length must stay, because window and frame already count it; a number may be written with leading zeros.
-    """
+    """A StopContainerRequest of the same length with a shorter timeout. Raises ValueError. The length must stay,
+    because window and frame already count it; a number may be written with leading zeros."""
     position = 0
     while position < len(message):
         tag, start = _varint(message, position)

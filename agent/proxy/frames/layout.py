@@ -109,7 +109,6 @@ def message_in(buffer: bytes | bytearray) -> bytes | None:
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it stands in the data of a stream."""
     return b"\x00" + len(message).to_bytes(4, "big") + message
 
 

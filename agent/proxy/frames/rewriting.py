@@ -14,15 +14,12 @@ MOST_WAITING_BYTES = 32 << 10
 
 
 class Rewriting:
-    """Lives for one call."""
-
     def __init__(self) -> None:
         self.has_given_up = False
         self._waiting = bytearray()
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that came and have not gone on."""
         return len(self._waiting)
 
     def take(self, content: bytes, change: Callable[[bytes], bytes]) -> tuple[bytes, int]:

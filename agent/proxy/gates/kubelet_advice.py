@@ -19,8 +19,6 @@ SUBJECT = "kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """As the kubelet would take them. `source` is where they were read."""
-
     source: str
     endpoint: str = CONTAINERD
     image_endpoint: str = ""

@@ -28,8 +28,6 @@ class LedgerState(StrEnum):
 
 @dataclass(slots=True)
 class LedgerContainer:
-    """One instance. `exit_code` is None while it is not known."""
-
     id: str
     name: str
     attempt: int
@@ -43,14 +41,11 @@ class LedgerContainer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
         return self.state is LedgerState.RUNNING
 
 
 @dataclass(slots=True)
 class Sandbox:
-    """One sandbox of a pod with annotations of ours; a new attempt of the pod is another one and starts empty."""
-
     id: str
     uid: str
     namespace: str
@@ -176,7 +171,6 @@ def rebuild(
 
 
 def drop_absent(ledger: Ledger, sandboxes: Sequence[pb.PodSandbox]) -> None:
-    """Forget sandboxes that were removed behind our back."""
     present = {one.id for one in sandboxes}
     for sandbox_id in [one for one in ledger.sandboxes if one not in present]:
         ledger.remove_sandbox(sandbox_id)

@@ -30,7 +30,6 @@ class Stay:
 
     @property
     def text(self) -> str:
-        """What the pod's status shows meanwhile."""
         return f"kepd: waiting for sidecar {self.waits_for}"
 
 

@@ -84,9 +84,7 @@ def judge_stop(sandbox: Sandbox, stop: StopCall, now_s: float, rules: StopRules)
 
 def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> None:
     """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop.
-
-    `is_known`: who follows the pods of the node says so (STO-3 d); then one stop is enough.
-    """
+    `is_known`: who follows the pods of the node says so (STO-3 d); then one stop is enough."""
     if sandbox.evidence_s is not None and now_s - sandbox.evidence_s > _grace_s(sandbox) + TOGETHER_S:
         sandbox.evidence_s = None
     if sandbox.evidence_s is not None:

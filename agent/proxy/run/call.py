@@ -27,16 +27,12 @@ class ContainerToMake:
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """StartContainer and StopContainer of a pod in the ledger."""
-
     sandbox: Sandbox
     container: LedgerContainer
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerToRemove:
-    """RemoveContainer, of any pod."""
-
     container_id: str
 
 
@@ -60,8 +56,6 @@ class Verdict(Enum):
 
 
 class Line(Protocol):
-    """The connections of a call."""
-
     def release(self, frames: bytes) -> None: ...
 
     def refuse(self, call: "ProxyCall", refusal: Refusal) -> None: ...
@@ -111,11 +105,9 @@ class ProxyCall:
         return data_frame(self.stream, content[:-1])
 
     def release(self, message: bytes | None = None) -> None:
-        """Let the request go on, with another message in place of its own if one is given.
-
-        That message must have the length of the first one, for its bytes are already counted at both ends. Raises
-        ValueError where it has not, or where a part of the request is out of reach; the request stays held.
-        """
+        """Let the request go on, with another message in place of its own if one is given. That message must have the
+        length of the first one, for its bytes are already counted at both ends. Raises ValueError where it has not, or
+        where a part of the request is out of reach; the request stays held."""
         if self.held is None or self.is_over:
             return
         frames = self.held

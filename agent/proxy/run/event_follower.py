@@ -2,8 +2,7 @@
 """What happens in containers behind the kubelet's back: exits from the runtime's events, and the end of Jobs.
 
 Never: touches a pod without annotations, or stops a container before its mask is on the disk: a kill of this process
-between the two must not leave an exit that makes a finished Job fail.
-Source: REC-1 to REC-4, JOB-1 to JOB-5, PRX-52.
+between the two must not leave an exit that makes a finished Job fail. Source: REC-1 to REC-4, JOB-1 to JOB-5, PRX-52.
 """
 
 import asyncio
@@ -134,7 +133,6 @@ class EventFollower:
             self._state.ledger.remove_container(event.container_id)
 
     async def _look_again(self) -> None:
-        """What was missed is in the lists."""
         ledger = self._state.ledger
         drop_absent(ledger, await self._runtime.list_sandboxes())
         changed = merge(ledger, await self._runtime.list_containers())

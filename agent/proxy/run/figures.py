@@ -30,8 +30,6 @@ def _code_name(code: int | None) -> str:
 
 
 class Times:
-    """A histogram without labels."""
-
     __slots__ = ("_bounds", "counts", "total_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:

@@ -104,7 +104,6 @@ class Side(asyncio.Protocol):
         self.flush_own()
 
     def flush_own(self) -> None:
-        """Called again after each chunk from the other side."""
         if self.own and not self.is_filled and not self.other.block_stream:
             frames, self.own = self.own, b""
             self.write(frames)
@@ -118,8 +117,6 @@ class Side(asyncio.Protocol):
 
 
 class Link:
-    """Made per accepted connection; `front` is its protocol."""
-
     def __init__(self, judge: CallJudge, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
         self._judge = judge
         self._on_ready = on_ready
@@ -157,7 +154,6 @@ class Link:
         self._on_lost(self)
 
     def say_goaway(self) -> None:
-        """Ask the client to make its next calls on another connection."""
         self.front.insert(http2.goaway_frame(http2.NO_ERROR))
 
     def close(self) -> None:
@@ -421,6 +417,5 @@ class Link:
         self.back.insert(frames)
 
     def refuse(self, call: ProxyCall, refusal: Refusal) -> None:
-        """A held request is answered here."""
         self._chunk_s = monotonic()
         self.back.insert(self._refuse(call, refusal))

@@ -23,8 +23,6 @@ LAST_WORDS_S = 2.0
 
 
 class ProxyServer:
-    """`runtime_path` is the socket of the runtime."""
-
     def __init__(self, runtime_path: str, judge: CallJudge, clock: Clock) -> None:
         self._runtime_path = runtime_path
         self._clock = clock

@@ -94,7 +94,6 @@ class ProxyState:
             waiting.set()
 
     async def change(self, sandbox_id: str, until_s: float | None) -> None:
-        """Until something changes for a sandbox, or until then."""
         waiting = self._wakes.setdefault(sandbox_id, asyncio.Event())
         ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(waiting.wait())]
         if until_s is not None:

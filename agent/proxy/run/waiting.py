@@ -51,7 +51,6 @@ class HeldCalls:
     # for the judge
 
     def create(self, call: ProxyCall, sandbox: Sandbox, name: str) -> Verdict | Refusal:
-        """A CreateContainer of a pod with annotations of ours."""
         now_s = self._state.clock.now_s()
         verdict = judge_create(sandbox, name, now_s, call.began_s, call.deadline_s)
         if isinstance(verdict, Go):
@@ -64,7 +63,6 @@ class HeldCalls:
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
     def start(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer) -> Verdict:
-        """A StartContainer of a pod with annotations of ours."""
         now_s = self._state.clock.now_s()
         verdict = judge_start(sandbox, container.name, now_s, _asked_s(call, container), call.deadline_s)
         if isinstance(verdict, Go) or self._state.is_ending or sandbox.uid in self._state.endings:
@@ -74,7 +72,6 @@ class HeldCalls:
         )
 
     def stop(self, call: ProxyCall, sandbox: Sandbox, container: LedgerContainer, timeout_s: int) -> Verdict:
-        """A StopContainer of a pod with annotations of ours."""
         state, now_s = self._state, self._state.clock.now_s()
         sandbox.stops_s[container.id] = now_s
         note_evidence(sandbox, now_s, is_known=sandbox.uid in state.endings)
@@ -92,11 +89,8 @@ class HeldCalls:
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
 
     def pod_ends(self, uid: str) -> None:
-        """Who follows the pods of the node says so.
-
-        A stop that came before may have waited for that. A kubelet that waits for a start does not even begin to end
-        the pod (ORD-8).
-        """
+        """Who follows the pods of the node says so. A stop that came before may have waited for that. A kubelet that
+        waits for a start does not even begin to end the pod (ORD-8)."""
         for sandbox in self._state.ledger.of_pod(uid):
             note_evidence(sandbox, self._state.clock.now_s(), is_known=True)
             for hold in self._state.holds.values():
