@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC channels to local daemons, and their failures in the words of agent.model.
-
-Owns: the channel options that a container runtime needs (message and metadata sizes, quick reconnects) and the one
-translation from gRPC status codes to exceptions.
-"""
+"""gRPC channels to local daemons, and their failures in the words of agent.model."""
 
 import grpc
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Control groups as the kernel shows them: a tree of directories with one file per limit.
 
-Owns: reading, making, writing and removing by paths below the root, and what kind of tree it is.
 Never: knows what a limit means, or leaves the root. Blocking; called in threads. Methods raise OSError.
 """
 
@@ -26,7 +25,6 @@ class ControlGroups:
         self.root = root
 
     def shape(self) -> GroupShape:
-        """What there is; asked once."""
         listed = self.root / "cgroup.controllers"
         if listed.exists():
             version, controllers = 2, frozenset(listed.read_text().split()) & frozenset(COUNTED)

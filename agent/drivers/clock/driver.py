@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock: monotonic time for decisions, wall time for people, and waiting.
-
-Owns: the only reads of time outside the event loop itself. Planes get a clock handed in, so that tests run hours in
-milliseconds.
-"""
+"""The clock: monotonic time for decisions, wall time for people, and waiting. Planes get it handed in."""
 
 import asyncio
 import time

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flows that the kernel tracks, in the network namespace of whoever starts us.
 
-Owns: one netlink socket and one thread that uses it; a list of 100 000 flows never holds up the event loop.
-Never: decides which flows go. Deletes exactly those it is given.
+One netlink socket and one thread that uses it; a list of 100 000 flows never holds up the event loop.
 Source of behaviour: CT-7, CT-P1. Own messages instead of pyroute2's: 8 µs for a flow instead of 260, 11 MB less.
 """
 
@@ -40,10 +39,8 @@ class Conntrack:
     async def flows(
         self, family: Family, protocols: Collection[Protocol] = UDP_ALONE, unless: Answerers | None = None
     ) -> Sequence[Flow]:
-        """All flows of these protocols, or those to given targets that others answer.
-
-        If others keep changing the table, a part of them (CT-7).
-        """
+        """All flows of these protocols, or those to given targets that others answer. If others keep changing the
+        table, a part of them (CT-7)."""
         if unless is not None and len(unless) <= _MOST_QUESTIONS:
             return await self._call(lambda connection: self._list_to(connection, family, unless))
         return await self._call(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracked flows in memory.
 
-Owns: flows that a test lets begin, each with a number of its own, and a record of what was deleted.
 Never: deletes a flow that began anew under the same ports: as the kernel, it compares the number.
 """
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's tracking table allows: read, compared, set where it differs.
+"""What the kernel's tracking table allows: read, compared, set where it differs (CT-8). A size is never reduced.
 
-Owns: which file of /proc/sys and /sys holds what, and the rule that size is never taken away from anybody.
-Never: fails: in a container these files are often read-only, which is told in the log, and a node with its defaults
-is better than none.
-Source of behaviour: CT-8.
+Never: fails: in a container these files are often read-only, which is logged, and a node with its defaults is better
+than none.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """containerd's own services: what a pull has fetched, leases, image names and labels, its event bus, and transfers.
 
-Owns: one channel with the namespace header on every call, deadlines, typed failures.
-Never: sends a request without its sub-message; some versions of containerd crash on those (PRT-12). Never touches
-pods: that is CRI's.
+Never: sends a request without its sub-message; some versions of containerd crash on those (PRT-12). Never touches pods:
+that is CRI's.
 """
 
 import asyncio
@@ -65,7 +64,6 @@ class Containerd:
         self._observe = observe or (lambda _method, _code, _seconds: None)
 
     async def close(self) -> None:
-        """End the channel; calls in flight are cancelled."""
         await self._channel.close()
 
     async def version(self) -> str:
@@ -115,7 +113,6 @@ class Containerd:
         return found
 
     async def blob_info(self, digest: str) -> BlobInfo | None:
-        """A blob that is whole, or None."""
         request = content_v1_pb2.InfoRequest(digest=digest)
         try:
             answer = await self._call("content.v1.Content/Info", request, content_v1_pb2.InfoResponse)
@@ -139,7 +136,6 @@ class Containerd:
         await self._call("leases.v1.Leases/Create", request, leases_v1_pb2.CreateResponse)
 
     async def list_leases(self) -> dict[str, dict[str, str]]:
-        """Labels of all leases by id."""
         answer = await self._call("leases.v1.Leases/List", leases_v1_pb2.ListRequest(), leases_v1_pb2.ListResponse)
         return {lease.id: dict(lease.labels) for lease in answer.leases}
 
@@ -164,10 +160,8 @@ class Containerd:
         credential: Credential | None = None,
         server: str = "",
     ) -> None:
-        """Fetch what an image is made of and name it, without unpacking it. Raises NotImplementedByRuntime (1.6).
-
-        The credential is for `server` alone, or for all hosts that are asked. 1.7 reads no hosts files.
-        """
+        """Fetch what an image is made of and name it, without unpacking it. Raises NotImplementedByRuntime (1.6). The
+        credential is for `server` alone, or for all hosts that are asked. 1.7 reads no hosts files."""
         resolver = types_transfer_pb2.RegistryResolver(host_dir=hosts_folder)
         wanted = types_pb2.Platform(os=platform.os, architecture=platform.architecture, variant=platform.variants[0])
         store = types_transfer_pb2.ImageStore(name=reference, labels=dict(labels), platforms=[wanted], manifest_limit=1)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container runtime by CRI, over gRPC.
-
-Owns: one channel per endpoint, a deadline for every call, and counts of what was called and how it ended.
-"""
+"""The container runtime by CRI, over gRPC: a deadline for every call, and counts of calls and their ends."""
 
 import json
 import time
@@ -49,7 +46,6 @@ class CriRuntime:
         self._observe = observe or (lambda _method, _code, _seconds: None)
 
     async def close(self) -> None:
-        """End both channels; calls in flight are cancelled."""
         await self._runtime.close()
         if self._image is not self._runtime:
             await self._image.close()
@@ -160,10 +156,8 @@ class CriRuntime:
         await self.call(methods.REMOVE_CONTAINER, pb.RemoveContainerRequest(container_id=container_id))
 
     async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
-        """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error.
-
-        A limit of 0 is none: whoever asks for that bounds the call itself (HOK-06).
-        """
+        """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error. A limit of 0
+        is none: whoever asks for that bounds the call itself (HOK-06)."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
         limit_s = timeout_s + self.request_timeout_s
         return await self.call(methods.EXEC_SYNC, request, deadline_s=limit_s, bounded=timeout_s > 0)

@@ -16,11 +16,9 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 
 class FakeCri:
-    """Same methods as the driver. `reachable` and `has_events` are for tests to switch.
-
-    `registry` has what can be pulled, `sizes` how large it is, `pulls` what was asked for (image, user, handler), and
-    `while_pulling` is awaited in every pull: it may take its time or raise.
-    """
+    """Same methods as the driver. `reachable` and `has_events` are for tests to switch. `registry` has what can be
+    pulled, `sizes` how large it is, `pulls` what was asked for (image, user, handler), and `while_pulling` is awaited
+    in every pull: it may take its time or raise."""
 
     endpoint = "fake"
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events by comparing lists, for runtimes that have no event stream at all.
 
-Owns: the comparison (pure) and the loop around it. The last resort: it costs a list every time and sees nothing that
-began and ended between two looks.
+The last resort: it costs a list every time and sees nothing that began and ended between two looks.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses by which this host reaches others.
+"""The addresses by which this host reaches others, by sockets that never send.
 
-Owns: asking the kernel's routes, by sockets that never send. Never: needs rights, or a library that takes megabytes.
+Never: needs rights, or a library that takes megabytes.
 """
 
 import socket

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this host, now and after every change.
+"""The addresses of this host, now and after every change (TY-4).
 
-Owns: one route netlink socket of the network namespace it is opened in.
-Never: says what an address is good for. Changes that come close together are told once.
+One route netlink socket of the network namespace it is opened in. Changes that come close together are reported once.
 pyroute2 takes 8 MiB, so whoever may do without addresses imports this late.
-Source of behaviour: TY-4 (RTM_NEWADDR and RTM_DELADDR within a second).
 """
 
 import asyncio
@@ -26,8 +24,6 @@ RETRY_S = 5.0
 
 
 class Interfaces:
-    """Of the network namespace this process is in."""
-
     async def now(self) -> tuple[bytes, ...]:
         """All addresses, packed and sorted; none while they cannot be read."""
         return await _addresses() or ()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The iptables rules of one family, in the network namespace of whoever starts us.
 
-Owns: which variant of the programs is used, one reading of all tables, one restore for a change. A restore of one table
-is all or nothing; of several tables those before the refused one stay.
-Never: decides what should be there. Works on tables by the programs alone, never by libiptc (design.md).
+One reading of all tables, one restore for a change. A restore of one table is all or nothing; of several tables those
+before the refused one stay. Works on tables by the programs alone, never by libiptc (design.md).
 Source of behaviour: IP-5, IP-7, IP-8, IP-10, IP-11.
 """
 
@@ -89,7 +88,6 @@ class IptablesTables:
         return found
 
     async def rivals_here(self) -> list[str]:
-        """Of this variant alone."""
         return [
             f"chain {chain} of {RIVALS[chain]} in table {table} of {self._name()}"
             for table, chains in (await self.read()).items()

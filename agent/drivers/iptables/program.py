@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables programs: argument list and text in, text or a failure out.
-
-Owns: the child process with its deadline, and what its exit codes and messages mean.
-Source of behaviour: IP-10.
-"""
+"""The iptables programs: argument list and text in, text or a failure out (IP-10)."""
 
 import asyncio
 import errno

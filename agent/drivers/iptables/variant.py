@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of the two kinds of iptables this node uses, and which legacy tables its kernel has.
 
-Owns: the decision and the readings it needs. Never: asks for a legacy table that is not in use: asking creates it.
+Never: asks for a legacy table that is not in use: asking creates it.
 Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/iptables/detect.go.
 """
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How to reach an API server and as whom, as values; read from a kubeconfig or from the files of a service account.
 
-Owns: `KubeAccess` and its parts, the check of server addresses, and the choice between the two sources.
 Never: connects. Secrets are wrapped so that no repr, message or log line can show them; files that rotate stay paths.
 """
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: follow what changes, and the few single requests that planes need.
 
-Owns: one connection pool, one rate limit, one user for all of a process. Its lifetime is the process's: wiring opens
-it and closes it last.
+One connection pool, one rate limit, one user for all of a process; wiring opens it and closes it last.
 Never: keeps objects, or ends a `follow` by itself: an outage is news, not an exception.
 """
 
@@ -74,11 +73,9 @@ class KubeClient:
     @overload
     def follow(self, resource: Resource[K], convert: Callable[[K], T]) -> AsyncGenerator[News[T], None]: ...
     def follow(self, resource: Resource[K], convert: Callable[[K], object] | None = None) -> AsyncGenerator[Any, None]:
-        """All objects of a resource and every change, for ever. Use it inside `contextlib.aclosing`.
-
-        `convert` makes the values to deliver, object by object, so that a list is never in memory in both forms; if
-        it raises ValueError, that object is Malformed.
-        """
+        """All objects of a resource and every change, for ever. Use it inside `contextlib.aclosing`. `convert` makes
+        the values to deliver, object by object, so that a list is never in memory in both forms; if it raises
+        ValueError, that object is Malformed."""
         source = cast("Resource[ApiObject]", resource)
         made = cast("Callable[[ApiObject], object]", convert or (lambda item: item))
         return Follower(

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which objects of a resource cannot be read, so that each is reported once.
-
-Owns: the memory of what was reported, by object; it ends when the object is readable again, deleted, or gone from a
-new list. Each follower owns one.
-"""
+"""Which objects of a resource cannot be read, so that each is reported once. Each follower owns one."""
 
 from collections.abc import Iterable
 

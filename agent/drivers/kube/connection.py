@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP to an API server: one request at a time, answered or failed in the words of errors.py.
 
-Owns: the session, the choice of server, rate, credentials, TLS, and a deadline for every wait. A 401 renews the
-credentials and asks once more, and a 406 asks once more for plain JSON; nothing else is retried here.
+Every wait has a deadline. A 401 renews the credentials and asks once more, and a 406 asks once more for plain JSON;
+nothing else is retried here.
+
 Never: follows redirects (a token must not travel), uses proxies, or decodes what it unpacks. The only module that
 imports aiohttp: 138 ms and 25 MiB, so whoever needs it imports it late.
 """
@@ -104,7 +105,6 @@ class Opened:
         return piece
 
     async def _arrived(self, silence_s: float) -> bytes:
-        """As it came."""
         try:
             async with asyncio.timeout(silence_s):
                 return await self._response.content.readany()

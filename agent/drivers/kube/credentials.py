@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request shows to the server, now.
 
-Owns: the present token and client certificate of one user, and when to look again: a file that changed, a time of
-expiry, a server that said 401.
-Never: sends anything. Several requests that find the credentials stale cause one renewal.
+It looks again after a change of a file, a time of expiry, or a server that said 401. Several requests that find the
+credentials stale cause one renewal.
 """
 
 import asyncio

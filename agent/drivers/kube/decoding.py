@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server sends, turned into the caller's values.
 
-Owns: one pass from JSON to typed objects; only when that fails, a second one that finds out which object is to blame.
-Never: keeps the text, or builds a field nobody declared. One bad object never spoils its neighbours.
+One pass from JSON to typed objects; only when that fails, a second one that finds out which object is to blame.
+Never: builds a field that is not declared. One bad object never spoils its neighbours.
 """
 
 from collections.abc import Callable

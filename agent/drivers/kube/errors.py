@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How talking to an API server fails, in terms the reflector and planes can act on.
 
-Owns: one exception per kind of failure, each one line: what was asked, where, what came back, what would be right.
+Each is one line: what was asked, where, what came back, what would be right.
 Never: carries a token, a key, or anything an exec plugin printed. Text of a server is taken only out of its `Status`
 object, never from a page some proxy put in its place.
 """

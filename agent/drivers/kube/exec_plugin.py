@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials from a program: a child process that prints an ExecCredential.
 
-Owns: one run of it, with its environment, deadline and bound, and reading what it printed.
 Never: uses a shell, gives it our stdin or a terminal, or repeats anything it printed, on either stream: both may hold
 secrets. An error says the exit code and how to look for oneself.
 Source of behaviour: kubernetes/client-go `plugin/pkg/client/auth/exec`, client.authentication.k8s.io/v1 and v1beta1.

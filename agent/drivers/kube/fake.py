@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An API server and its client in one, in memory, for the tests of planes.
 
-Owns: the same methods as `KubeClient` with the same news in the same order, and faults a test asks for. Objects are
-given as JSON values, decoded by the real decoder, and refused with the server's words.
-Never: waits for time. The same contract suite runs against this and against the client with a server.
+The same methods as `KubeClient` with the same news in the same order, and faults a test asks for. Objects are given as
+JSON values, decoded by the real decoder, and refused with the server's words. Never: waits for time.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping

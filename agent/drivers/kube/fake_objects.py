@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects in memory with versions and a history, as an API server keeps them. For tests.
 
-Owns: what is stored, the selectors, the order of lists, which watch event a change is for whom, and the refusals with
-the server's own words. The fake client and the test API server both stand on it, so that they cannot disagree.
-Never: does I/O. Time stamps and uids are made up.
+The fake client and the test API server both stand on it, so that they cannot disagree. Time stamps and uids are made
+up.
 """
 
 import asyncio

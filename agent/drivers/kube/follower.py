@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Following one resource: carries out what the reflector says.
 
-Owns: the list under way; nothing of what was delivered.
-Never: decides what to ask next. Lives as long as the generator that `news` returns; closing that closes the stream.
+Lives as long as the generator that `news` returns; closing that closes the stream.
 """
 
 from collections.abc import AsyncGenerator, Callable

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compressed answer, unpacked while it arrives.
+"""A compressed answer, unpacked while it arrives, with a bound on what a few bytes may become.
 
-Owns: the pieces, and the bound on what a few bytes may become. How large an answer may be as a whole is for its reader.
+How large an answer may be as a whole is for its reader.
 Never: takes an answer that stops in the middle for a whole one.
 """
 
@@ -27,7 +27,6 @@ class Gunzip:
         self._given_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
-        """More has arrived."""
         self._packed += chunk
         self._taken_bytes += len(chunk)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kubeconfig files, and whether one of them or the service account of a pod gives access to a cluster.
 
-Owns: reading the current context of one file into a `KubeAccess`. Whatever cannot work is refused with file, line,
-field and what would be right; unknown keys are left alone, since newer tools write newer keys.
-Never: opens the files it names (they rotate) or shows the value of a field that holds a secret.
+Whatever cannot work is refused with file, line, field and what would be right; unknown keys are left alone, since newer
+tools write newer keys. Never: opens the files it names (they rotate) or shows the value of a field that holds a secret.
 Source of behaviour: kubernetes/client-go `tools/clientcmd`: relative paths start at the file, inline data wins over a
 path, a token file over a token.
 """

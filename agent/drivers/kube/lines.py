@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream of chunks cut into lines.
 
-Owns: the cut, and its bound. Line iteration of HTTP libraries stops at sizes that real objects exceed, so this is our
-own; a line of many chunks is joined once, when it ends.
-Never: decodes. A line above the bound is an error before it is in memory as a whole.
+Line iteration of HTTP libraries stops at sizes that real objects exceed, so this is our own; a line of many chunks is
+joined once, when it ends. A line above the bound is an error before it is in memory as a whole.
 """
 
 from agent.drivers.kube.errors import AnswerTooBig

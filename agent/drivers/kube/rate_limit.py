@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many requests may go out.
-
-Owns: a token bucket as arithmetic. Every caller gets a turn, in the order of asking, and is told how long to wait.
-"""
+"""How many requests may go out: a token bucket. Every caller gets a turn, in the order of asking."""
 
 
 class RequestBucket:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be followed, and the news of following it.
-
-Owns: the name of a set of objects (group, version, plural, namespace, selectors) with the type they are decoded into,
-its URL, and the values that `follow` yields.
-"""
+"""What can be followed, and the news of following it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +27,6 @@ class ObjectKey:
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
     """A set of objects on the server. `namespace` None means all of them, or a kind without namespaces.
-
     `is_metadata_only`: the server is asked to leave out the rest; it may send it all the same."""
 
     group: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of several API servers to ask.
 
-Owns: the choice. It stays with a server as long as that one answers, and moves on when it does not; start is anywhere
-in the list, so that the nodes of a cluster spread.
-Never: connects. Who saw a failure says on which server, so that two who saw the same one move on once.
+It stays with a server as long as that one answers, and moves on when it does not; start is anywhere in the list, so
+that the nodes of a cluster spread. Who saw a failure says on which server, so that two who saw the same one move on
+once.
 """
 
 from collections.abc import Sequence

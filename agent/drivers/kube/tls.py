@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS towards an API server.
+"""TLS towards an API server, with certificates and keys whose files may change.
 
-Owns: contexts made of certificates and keys, and noticing that their files changed. Keys that come as content reach
-OpenSSL through memory-backed files, never through a disk.
+Keys that come as content reach OpenSSL through memory-backed files, never through a disk.
 Never: shows what is in a key or certificate. While files are half replaced, the last context that worked stays.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of the kubelet on this node: its file, or what it answers under /configz.
-
-Owns: finding and reading it, with the file that newer kubeadm versions lay over it.
-"""
+"""The configuration of the kubelet on this node, from its files, or what it answers under /configz."""
 
 import asyncio
 import urllib.request

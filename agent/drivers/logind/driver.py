@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """systemd-logind over D-Bus: the delay lock, the announcement of a shutdown, and how long a delay may last.
 
-Owns: the connection to the system bus, the descriptor that is the lock, and one drop-in for logind. The library is
-imported when somebody connects: who configures no shutdown groups needs none.
+The library is imported on connecting: a node without shutdown groups needs none.
 Never: decides when the lock goes. Every failure is an OSError that says what would heal it.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory of manifests: the files in it, again after every change.
 
-Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file
-systems tell nothing) and reading within bounds. Files that begin with a dot are somebody's work in progress.
+Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file systems
+tell nothing) and reading within bounds. Files that begin with a dot are somebody's work in progress.
 Never: parses, or takes what cannot be read for something that is not there: only a directory or file that does not
 exist is an empty one, after any other error the last content stays. Directories below are those of ConfigMaps and
 Secrets, which source_folders.py reads for whoever wants them.
@@ -202,10 +202,8 @@ class ManifestDirectory:
                         return
 
     async def _next_change(self, inotify: Inotify) -> bool:
-        """Wait for a change of something that is looked at; whether it is over with it.
-
-        Hidden files are nobody's news, but for names such as `..data`: a swap of that link changes what others lead to.
-        """
+        """Wait for a change of something that is looked at; whether it is over with it. Hidden files are no news, but
+        for names such as `..data`: a swap of that link changes what others lead to."""
         while True:
             event = await inotify.get()
             name = event.name.name if event.name is not None else ""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mounting and unmounting by system call.
 
-Owns: tmpfs for secrets and volumes in memory, binding, and taking away everything below a directory.
-Never: follows a link that somebody put in the way: a mount point is made by its owner and opened without following.
+Never: follows a link that stands in the way: a mount point is made by its owner and opened without following.
 """
 
 import ctypes

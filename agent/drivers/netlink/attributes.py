@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Netlink messages and attributes as bytes.
 
-Owns: headers, padding and nesting of netlink and of nfnetlink.
 Source: include/uapi/linux/netlink.h and netfilter/nfnetlink.h of the kernel.
 """
 

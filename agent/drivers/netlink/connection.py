@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A netlink socket to netfilter: requests with a deadline, and their answers.
 
-Owns: the socket, its buffers and the sequence numbers; the meaning of errors and acknowledgements.
-Never: knows what is asked. Every call blocks up to its deadline and belongs into the executor of one driver.
+Every call blocks up to its deadline and belongs into the executor of one driver.
 """
 
 import errno

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nft program: text in, error out.
+"""The nft program: text in, error out, with a deadline, and the versions that the table needs.
 
-Owns: the child process with its deadline, what its messages mean, and the versions that the table needs.
 Source of behaviour: docs/support.md (nft 1.0.1, kernel 5.13).
 """
 

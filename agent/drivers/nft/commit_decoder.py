@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's notifications say about our table.
+"""What the kernel's notifications say about our table (NF-64).
 
-Owns: their decoding, which of them are by others, and the sentence that tells what one of their transactions did.
-Source of behaviour: NF-64. A commit's notifications come first, then the new generation with process id and name.
+A commit's notifications come first, then the new generation with process id and name.
 """
 
 from collections import Counter

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our nftables table of one family, in the network namespace of whoever starts us.
 
-Owns: one netlink socket and one thread that uses it, so that neither encoding nor the kernel's locks hold up the
-event loop. Structure goes through the nft program, everything else through netlink (NF-3).
-Never: decides what should be in the table, or touches another one (NF-1).
+One netlink socket and one thread that uses it, so that neither encoding nor the kernel's locks hold up the event loop.
+Structure goes through the nft program, everything else through netlink (NF-3). Never: touches another table (NF-1).
 """
 
 import asyncio
@@ -67,11 +66,9 @@ class NftTable:
             raise
 
     async def has_services(self) -> bool:
-        """Whether the maps of the ways in have any element; the others are not read."""
         return await self._call(KernelTable.has_services)
 
     async def most_elements(self) -> int:
-        """That one transaction can have here."""
         return await self._call(KernelTable.most_elements)
 
     async def pattern(self, text: str) -> Mapping[str, tuple[bytes, ...]]:
@@ -80,11 +77,9 @@ class NftTable:
         return await self._call(lambda table: table.take_pattern(self._own_sockets))
 
     async def read(self) -> TableState | None:
-        """What is there, by netlink (NF-8); None: no table of ours."""
         return await self._call(KernelTable.read)
 
     async def apply(self, batch: Batch) -> None:
-        """All of it or nothing."""
         if batch:
             await self._call(lambda table: table.apply(batch, self._own_sockets))
 

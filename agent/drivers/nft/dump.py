@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells of our table, as values.
+"""What the kernel tells of our table, as values. 100 000 elements of one size are cut by one frame, in C.
 
-Owns: decoding of chains, rules, elements and counters. 100 000 elements of one size are cut by one frame, in C.
 Source of behaviour: net/netfilter/nf_tables_api.c of the kernel: nf_tables_fill_setelem.
 """
 
@@ -79,11 +78,9 @@ def rule_expressions(answer: Answer) -> bytes:
 
 
 def elements(layout: MapLayout, family: Family, answers: Iterable[Answer]) -> dict[bytes, Data] | None:
-    """All elements of one map; None if the kernel told some of them twice, and then others not at all.
-
-    It does so while a hash table grows, some time after many elements were added: it goes on from the place where the
-    last message ended, and everybody has moved. No flag tells, but whoever was left out left his place to another.
-    """
+    """All elements of one map; None if the kernel told some of them twice, and then others not at all. It does so while
+    a hash table grows, some time after many elements were added: it goes on from the place where the last message
+    ended, and everything has moved. No flag tells, but an element that was left out left its place to another."""
     if layout.kind is MapKind.INTERVAL and len(layout.key) == 1:
         return _tree_ranges(answers, key_size(layout, family))
     content: dict[bytes, Data] = {}

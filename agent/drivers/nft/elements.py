@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of our maps as the kernel takes them.
+"""Elements of our maps as the kernel takes them; a range is two elements of a tree or one of a concatenation (NF-2).
 
-Owns: the bytes of one element for each kind of map, and how a range is two elements of a tree or one of a
-concatenation (NF-2). Encoding 100 000 of them is what takes the time of a first sync, so these are loops over
-constant frames instead of calls per element.
+Encoding 100 000 of them is what takes the time of a first sync, so these are loops over constant frames instead of
+calls per element.
 """
 
 import errno

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expressions of nf_tables that our own rules are made of, and the rules of a choice chain.
 
-Owns: which register holds what. Registers are counted in words of four bytes, 0 to 15 (NF-46).
-Never: sends anything. Text for nft could not say these rules once their maps are in the kernel (NF-40), and has no
-form at all for affinity that keeps every client in one shared map.
+Registers are counted in words of four bytes, 0 to 15 (NF-46). Text for nft could not say these rules once their maps
+are in the kernel (NF-40), and has no form at all for affinity that keeps every client in one shared map.
 """
 
 import struct
@@ -43,11 +42,9 @@ def _draw(map_name: str, family: str, count: int) -> bytes:
 
 
 def _known_client(chain: ChoiceChain, family: str) -> bytes:
-    """The client's endpoint, while it is a member of the list; each new connection makes it last longer (TY-7).
-
-    An update of an entry that exists leaves its data alone. In the moment of its expiry it may be written anew, with
-    data that are a member of no list: then the next connection draws again.
-    """
+    """The client's endpoint, while it is a member of the list; each new connection makes it last longer (TY-7). An
+    update of an entry that exists leaves its data alone. In the moment of its expiry it may be written anew, with data
+    that are a member of no list: then the next connection draws again."""
     numbers, members = _affinity_maps(chain.map)
     words = _ADDRESS_WORDS[family]
     first = _frontend_register(chain.map, family)
@@ -92,12 +89,10 @@ def _new_client(chain: ChoiceChain, family: str) -> bytes:
 
 
 def _veil(family: str, register: int) -> bytes:
-    """Bytes of the packet, all of which are written over later, so that nft takes the register for a wide field.
-
-    nft 1.0.6 aborts when a key or datum in registers begins with what a map gave, or has it in between: it does not
-    know how wide that is. It forgets nothing, however, of a register that is written over together with the one
-    before it; hence the pad in the data of `clients`.
-    """
+    """Bytes of the packet, all of which are written over later, so that nft takes the register for a wide field. nft
+    1.0.6 aborts when a key or datum in registers begins with what a map gave, or has it in between: it does not know
+    how wide that is. It forgets nothing, however, of a register that is written over together with the one before it;
+    hence the pad in the data of `clients`."""
     return _payload(_NETWORK, 8, 4 * (_ADDRESS_WORDS[family] + 2), register)
 
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel with our table in it, that refuses what the real one refuses.
 
-Owns: `FakeKernel`, which outlives drivers as the real one does, and `FakeNft`, the driver on it. Tests act as other
-processes through the kernel's methods.
-Never: routes packets; the packet tracer of the services plane does, over the same values.
+`FakeKernel` outlives drivers as the real one does; tests act as other processes through its methods.
 Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both on the same transactions.
 """
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """As much of nft's language as the structure of our table is written in, for the fake kernel.
 
-Owns: one table, and reading `add table`, `delete table`, a table's block with its chains and maps, and
-`add element` with `drop`.
 Never: understands a rule: it keeps its text. Anything else is refused as nft would.
 """
 

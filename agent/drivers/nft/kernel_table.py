@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our table in the kernel, by netlink.
+"""Our table in the kernel, by netlink. Every call here blocks, and runs in the driver's thread.
 
-Owns: the questions and transactions, and what their failures mean.
-Never: waits in the event loop: every call here blocks, and runs in the driver's thread.
 Source of behaviour: NF-2 to NF-4, NF-8, NF-21.
 """
 
@@ -103,7 +101,6 @@ class KernelTable:
         return any(rule_chain(answer) == chain for answer in answers)
 
     def apply(self, batch: Batch, own_sockets: OwnSockets) -> None:
-        """All of it or nothing."""
         counts = {name: self._counts_of(name, keys) for name, keys in batch.replaced.items() if MAPS[name].has_counter}
         planned = transaction(batch, self._family, self._connection.take_sequence(0), counts)
         self._connection.take_sequence(len(planned.parts) + 2)
@@ -124,7 +121,6 @@ class KernelTable:
         raise planned.refusal(refused.errno, refused.sequence, refused.offset)
 
     def has_services(self) -> bool:
-        """Whether the maps of the ways in have any element."""
         for name in WAYS_IN:
             try:
                 if self._whole(name, partial(elements, MAPS[name], self._family)):
@@ -135,11 +131,9 @@ class KernelTable:
         return False
 
     def most_elements(self) -> int:
-        """In one transaction."""
         return self._connection.most_bytes // _ELEMENT_BYTES
 
     def read(self) -> TableState | None:
-        """What is there; None: no table of ours."""
         table = next((one for one in map(table_facts, self._dump(Message.GET_TABLE)) if one.name == TABLE), None)
         if table is None:
             return None
@@ -166,7 +160,6 @@ class KernelTable:
         return {name: tuple(rules) for name, rules in found.items()}
 
     def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
-        """Packets and bytes of each element."""
         return self._whole(name, counted_elements)
 
     def race_drops(self) -> int:

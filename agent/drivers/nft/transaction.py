@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch as one netlink transaction.
+"""A batch as one netlink transaction: the order of messages (NF-21), how many elements go into one (NF-3).
 
-Owns: the order of messages (NF-21), how many elements go into one (NF-3), and the way back from a message that the
-kernel refused to the chain or element that is to blame (SY-6).
+Also the way back from a message that the kernel refused to the chain or element that is to blame (SY-6).
 """
 
 import re
@@ -27,8 +26,6 @@ _HOOK = re.compile(r"type (?P<type>\w+) hook (?P<hook>\w+) priority (?P<priority
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one message is about."""
-
     chain: str = ""
     map: str = ""
     keys: Sequence[bytes] = ()
@@ -144,7 +141,6 @@ def _hook(hook: str) -> bytes:
 
 
 def removal(table: str, family: Family, first: int) -> Transaction:
-    """A whole table."""
     writer = _Writer(family, first)
     writer.add(Message.DELETE_TABLE, 0, text(1, table), _Part())
     return writer.finish()

@@ -61,7 +61,6 @@ class OwnSockets:
             self._running -= 1
 
     def is_own(self, port: int) -> bool:
-        """Whether we sent this."""
         return port in self._own_ports or port in self._loads
 
     @property
@@ -69,11 +68,9 @@ class OwnSockets:
         return frozenset(self._own_ports)
 
     def add_monitor(self, monitor: "MonitorSocket") -> None:
-        """It is silenced with the others from now on."""
         self._monitors.append(monitor)
 
     def remove_monitor(self, monitor: "MonitorSocket") -> None:
-        """It is closed."""
         with suppress(ValueError):
             self._monitors.remove(monitor)
 

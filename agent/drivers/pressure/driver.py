@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's pressure files.
-
-Owns: reading those of disk and memory; they are made in memory, so this does not wait for a disk.
-Never: understands them. A kernel without them gives empty texts.
-"""
+"""The kernel's pressure files. They are in memory, so reading does not wait for a disk; without them, empty texts."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """GETs, connections and health calls to containers.
 
-Owns: sockets that leave nothing behind (PRB-16): probes run for years, and each plain close would leave an entry in
-the kernel for a minute. What was answered is read to its end, then the socket is reset, unless `resets` is off.
-Never: bounds itself in time, retries, or checks certificates: a probe asks whether somebody is there, not who.
+Sockets leave nothing behind (PRB-16): probes run for years, and each plain close would leave an entry in the kernel for
+a minute. What was answered is read to its end, then the socket is reset, unless `resets` is off.
+Never: bounds itself in time, retries, or checks certificates: a probe asks whether a server is there, not whose.
 """
 
 import asyncio

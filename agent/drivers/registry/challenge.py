@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a registry asks for before it answers: the `WWW-Authenticate` header.
 
-Owns: reading challenges, the choice between them, and the parameters of the request for a token.
 Source of behaviour: RFC 7235 section 2.1; distribution `docs/content/spec/auth/token.md`.
 """
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large an image is, asked at its registry.
 
-Owns: one session, made when it is first needed, the deadline of a probe, and which registries rest after a failure.
 Never: downloads a blob, asks a mirror, retries, or raises for what a registry does: whoever asks schedules pulls and
-can do without.
-Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The owner calls `close`.
+can do without. Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The owner calls `close`.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How asking a registry fails.
+"""How asking a registry fails: for this image only, or as a registry, which then is left alone for a while.
 
-Owns: the two kinds of failure: of this image only, and of the registry, which then is left alone for a while.
 Never: carries text of a server, a credential, a token or the query of an address; every message is our own words.
 """
 

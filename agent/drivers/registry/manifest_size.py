@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large an image is, by its manifest alone.
+"""How large an image is, by its manifest alone, which may be an index of several platforms.
 
-Owns: reading manifests and indexes of OCI and Docker, which entry of an index this node would fetch, and the sum.
 Never: trusts what it reads further than a number: a digest that is not one is never asked for.
 Source of behaviour: OCI image spec; containerd `platforms` for which variants an architecture runs.
 """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory of small files that are there whole or not at all, also after a crash or a power cut.
 
-Owns: atomic writes with fsync, in a thread of its own so that the event loop never waits for a disk; modes 0600 and
-0700; keeping aside what a reader could not use; measuring a file system.
+Writes are atomic with fsync, in a thread of its own so that the event loop never waits for a disk; modes 0600 and 0700.
 """
 
 import asyncio
@@ -37,7 +36,6 @@ class StateFiles:
         self._executor.shutdown()
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
         return await self._in_thread(partial(_read, self._path(name)))
 
     async def read_folder(self, folder: str) -> dict[str, bytes]:
@@ -45,10 +43,8 @@ class StateFiles:
         return await self._in_thread(partial(_read_folder, self._path(folder)))
 
     async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
-        """Replace or make a file. When this returns, it is on the disk.
-
-        What is not durable outlives this process but not a power cut, and costs no wait for a disk.
-        """
+        """Replace or make a file. When this returns, it is on the disk. What is not durable outlives this process but
+        not a power cut, and costs no wait for a disk."""
         await self._in_thread(partial(write_file, self._path(name), content, is_durable=is_durable))
 
     async def remove(self, name: str) -> None:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a service manager gives us and wants to hear: sd_notify, the watchdog, sockets it opened.
 
-Owns: the datagram protocol (a few lines, so no library) and the environment variables around it.
-Never: decides when the service is ready or alive; daemon/lifecycle.py does. Without a service manager every call is a
-no-op.
+The datagram protocol is a few lines, so no library. Without a service manager every call is a no-op.
 """
 
 import os
