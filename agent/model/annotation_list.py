@@ -44,7 +44,6 @@ class AnnotationReader:
             self.faults.append((PREFIX + key, _clipped(text)))
 
     def value(self, key: str, parse: Callable[[str], Value], default: Value) -> Value:
-        """Of the whole pod."""
         text = self._notes.get(PREFIX + key)
         if text is None:
             return default

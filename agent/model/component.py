@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State of the parts of the daemon, as everybody sees it: readiness, metrics, API and the service manager.
+"""State of the parts of the daemon: readiness, metrics, API and the service manager show it.
 
-Owns: the states, and `Board`, the one place where they are kept. A part reports through its `Report`; nobody else
-changes its line.
+A part reports through its `Report`; no other code changes its line.
 """
 
 from collections.abc import Callable
@@ -77,7 +76,6 @@ class Board:
         return "; ".join(f"{line.name}: {line.message or line.state}" for line in unready)
 
     def update(self, name: str, line: Component) -> None:
-        """For `Report` only."""
         before = self._lines.get(name, line)
         if before.state != line.state:
             line = replace(line, since_s=self._wall_s())
@@ -94,7 +92,6 @@ class Report:
         self._name = name
 
     def starting(self, message: str = "starting") -> None:
-        """It runs, its first sync is not over."""
         self._set(State.STARTING, message)
 
     def ready(self, message: str = "") -> None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that the control plane has given up: deleted, about to be, or ended by the node for good.
-
-Owns: their uids, a bounded number of them, and who hears of each.
-"""
+"""Pods that the control plane has given up: deleted, about to be, or ended by the node for good; a bounded number."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The present objects of one kind, and their changes for whoever follows.
 
-Owns: objects by key, a version that grows with every change, one bounded queue per follower.
 Never: waits for a follower; one that does not keep up is cut off with `Overtaken` and has to begin again.
 """
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One thing that is wrong with something a user wrote, or that should be changed on this node.
 
-Owns: the shape every complaint about configuration and manifests has, so that all of them read alike:
-`where: path: what is wrong; what would be right`.
+Every complaint about configuration and manifests has this shape: `where: path: what is wrong; what would be right`.
 """
 
 from collections.abc import Iterable

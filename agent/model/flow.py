@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flow that the kernel tracks, and what its tracking table should allow.
-
-Owns: the values that the services plane and the driver of connection tracking share, and how that driver fails.
-"""
+"""A flow that the kernel tracks, and what its tracking table should allow."""
 
 import ipaddress
 from collections.abc import Collection, Mapping
@@ -18,8 +15,6 @@ UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
 
 
 class FlowTarget(NamedTuple):
-    """Where a flow was sent."""
-
     address: bytes
     protocol: Protocol
     port: int
@@ -30,10 +25,8 @@ Answerers = Mapping[FlowTarget, Collection[bytes]]
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False):
-    """One flow. Addresses are packed, as elements of our table have them.
-
-    `identity` is the kernel's own number of the entry; a new flow between the same ports mostly has another one.
-    """
+    """One flow. Addresses are packed, as elements of our table have them. `identity` is the kernel's own number of the
+    entry; a new flow between the same ports mostly has another one."""
 
     family: Family
     protocol: Protocol

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials for registries, wrapped so that nobody sees them by accident.
+"""Credentials for registries, wrapped so that no text shows them by accident, and the hash by which records know them.
 
-Owns: the wrapper, a credential with where it came from, a pull secret as a pod names it, and the hash by which records
-know a credential again.
 Never: shows a password: repr, str and format of the wrapper are three stars (IMG-C10).
 """
 

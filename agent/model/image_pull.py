@@ -25,8 +25,6 @@ class PullClass(StrEnum):
 
 
 class ErrorClass(StrEnum):
-    """What kind of failure; a field of its own, never part of the texts for users (IMG-B08)."""
-
     AUTH = "auth"
     AUTH_PROVIDER = "auth-provider"
     NOT_FOUND = "notfound"
@@ -93,8 +91,6 @@ class PullRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedImage:
-    """One line of a list to fetch ahead."""
-
     image: str
     is_pinned: bool = False
     handler: str = ""

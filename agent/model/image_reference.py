@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of images: parsing, the normalised form, and the spellings that different readers want.
 
-Owns: the grammar, Docker Hub's short names, the default tag, and the pull policy that follows from a tag.
 Source of behaviour: distribution `reference` and kubernetes `pkg/util/parsers`; IMG-P01, P03, P04, P06.
 """
 
@@ -67,7 +66,6 @@ class ImageReference:
 
     @property
     def familiar(self) -> str:
-        """The short spelling for people."""
         name = self.repo
         if self.registry == HUB:
             short = self.path.removeprefix(OFFICIAL)

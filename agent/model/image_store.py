@@ -32,8 +32,6 @@ class BlobInfo:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """A name and what it stands for."""
-
     name: str
     digest: str
     media_type: str

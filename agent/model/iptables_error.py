@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How work on iptables fails, beyond what it has in common with nftables.
 
-Owns: the failures that only iptables has. Each is one of agent/model/nft_error.py too, whose classes tell a sync what
-to do: read again, set a Service aside, give up the right.
+Each failure is one of agent/model/nft_error.py too, whose classes tell a sync what to do: read again, set a Service
+aside, give up the right.
 """
 
 from agent.model.nft_error import NftFailed, Refused

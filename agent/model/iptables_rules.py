@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lies in iptables, as values that the services plane and the iptables driver share.
 
-Owns: the names of tables and chains, what a reading brings, and the change that leads from one reading to the next.
-Never: decides which rules there should be, and never runs a program. A rule is the text after `-A CHAIN `, in the form
-in which iptables-save prints it, so that a reading and what was written compare as texts.
-Source of behaviour: IP-1 to IP-5, IP-7.
+A rule is the text after `-A CHAIN `, in the form in which iptables-save prints it, so that a reading and what was
+written compare as texts. Source of behaviour: IP-1 to IP-5, IP-7.
 """
 
 import re
@@ -63,11 +61,9 @@ def as_saved(rule: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One input of iptables-restore. All maps are table → what happens there.
-
-    `chains` are written whole; `kept` only have to exist; `first` and `last` are (chain, rule) to put at that end of a
-    chain that is not ours; `deletes` are such rules to take out; `gone` are chains to empty and remove.
-    """
+    """One input of iptables-restore. All maps are table → what happens there. `chains` are written whole; `kept` only
+    have to exist; `first` and `last` are (chain, rule) to put at that end of a chain that is not ours; `deletes` are
+    such rules to take out; `gone` are chains to empty and remove."""
 
     chains: Mapping[Table, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     kept: Mapping[Table, Sequence[str]] = field(default_factory=dict)

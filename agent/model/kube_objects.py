@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API objects that planes read, with the fields they read and no others.
 
-Owns: the shape of Service, EndpointSlice, Node, Pod, Deployment, DaemonSet and ServiceCIDR as they come over the wire.
 A field that is not declared here is skipped by the decoder without being built: managedFields and last-applied
 annotations cost nothing.
+
 Never: applies defaults or judges values. A list that is absent and one that is `null` are both None or empty, as the
 API server sends either. Labels and annotations are named one by one where only some matter.
 Source of the choice of fields: IN-1 to IN-20, IMG-F01, IMG-S21, IMG-X07.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How work on our nftables table fails, in terms a plane can act on.
-
-Owns: one exception per kind of failure. Each text is one line: what, where, and what would be right.
-"""
+"""How work on our nftables table fails, in terms a plane can act on: what, where, and what would be right."""
 
 import errno as codes
 
@@ -12,10 +9,8 @@ class NftFailed(Exception):
 
 
 class Refused(NftFailed):
-    """The kernel, or nft, refused a transaction as a whole; nothing was changed (NF-8).
-
-    `map` and `key`, or `chain`, name the culprit as far as the kernel tells. `errno` is 0 if nft refused a text.
-    """
+    """The kernel, or nft, refused a transaction as a whole; nothing was changed (NF-8). `map` and `key`, or `chain`,
+    name the culprit as far as the kernel tells. `errno` is 0 if nft refused a text."""
 
     def __init__(self, reason: str, *, errno: int = 0, map: str = "", key: bytes = b"", chain: str = "") -> None:  # noqa: A002
         super().__init__(reason)
@@ -31,7 +26,6 @@ class Refused(NftFailed):
 
     @classmethod
     def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "Refused":  # noqa: A002
-        """In the words of the errno."""
         element = f"element {key.hex()} of {map}" if key else f"elements of {map}"
         where = f"chain {chain}" if chain else element if map else "the transaction"
         code = codes.errorcode.get(errno, str(errno))

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lies in our nftables table, as values that the services plane and the nft driver share.
 
-Owns: the layout as data (which maps there are, what their keys and values are made of), the state of one table, and
-the batch that leads from one state to the next.
-Never: decides which elements there should be, and never speaks to the kernel. Keys and data are bytes in the kernel's
-own form (NF-2), so that a mirror of 100 000 elements is compared and sent without being encoded again.
+The layout is data: which maps there are, what their keys and values are made of. Keys and data are bytes in the
+kernel's own form (NF-2), so that a mirror of 100 000 elements is compared and sent without being encoded again.
 Source of behaviour: NF-1 to NF-10, NF-20 to NF-23.
 """
 
@@ -85,12 +83,10 @@ MAPS: Mapping[str, MapLayout] = {
 
 @dataclass(frozen=True, slots=True)
 class ChoiceChain:
-    """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20).
-
-    `timeout_s` is not 0 where clients come back to the endpoint they had: the chain looks for the client's address and
-    the number of its service port in the map `clients`, and follows what it finds there while that is still a member
-    of the list (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them.
-    """
+    """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20). `timeout_s` is not 0
+    where clients come back to the endpoint they had: the chain looks for the client's address and the number of its
+    service port in the map `clients`, and follows what it finds there while that is still a member of the list
+    (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them."""
 
     name: str
     map: str
@@ -141,16 +137,13 @@ class TableState:
 
     @property
     def chains(self) -> frozenset[str]:
-        """Their names."""
         return frozenset(self.bodies)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21).
-
-    A chain that is there already gets its rules anew.
-    """
+    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21). A chain that is there
+    already gets its rules anew."""
 
     chains: Sequence[ChoiceChain] = ()
     deletes: Mapping[str, Sequence[bytes]] = field(default_factory=dict)

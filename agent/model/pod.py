@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods as manifests describe them.
 
-Owns: a pod with its identity, its containers in the order of the manifest with what they are to the pod, and the
-hashes by which changes are found. Hashes are of the decoded values, so that comments, key order and defaults written
-out change nothing (MAN-10).
+Hashes, by which changes are found, are of the decoded values, so that comments, key order and defaults written out
+change nothing (MAN-10).
 """
 
 import hashlib

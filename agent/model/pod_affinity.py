@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a manifest says its pod belongs, as far as one node can judge that.
 
-Owns: the types. Never: checks or compares them; agent.pods.manifest.validation and agent.pods.plan.node_match do.
 Fields of type `object` speak to a scheduler.
 """
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Pod manifest may say, field by field, under the names that Kubernetes gives.
 
-Owns: the types and the defaults. A default written out is the same as one left out, and a field added here later does
-not change what an older manifest means (ADO-02).
-Never: checks values; that is the work of agent.pods.manifest.validation. Fields of type `object` are taken and not
-looked at: they speak to a scheduler, which a node without a control plane does not have.
+A default written out is the same as one left out, and a field added here later does not change what an older manifest
+means (ADO-02). Fields of type `object` are taken and not looked at: they speak to a scheduler, which a node without a
+control plane does not have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as it is, for those who look: phase, conditions, address, containers.
-
-Owns: the values, and how the column STATUS of lists is worded (STS-03).
-"""
+"""A pod as it is, for those who look: phase, conditions, address, containers, and the column STATUS (STS-03)."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes quantities, held exactly.
+"""Kubernetes quantities, held exactly, with the one rounding step that hints need: up to a whole milli.
 
-Owns: the grammar (decimal suffixes n to E, binary suffixes Ki to Ei, decimal exponents), sums without rounding, and the
-one rounding step that hints need: up to a whole milli.
 Never: goes through binary floating point; a quantity is a whole number of billionths.
 Source of behaviour: k8s.io/apimachinery `pkg/api/resource`. What is finer than one billionth rounds away from zero and
 what is larger than 2^63-1 is cut to that, as its documentation says. TOP-9.
@@ -36,8 +34,6 @@ class QuantityError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Quantity:
-    """An amount, counted in billionths of its unit."""
-
     nanos: int
 
     def __add__(self, other: "Quantity") -> "Quantity":

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wish that cannot be granted, with the reason.
-
-Owns: the kinds: not_found, precondition, invalid, unavailable.
-"""
+"""A wish that cannot be granted, with the reason."""
 
 from collections.abc import Sequence
 

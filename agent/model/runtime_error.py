@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls to the container runtime fail, in terms a plane can act on.
-
-Owns: one exception per kind of failure, with the method, the runtime's own words and its gRPC code by name.
-"""
+"""How calls to the container runtime fail, in terms a plane can act on: with the runtime's own words."""
 
 
 class RuntimeCallFailed(Exception):

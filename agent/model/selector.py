@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Label selectors: what they are made of, what is wrong with one, what one matches.
 
-Owns: the syntax of label keys and values, the operators of label selectors (In, NotIn, Exists, DoesNotExist) and the
-two more that node affinity has (Gt, Lt), and the difference between "matches nothing" and "matches everything".
 Source of behaviour: k8s.io/apimachinery `pkg/labels`, `pkg/apis/meta/v1/validation`. TOP-61, TOP-72, TOP-82k.
 """
 
@@ -25,8 +23,6 @@ FaultKind = Literal["Required", "Forbidden", "Invalid"]
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """One expression: a key, an operator, values."""
-
     key: str
     operator: str
     values: tuple[str, ...] = ()
@@ -90,7 +86,6 @@ class Matcher(msgspec.Struct, frozen=True, gc=False):
 
 
 def compile_selector(selector: LabelSelector | None) -> Matcher:
-    """The matcher of a selector that `selector_faults` has nothing against."""
     if selector is None:
         return Matcher(matches_nothing=True)
     return Matcher(requirements=_equalities(selector.match_labels) + selector.match_expressions)

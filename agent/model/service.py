@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Service and its backends, read and checked: what the services plane keeps of the API's objects.
 
-Owns: the value types. Texts that repeat (node and zone names, port names) are shared by whoever makes the values.
+Texts that repeat (node and zone names, port names) are shared by whoever makes the values.
 Never: holds anything that no rule reads; ten thousand of each have to fit in little memory (SY-12).
 """
 
@@ -105,10 +105,8 @@ class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Backend(msgspec.Struct, frozen=True, gc=False):
-    """One address and port that may serve one service port.
-
-    `key` is `ip:port`; `data` the same as the kernel has it. `zones` and `nodes` are hints; absent and empty are one.
-    """
+    """One address and port that may serve one service port. `key` is `ip:port`; `data` the same as the kernel has it.
+    `zones` and `nodes` are hints; absent and empty are one."""
 
     key: str
     data: bytes
@@ -129,11 +127,9 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
 
 
 class SliceFacts(msgspec.Struct, frozen=True, gc=False):
-    """An EndpointSlice: its ports, and its endpoints once, with the number of the first port.
-
-    What serves another port is made where a Service has that port: a slice may have thousands of ports that none has.
-    `triggered` is when the change began that it tells of (SY-9).
-    """
+    """An EndpointSlice: its ports, and its endpoints once, with the number of the first port. What serves another port
+    is made where a Service has that port: a slice may have thousands of ports that none has. `triggered` is when the
+    change began that it tells of (SY-9)."""
 
     service: ServiceKey
     name: str

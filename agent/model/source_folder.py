@@ -13,9 +13,7 @@ SOURCE_FOLDERS = {"configmaps": "ConfigMap", "secrets": "Secret"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFolder:
     """`problems` are keys that could not be read; then `values` lacks them. `exposed` is what others than root see.
-
-    Values are in no text that is made of it.
-    """
+    Values are in no text that is made of it."""
 
     kind: str
     namespace: str

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The taint that keeps pods off a node until its Services answer, as a change to a Node.
-
-Owns: which taints are ours and the JSON patch that lifts them.
-Source of behaviour: DS-10.
-"""
+"""The taint that keeps pods off a node until its Services answer, as a change to a Node (DS-10)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,11 +11,9 @@ Step = Mapping[str, str]
 
 
 def lifting(taints: Sequence[NodeTaint]) -> list[Step]:
-    """Operations for these taints; none if ours is not among them.
-
-    A list of taints has no keys that a patch could name, so each removal first tests what stands at its place: the
-    server refuses the whole change if somebody else moved them meanwhile. From the last on, so that places stay right.
-    """
+    """Operations for these taints; none if ours is not among them. A list of taints has no keys that a patch could
+    name, so each removal first tests what stands at its place: the server refuses the whole change if it moved
+    meanwhile. From the last on, so that places stay right."""
     steps: list[Step] = []
     for place, taint in reversed(list(enumerate(taints))):
         if taint.key == STARTUP_TAINT:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From manifests and a name to an explanation: what the commands with `--from-files` call.
-
-Owns: finding the object, collecting what belongs to it, and saying which names there are when it is not found.
-Source of behaviour: ours; TOP-90 to TOP-93, TOP-96.
-"""
+"""From manifests and a name to an explanation: what `--from-files` calls (TOP-90 to TOP-93, TOP-96)."""
 
 from collections.abc import Iterable, Sequence
 

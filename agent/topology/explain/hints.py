@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a Service has zone hints or has none, with the numbers that decided and what to change.
 
-Owns: the explanation value of `kepctl explain hints`, its advice and its exit code. It is built from the same
-FilledHints that the services plane uses, so it cannot tell another story.
+It is built from the same FilledHints that the services plane uses, so it cannot tell another story.
 Source of behaviour: ours; TOP-54, TOP-90 to TOP-92; history in kubernetes/kubernetes#103888, #119990, #122437.
 """
 
@@ -36,11 +35,9 @@ class HintAdvice(msgspec.Struct, frozen=True, gc=False):
 
 
 class ZoneExplanation(msgspec.Struct, frozen=True, gc=False):
-    """One zone. None: the number does not exist, because the zone has no capacity or a step was not reached.
-
-    `load` is what an endpoint hinted for the zone carries compared with an even share over all; `uses_hints` says
-    whether proxies in the zone stay with the endpoints hinted for it or use all.
-    """
+    """One zone. None: the number does not exist, because the zone has no capacity or a step was not reached. `load` is
+    what an endpoint hinted for the zone carries compared with an even share over all; `uses_hints` says whether proxies
+    in the zone stay with the endpoints hinted for it or use all."""
 
     zone: str
     milli_cpu: int | None

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a pod may go to some nodes and not to others, domain by domain and node by node.
 
-Owns: the explanation value of `kepctl explain spread`: constraints as they really apply, every domain with its count
-and skew (also those that do not count, with the cause), every node with the first thing that excludes it, the scores.
-Never: renders tables, and never claims more than was checked; `not_checked` lists the rest.
-Source of behaviour: `spread/filter.py`; TOP-75, TOP-85, TOP-86, TOP-93.
+Constraints as they really apply, every domain with its count and skew (also those that do not count, with the cause),
+every node with the first thing that excludes it, the scores. Never: claims more than was checked; `not_checked` lists
+the rest. Source of behaviour: `spread/filter.py`; TOP-75, TOP-85, TOP-86, TOP-93.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many endpoints each zone should get, and whether hints may be active at all.
 
-Owns: A3 with its refusal codes. The answer depends on the number of ready endpoints and the CPU shares only.
-Never: looks at where endpoints are. Two things KEP-2433 describes are absent because the code of Kubernetes lacks them:
-a second threshold for removing hints, and counting nodes when CPU is unknown (TOP-14).
+The answer depends on the number of ready endpoints and the CPU shares only, never on where endpoints are. Two things
+KEP-2433 describes are absent because the code of Kubernetes lacks them: a second threshold for removing hints, and
+counting nodes when CPU is unknown (TOP-14).
 Source of behaviour: k8s.io/endpointslice/topologycache (getAllocations); NUM-1, TOP-11 to TOP-14, TOP-52.
 """
 

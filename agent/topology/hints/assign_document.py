@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a sync in the form in which it is printed as JSON and compared with test vectors.
+"""The result of a sync in the form in which it is printed as JSON and compared with test vectors (TOP-92).
 
-Owns: the field names; they are an interface, scripts read them.
-Source of behaviour: TOP-92. Numbers absent because a step was never reached are null.
+The field names are an interface: scripts read them. Numbers absent because a step was never reached are null.
 """
 
 import msgspec

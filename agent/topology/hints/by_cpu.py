@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zone hints in proportion to CPU: the whole of one sync, for one Service and address family.
 
-Owns: which unchanged slices keep their hints (A4), own-zone hints, refusal (A5), and putting donation on top (A6).
 Source of behaviour: k8s.io/endpointslice/topologycache (AddHints, RemoveHintsFromSlices); TOP-15 to TOP-27, TOP-30.
 """
 
@@ -19,11 +18,9 @@ from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists, read
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """The result of a sync: the slices as they are to be, and the numbers that led there.
-
-    `slices.to_update` is what has to be written, `slices.unchanged` what was kept. `have` are the hints before
-    donation, `per_zone` those after it; both are None on refusal.
-    """
+    """The result of a sync: the slices as they are to be, and the numbers that led there. `slices.to_update` is what
+    has to be written, `slices.unchanged` what was kept. `have` are the hints before donation, `per_zone` those after
+    it; both are None on refusal."""
 
     refusal: Refusal | None
     ready_count: int

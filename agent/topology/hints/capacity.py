@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU per zone: which nodes count, what they add up to, and who is to blame when the sum is not usable.
 
-Owns: A2. One node that counts and lacks a zone or CPU makes the information insufficient for every Service.
+One node that counts and lacks a zone or CPU makes the information insufficient for every Service.
 Never: looks at taints, cordons, pools or total capacity, unless a `CapacityFilter` of standalone mode asks for it.
 Source of behaviour: k8s.io/endpointslice/topologycache (SetNodes); TOP-6 to TOP-10, TOP-53, TOP-54.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hints from `spec.trafficDistribution`: every endpoint serves its own zone, or also its own node.
 
-Owns: A7. There is no capacity, no minimum, no donation and no refusal here.
+There is no capacity, no minimum, no donation and no refusal here.
 Never: touches unready endpoints, except when the field is gone and all hints go with it.
 Source of behaviour: k8s.io/endpointslice/trafficdist; KEP-4444, KEP-3015; TOP-34 to TOP-36.
 """

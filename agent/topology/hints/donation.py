@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving endpoints from zones that have too many to zones that have too few.
 
-Owns: the plan (how many each zone gives and receives) and the walk that picks the endpoints, both in A6.
-Never: rechecks that every zone reached its minimum; neither does Kubernetes (TOP-27).
+Never: rechecks that every zone reached its minimum; neither does Kubernetes (TOP-27). Where Kubernetes goes by the
+order of a Go map, the lowest zone name decides here, so that every node agrees (TOP-25).
 Source of behaviour: k8s.io/endpointslice/topologycache (getGivingAndReceivingZones, redistributeHints); TOP-22 to 26.
-Where Kubernetes goes by the order of a Go map, the lowest zone name decides here, so that every node agrees (TOP-25).
 """
 
 from collections.abc import Mapping, Sequence

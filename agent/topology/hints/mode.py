@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which mechanism gives a Service its hints: CPU shares, traffic distribution or none.
 
-Owns: A1 with the precedence of the two annotations over the field, and the warnings the API server would have given.
-Source of behaviour: `pkg/apis/core/helper`, k8s.io/endpointslice/reconciler.go; KEP-2433, KEP-4444, KEP-3015;
-TOP-1 to TOP-3.
+Source of behaviour: `pkg/apis/core/helper`, k8s.io/endpointslice/reconciler.go; KEP-2433, KEP-4444, KEP-3015; TOP-1 to
+TOP-3.
 """
 
 from collections.abc import Mapping

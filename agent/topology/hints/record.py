@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to be remembered of a Service between two syncs, and the events that follow from it.
 
-Owns: the record per address family and the flag that decides whether "enabled" is announced (TOP-20, TOP-28, TOP-33).
-Source of behaviour: k8s.io/endpointslice/topologycache (SetHints, RemoveHints, GetOverloadedServices); TOP-5, TOP-21.
+Source of behaviour: k8s.io/endpointslice/topologycache (SetHints, RemoveHints, GetOverloadedServices); TOP-5, TOP-20,
+TOP-21, TOP-28, TOP-33.
 """
 
 from collections.abc import Mapping

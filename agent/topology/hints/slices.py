@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints and their slices, as the hint computation reads and returns them.
 
-Owns: the value types, what "ready" means to the producer of hints, and taking hints away.
 Source of behaviour: k8s.io/endpointslice (utils.go, topologycache/sliceinfo.go); TOP-19, TOP-20, TOP-32, TOP-36.
 """
 

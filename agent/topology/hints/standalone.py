@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hints for Services that come from manifests, where no control plane writes any.
 
-Owns: A9: completing hand-written endpoints, who wins when manifests carry hints, and the same answer on every node. So
-the result depends on the manifests alone and is recomputed from scratch, so that history cannot leak in.
-Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
+Every node must come to the same answer: the result depends on the manifests alone and is recomputed from scratch, so
+that history cannot leak in. Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
 """
 
 import math
@@ -57,10 +56,8 @@ class HintStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class FilledHints(msgspec.Struct, frozen=True, gc=False):
-    """One Service and family: its slices with the hints to use, and how they came about.
-
-    `given` are the completed endpoints before hints; `assignment` is there in mode topology only.
-    """
+    """One Service and family: its slices with the hints to use, and how they came about. `given` are the completed
+    endpoints before hints; `assignment` is there in mode topology only."""
 
     family: str
     choice: ModeChoice
@@ -119,10 +116,8 @@ def read_zones(nodes: Sequence[Node], options: HintOptions) -> CapacityReading:
 def complete_endpoints(
     where: str, slices: Iterable[Slice], nodes: Iterable[Node]
 ) -> tuple[tuple[Slice, ...], tuple[Finding, ...]]:
-    """The slices in name order with conditions and zones filled in, and a note about what was filled in (TOP-48).
-
-    A missing `ready` means ready to a proxy and unready to the computation, so it would block hints if it stayed.
-    """
+    """The slices in name order with conditions and zones filled in, and a note about what was filled in (TOP-48). A
+    missing `ready` means ready to a proxy and unready to the computation, so it would block hints if it stayed."""
     zones = {node.name: node.zone for node in nodes}
     notes: list[Finding] = []
 

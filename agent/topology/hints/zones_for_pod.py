@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The zone plan of a pod on given nodes: spread decides where endpoints can be, CPU decides what hints want.
 
-Owns: `kepctl plan zones --pod FILE --nodes DIR`, and the remarks when the two sets of zones are not the same.
 Never: invents placement; without a zone constraint it says that it assumes an even one.
 Source of behaviour: `spread/filter.py` for the zones, `capacity.py` for the shares; TOP-96.
 """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server would have said to a pod's spread constraints, for pods that never pass one.
 
-Owns: B5: the errors (all of them, not just the first), the warnings, and the selectors with matchLabelKeys merged in.
-Source of behaviour: `pkg/apis/core/validation`, `pkg/registry/core/pod/strategy.go`, `pkg/api/pod` (warnings);
-KEP-3243; TOP-82 to TOP-84.
+All errors, not just the first. Source of behaviour: `pkg/apis/core/validation`, `pkg/registry/core/pod/strategy.go`,
+`pkg/api/pod` (warnings); KEP-3243; TOP-82 to TOP-84.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which single change would let a pod that fits nowhere be placed.
 
-Owns: the suggestions under `kepctl explain spread`. Each was tried on the same functions that said no, or follows from
-their numbers; none is a guess.
+Each was tried on the same functions that said no, or follows from their numbers; none is a guess.
 Never: suggests two changes at once, and never proposes anything while a candidate is left.
 Source of behaviour: ours; TOP-75, TOP-86, TOP-93.
 """

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spread constraints made ready: defaults filled in, selectors compiled, hard and soft ones told apart.
 
-Owns: B1, cluster defaults and the selector derived for them included, and which nodes a constraint counts.
 Source of behaviour: scheduler plugin podtopologyspread (common.go, plugin.go), plugins/helper (DefaultSelector);
 KEP-895, KEP-3022, KEP-3094, KEP-3243; TOP-60 to TOP-63.
 """

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which nodes pod topology spread lets a pod go to.
 
-Owns: counting per domain (B2), the filter with its order of verdicts (B3), and the what-ifs that change its input.
-Never: tests resources, ports, volumes or inter-pod affinity, preempts, or moves pods later (TOP-81).
-Source of behaviour: scheduler plugin podtopologyspread (filtering.go); KEP-895, KEP-3022, KEP-3094;
-TOP-64 to TOP-71, TOP-86.
 Pods are walked once per distinct selector, nodes once per constraint; nothing walks pods per node.
+Never: tests resources, ports, volumes or inter-pod affinity, preempts, or moves pods later (TOP-81). Source of
+behaviour: scheduler plugin podtopologyspread (filtering.go); KEP-895, KEP-3022, KEP-3094; TOP-64 to TOP-71, TOP-86.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

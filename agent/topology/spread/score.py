@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the scheduler ranks the nodes that are left, by the soft constraints.
+"""How the scheduler ranks the nodes that are left, by the soft constraints. Low raw is good, high normalised is good.
 
-Owns: B4: tracked domains, their weight, raw and normalised scores. Low raw is good, high normalised is good.
 Source of behaviour: scheduler plugin podtopologyspread (scoring.go); NUM-1, TOP-76 to TOP-80.
 """
 
