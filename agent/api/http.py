@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP for machines: /metrics, /livez, /readyz.
 
-A GET-only server of a few dozen lines: a web framework would cost more memory than the rest of the idle daemon.
-One request per connection, small bounds on everything a client sends.
+A GET-only server of a few dozen lines: a web framework would cost more memory than the rest of the idle daemon. One
+request per connection, small bounds on everything a client sends.
 """
 
 import asyncio

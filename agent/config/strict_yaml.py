@@ -2,8 +2,8 @@
 """YAML without surprises: JSON's scalars, no duplicate keys, and bounds on size, depth and aliases.
 
 Text becomes `Tree` values that remember their line, for configuration and manifests alike. What YAML 1.1 would make of
-`no`, `017`, `12:30:45` or a date stays a string here; a key given twice is an error, not the last one.
-A document that breaks a bound is refused before it is expanded.
+`no`, `017`, `12:30:45` or a date stays a string here; a key given twice is an error, not the last one. A document that
+breaks a bound is refused before it is expanded.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs: static event names with fields, klog's levels, one line per event, repeated failures collapsed.
 
-Never: formats a message from data; what varies goes into fields. An event carries its level as `v`; warnings and
-errors are always shown.
+Never: formats a message from data; what varies goes into fields. An event carries its level as `v`; warnings and errors
+are always shown.
 """
 
 import sys

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process per plane and runtime: a lock file that the kernel frees when its holder dies.
 
-The file, `/run/lock/kepd-PLANE-HASH.lock`, holds the pid for the message to the second process. Never: waits. Two
-daemons that order the same containers would each undo what the other does.
+The file, `/run/lock/kepd-PLANE-HASH.lock`, holds the pid for the message to the second process.
+Never: waits. Two daemons that order the same containers would each undo what the other does.
 """
 
 import fcntl

@@ -2,8 +2,8 @@
 """Taking the place of a kube-proxy whose rules are still in the kernel (SY-14, DS-14).
 
 The request is a file in the state directory, so that a restart in the middle goes on. Our rules go in, then
-kube-proxy's out, then the request is done. Never: begins by itself, or beside a kube-proxy that runs: both would write
-the same Services.
+kube-proxy's out, then the request is done.
+Never: begins by itself, or beside a kube-proxy that runs: both would write the same Services.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the start and the end of a pod would look like, in virtual time.
 
-`kepctl plan stop` and `kepctl timeline --from-files` show it, the vectors check it. Never: knows a rule of its own;
-whatever it shows, a production planner decided.
+`kepctl plan stop` and `kepctl timeline --from-files` show it, the vectors check it.
+Never: knows a rule of its own; whatever it shows, a production planner decided.
 """
 
 from collections.abc import Mapping, Sequence
