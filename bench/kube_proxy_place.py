@@ -17,11 +17,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
+from msgspec.structs import replace
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kube.client import KubeClient

@@ -7,6 +7,7 @@ code uses is here, and one that it does not use is not.
 
 from dataclasses import replace
 
+import msgspec
 from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
@@ -169,7 +170,7 @@ async def metrics() -> list[Metric]:
     )
     outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
     services = wire_services(shown, outside)
-    beside = wire_services(plain, replace(outside, kube=lambda: None))
+    beside = wire_services(plain, msgspec.structs.replace(outside, kube=lambda: None))
     chains = wire_services(replace(plain, services=replace(plain.services, backend="iptables")), outside)
     found = [
         *Metrics("0", tuple).collect(),

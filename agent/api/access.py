@@ -6,7 +6,8 @@ exist admits no caller. Never: looks at what a caller says about itself, only at
 """
 
 import grp
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.api.errors import ApiError, not_permitted
 from agent.api.peer import Peer
@@ -28,8 +29,7 @@ def find_gid(group: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
+class AccessRule(msgspec.Struct, frozen=True):
     read_gid: int | None
     operate_gid: int | None
     read_group: str = ""

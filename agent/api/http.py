@@ -10,9 +10,9 @@ import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import structlog
 
 from agent.model.component import Component, Report
@@ -25,12 +25,11 @@ MAX_CONNECTIONS = 64
 PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 Query = Mapping[str, Sequence[str]]

@@ -15,9 +15,10 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from agent.api.parting import Parting
 
@@ -30,8 +31,7 @@ MAX_CONNECTIONS_PER_USER = 16
 CREDENTIALS = struct.Struct("3i")
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """The process at the other end, as the kernel knew it when it connected."""
 
     pid: int

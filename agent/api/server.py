@@ -16,10 +16,10 @@ Owns: the private sockets, the servers on them, and the relay in front. Lives as
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import msgspec
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -36,8 +36,7 @@ PRIVATE_MODE = 0o700
 REFLECTION = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What callers of one level may have under way on one connection."""
 
     name: str

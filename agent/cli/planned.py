@@ -6,7 +6,6 @@ Unless the user says otherwise inits take a second, hooks too, and containers en
 
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -31,8 +30,7 @@ WIDEST = 160
 INIT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class Guess(msgspec.Struct, frozen=True, kw_only=True):
     exits_s: float = 1.0
     hook_s: float = 1.0
     deaf: Collection[str] = ()

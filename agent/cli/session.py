@@ -2,9 +2,10 @@
 """One run of kepctl: what its common flags said, and how it fails. Imports nothing heavy."""
 
 import os
-from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
+
+import msgspec
 
 from agent.model.exit_codes import FAILURE
 
@@ -20,8 +21,7 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str | None = None
     timeout_s: float = 10.0
     color: str = "auto"

@@ -2,16 +2,15 @@
 """What a command returns: messages for programs, rows for people."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
 from google.protobuf.message import Message
 
 Item = TypeVar("Item", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[Item]):
+class Column(msgspec.Struct, Generic[Item], frozen=True):
     """One column; those for `wide` are left out of `table`."""
 
     title: str
@@ -22,8 +21,7 @@ class Column(Generic[Item]):
 Columns = Sequence[Column[Item]]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[Item]):
+class Listing(msgspec.Struct, Generic[Item], frozen=True):
     """Objects of one kind. `name` is what `-o name` prints."""
 
     kind: str
@@ -31,17 +29,15 @@ class Listing(Generic[Item]):
     columns: Columns[Item]
     name: Callable[[Item], str]
     empty: str = ""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = msgspec.field(default=())
     whole: Message | None = None
     """What programs get in place of the items, where those are a part of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]

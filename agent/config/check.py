@@ -2,8 +2,10 @@
 """From layers of raw values to one checked configuration, with every complaint at once. The later layer wins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.keys import KeyEntry, all_keys
@@ -20,13 +22,11 @@ DEFAULT_ORIGIN = "default"
 HEADER = {"apiVersion": API_VERSION, "kind": KIND}
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     values: Mapping[str, Tree]
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The outcome. `configuration` is None exactly when there are findings."""
 
     configuration: Configuration | None

@@ -4,7 +4,7 @@
 Never: applies anything. A reload is all or nothing: it happens only with a configuration that checked without findings.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.config.check import build
 from agent.config.document import Configuration
@@ -12,8 +12,7 @@ from agent.config.keys import KeyEntry, all_keys
 from agent.model.finding import shown
 
 
-@dataclass(frozen=True, slots=True)
-class KeyChange:
+class KeyChange(msgspec.Struct, frozen=True):
     path: str
     old: object
     new: object
@@ -22,8 +21,7 @@ class KeyChange:
         return f"{self.path}: {shown(self.old)} -> {shown(self.new)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadPlan:
+class ReloadPlan(msgspec.Struct, frozen=True):
     """`configuration` is what runs after the reload: the new one, but with old values where a restart is needed."""
 
     configuration: Configuration

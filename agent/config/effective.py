@@ -2,7 +2,9 @@
 """Defaults that depend on the host: they fill keys that document.py leaves empty, from facts of the caller."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from agent.config.document import PLANES, Configuration
 
@@ -10,8 +12,7 @@ DEFAULT_STATE_DIRECTORY = "/var/lib/kepd"
 DEFAULT_RUN_DIRECTORY = "/run/kepd"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     host_name: str
     state_directory: str = ""
     run_directory: str = ""

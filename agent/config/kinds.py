@@ -8,7 +8,8 @@ is its inverse for people; `schema` is JSON schema.
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.finding import printable, shown, suggestion
 
@@ -19,11 +20,10 @@ class Wrong(ValueError):
     """A value is not what its key takes. The text says what would be right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     name: str
     read: Callable[[object], object]
-    schema: JsonSchema = field(default_factory=dict)
+    schema: JsonSchema = msgspec.field(default_factory=dict)
     show: Callable[[object], object] = lambda value: value
 
 

@@ -5,8 +5,10 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.config.check import DEFAULT_ORIGIN, Checked, Layer, check_layers, flatten
 from agent.config.document import PLANES, Configuration
@@ -19,8 +21,7 @@ DEFAULT_FILE = Path("/etc/kepd/config.yaml")
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """A flag of its own name for one key, such as `-v`; its text is read as that of `--set`."""
 
     name: str
@@ -28,8 +29,7 @@ class Flag:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a process was given. A `file` of None means the default file, which may be absent."""
 
     file: Path | None = None
@@ -44,8 +44,7 @@ def host_facts(environment: Mapping[str, str]) -> HostFacts:
     return HostFacts.from_environment(socket.gethostname(), environment, is_in_cluster=in_cluster)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
 

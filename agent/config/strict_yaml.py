@@ -8,8 +8,8 @@ breaks a bound is refused before it is expanded.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 import yaml
 
 from agent.model.finding import Finding, shown
@@ -34,22 +34,20 @@ class UnreadableYaml(ValueError):
         self.finding = finding
 
 
-@dataclass(slots=True)
-class Tree:
+class Tree(msgspec.Struct):
     """A value with its place. Exactly one of the three is meant, as `kind` says: scalar, list or map. Only the parser
     fills one."""
 
     kind: str
     where: str
     scalar: Scalar = None
-    items: list["Tree"] = field(default_factory=list)
-    entries: dict[str, "Tree"] = field(default_factory=dict)
+    items: list["Tree"] = msgspec.field(default_factory=list)
+    entries: dict[str, "Tree"] = msgspec.field(default_factory=dict)
     weight: int = 1
     depth: int = 0
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     tree: Tree
     anchor: str | None
     key: str | None = None

@@ -7,12 +7,12 @@ Telling never waits and never fails; the file is written now and then and at the
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.daemon.configuration import write_atomically
 from agent.model.clock import Clock

@@ -2,8 +2,9 @@
 """What the daemon has anyway, handed to the wiring of each plane."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from agent.config.document import Configuration
 from agent.daemon.runtime_events import RuntimeEvents
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from agent.images.run.puller import Puller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Outside(msgspec.Struct, frozen=True, kw_only=True):
     """`configuration` gives the one in force; `kube` may find no API server yet."""
 
     cri: CriRuntime
@@ -34,4 +34,4 @@ class Outside:
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None]" = lambda: None
     puller: "Puller | None" = None
-    endings: EndingPods = field(default_factory=EndingPods)
+    endings: EndingPods = msgspec.field(default_factory=EndingPods)

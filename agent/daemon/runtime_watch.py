@@ -8,9 +8,10 @@ Never: fails. A node without a runtime is a state, not an error.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.model.component import Report
@@ -26,8 +27,7 @@ PAUSE_THERE_S = 10.0
 NOT_TRIED = "not tried yet"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeFacts:
+class RuntimeFacts(msgspec.Struct, frozen=True):
     endpoint: str
     name: str = ""
     version: str = ""

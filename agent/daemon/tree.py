@@ -12,8 +12,8 @@ Owns: supervision. A unit is a coroutine function that runs until it is cancelle
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from agent.daemon.plane_lock import PlaneTaken
@@ -28,8 +28,7 @@ LONGEST_PAUSE_S = 60.0
 STEADY_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """One part of the daemon. `stop_s` is how long it may take to end after it was cancelled."""
 
     name: str

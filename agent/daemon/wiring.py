@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from grpc_health.v1 import health_pb2
 
@@ -157,8 +157,7 @@ def _runtime(parts: Daemon) -> None:
     parts.add_unit("events", parts.events.run)
 
 
-@dataclass(slots=True)
-class _PlaneServices:
+class _PlaneServices(msgspec.Struct):
     """What the API serves of the planes; those that do not run answer that they do not."""
 
     pods: PodService

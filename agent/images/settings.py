@@ -5,7 +5,9 @@ Also the defaults that depend on other keys, and faults that only a combination 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.config.document import ImageBackoff, Images
 from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
@@ -25,23 +27,21 @@ LIMIT_KEY = "images.maxParallelPulls"
 KUBELET = "kubelet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSettings:
-    keys: Images = field(default_factory=Images)
-    queue: QueueRules = field(default_factory=QueueRules)
-    backoff: BackoffRules = field(default_factory=BackoffRules)
-    deadline: DeadlineRules = field(default_factory=DeadlineRules)
-    access: AccessRules = field(default_factory=AccessRules)
-    collect: CollectRules = field(default_factory=CollectRules)
-    prefetch: PrefetchRules = field(default_factory=PrefetchRules)
+class ImageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    keys: Images = msgspec.field(default_factory=Images)
+    queue: QueueRules = msgspec.field(default_factory=QueueRules)
+    backoff: BackoffRules = msgspec.field(default_factory=BackoffRules)
+    deadline: DeadlineRules = msgspec.field(default_factory=DeadlineRules)
+    access: AccessRules = msgspec.field(default_factory=AccessRules)
+    collect: CollectRules = msgspec.field(default_factory=CollectRules)
+    prefetch: PrefetchRules = msgspec.field(default_factory=PrefetchRules)
     listed: tuple[ListedImage, ...] = ()
     rewrite: tuple[RewriteRule, ...] = ()
     is_like_kubelet: bool = False
     is_limit_auto: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletDisk:
+class KubeletDisk(msgspec.Struct, frozen=True):
     """At which use of the disk, in percent, a kubelet of this node removes images, and down to which."""
 
     high: int = 85

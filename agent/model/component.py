@@ -5,8 +5,10 @@ A part reports through its `Report`; no other code changes its line.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.feed import Feed
 
@@ -26,8 +28,7 @@ SETTLED = frozenset({State.OFF, State.ABSENT, State.READY, State.DEGRADED})
 FINE = frozenset({State.OFF, State.ABSENT, State.READY})
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(msgspec.Struct, frozen=True):
     """One line of the board. `busy_until_s` is the moment by which its present work promised to be over."""
 
     name: str

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node's control groups are like, as far as pods need it."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShape:
+class GroupShape(msgspec.Struct, frozen=True, kw_only=True):
     """`controllers` are those that limits can be given to; `hugepage_bytes` the sizes of pages that can be counted."""
 
     version: int = 1

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Something that people should hear about: what Kubernetes calls an event."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """`object_name` is empty for what concerns the node itself. Times are wall time."""
 
     id: str

@@ -6,9 +6,10 @@ Never: waits for a follower; one that does not keep up is cut off with `Overtake
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+import msgspec
 
 Item = TypeVar("Item")
 MOST_BUFFERED = 1000
@@ -27,8 +28,7 @@ class Overtaken(Exception):
     """A follower left more than `MOST_BUFFERED` changes unread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[Item]):
+class Change(msgspec.Struct, Generic[Item], frozen=True):
     kind: ChangeKind
     item: Item | None
     version: int

@@ -5,14 +5,14 @@ Every complaint about configuration and manifests has this shape: `where: path: 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+import msgspec
 
 LONGEST_VALUE_SHOWN = 80
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, order=True):
     """A complaint with its place. `where` is `file:line`, an environment variable or a flag."""
 
     where: str
@@ -42,8 +42,7 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """`text` says what goes wrong as it is."""
 
     subject: str

@@ -2,11 +2,11 @@
 """One GET and its answer, as probes and hooks ask it. Values only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpQuestion:
+class HttpQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One GET. Whoever asks bounds it in time."""
 
     host: str
@@ -16,8 +16,7 @@ class HttpQuestion:
     headers: Sequence[tuple[str, str]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back. `is_redirect_elsewhere` says that it points to another host and was not followed."""
 
     status: int

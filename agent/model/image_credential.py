@@ -7,7 +7,8 @@ Never: shows a password: repr, str and format of the wrapper are three stars (IM
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 PUBLIC = "public"
 # Where Secrets of each type have their document.
@@ -44,24 +45,21 @@ class SecretText:
 NO_SECRET = SecretText("")
 
 
-@dataclass(frozen=True, slots=True)
-class SecretId:
+class SecretId(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PullSecret:
+class PullSecret(msgspec.Struct, frozen=True):
     """A Secret that a pod names in imagePullSecrets."""
 
     id: SecretId
     type: str
-    data: Mapping[str, SecretText] = field(default_factory=dict)
+    data: Mapping[str, SecretText] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """What one pull attempt presents. `source` is `secret:NAME`, `node` or `provider:NAME`."""
 
     username: str

@@ -4,7 +4,7 @@
 Source of behaviour: containerd `platforms` for which variants an architecture runs.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 MACHINES = {
     "x86_64": ("amd64", ("", "v1")),
@@ -18,8 +18,7 @@ MACHINES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ImagePlatform:
+class ImagePlatform(msgspec.Struct, frozen=True):
     """What a node runs; the best variant comes first."""
 
     architecture: str

@@ -2,8 +2,9 @@
 """One request for an image and its outcome, as other planes exchange them with the images plane."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from agent.model.image_credential import PullSecret
 
@@ -56,8 +57,7 @@ class PullResult(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class PodIdentity:
+class PodIdentity(msgspec.Struct, frozen=True):
     """Whose pod. All empty: nobody's, such as a pull by hand."""
 
     uid: str = ""
@@ -71,8 +71,7 @@ class PodIdentity:
 NO_POD = PodIdentity()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One container (or image volume, or line of a list) that needs an image."""
 
     image: str
@@ -89,8 +88,7 @@ class PullRequest:
     """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedImage:
+class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     is_pinned: bool = False
     handler: str = ""
@@ -98,8 +96,7 @@ class ListedImage:
     """Fetched and not unpacked, until it is needed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullOutcome:
+class PullOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended. `reason` and `message` are what a container status shows when there is no image."""
 
     result: PullResult
@@ -112,7 +109,7 @@ class PullOutcome:
     waited_s: float = 0.0
     active_s: float = 0.0
     retry_in_s: float | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = msgspec.field(default=())
     """Warnings that did not stop it, such as a secret that could not be read."""
 
     @property
@@ -128,8 +125,7 @@ class PullsAway(Exception):
     """There is no queue now."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallerPullEnd:
+class CallerPullEnd(msgspec.Struct, frozen=True):
     """How a pull ended that somebody else made: the image it gave, or the runtime's words."""
 
     image_id: str = ""

@@ -5,7 +5,8 @@ Source of behaviour: distribution `reference` and kubernetes `pkg/util/parsers`;
 """
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.image_text import quoted
 
@@ -34,8 +35,7 @@ class ReferenceInvalid(ValueError):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
-class ImageReference:
+class ImageReference(msgspec.Struct, frozen=True):
     """A parsed name. `tag` and `digest` are empty unless written."""
 
     written: str

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pulls, images, collections and mirrors as they are, for those who look: the API, the command line, tests."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from agent.model.image_pull import ErrorClass, PullClass
 
@@ -34,16 +35,14 @@ class LayerStage(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerState:
+class LayerState(msgspec.Struct, frozen=True):
     digest: str
     size_bytes: int
     done_bytes: int
     stage: LayerStage
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     id: str
     pod_uid: str
     namespace: str
@@ -54,8 +53,7 @@ class Requester:
     since_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullState:
+class PullState(msgspec.Struct, frozen=True, kw_only=True):
     """One pull with everything that is known of it. Times are wall time; 0 = not yet."""
 
     id: str
@@ -87,8 +85,7 @@ class PullState:
     error_class: ErrorClass | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageState:
+class ImageState(msgspec.Struct, frozen=True, kw_only=True):
     """One image on the node, and why it stays or may go."""
 
     id: str
@@ -105,8 +102,7 @@ class ImageState:
     kept_because: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitState:
+class LimitState(msgspec.Struct, frozen=True):
     """One limit and how much of it is taken. `scope` is `node`, or a registry; `limit` 0 = none."""
 
     scope: str
@@ -114,23 +110,20 @@ class LimitState:
     running: int
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedImage:
+class CollectedImage(msgspec.Struct, frozen=True):
     image: ImageState
     reason: str
     is_removed: bool
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionState:
+class CollectionState(msgspec.Struct, frozen=True):
     images: tuple[CollectedImage, ...]
     freed_bytes: int
     usage_percent: int
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorState:
+class MirrorState(msgspec.Struct, frozen=True):
     registry: str
     url: str
     capabilities: tuple[str, ...]
@@ -138,8 +131,7 @@ class MirrorState:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PullExplanation:
+class PullExplanation(msgspec.Struct, frozen=True):
     """Why an image is there or not, waits or failed: one sentence per rule that bears on it."""
 
     image: str

@@ -2,9 +2,10 @@
 """What a runtime keeps of images: blobs whole and on their way, names, news about both, and the file system below."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+
+import msgspec
 
 # Of leases, and from 2.0 on of names too, containerd ignores what is past its time; it does not remove all of it.
 EXPIRE_LABEL = "containerd.io/gc.expire"
@@ -22,22 +23,20 @@ def is_expired(labels: Mapping[str, str], now_s: float) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class BlobInfo:
+class BlobInfo(msgspec.Struct, frozen=True):
     digest: str
     size_bytes: int
     created_at_s: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRecord:
+class ImageRecord(msgspec.Struct, frozen=True):
     name: str
     digest: str
     media_type: str
     size_bytes: int
     created_at_s: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class StoreEventKind(StrEnum):
@@ -49,14 +48,12 @@ class StoreEventKind(StrEnum):
     UNNAMED = "unnamed"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEvent:
+class StoreEvent(msgspec.Struct, frozen=True):
     kind: StoreEventKind
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filesystem:
+class Filesystem(msgspec.Struct, frozen=True, kw_only=True):
     """Where images lie. `capacity_bytes` 0 = the measurement is unusable."""
 
     capacity_bytes: int = 0
@@ -79,8 +76,7 @@ def _used_percent(capacity: int, available: int) -> int:
     return 100 - available * 100 // capacity if capacity > 0 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ingest:
+class Ingest(msgspec.Struct, frozen=True):
     """`ref` is containerd's name for the write, such as `layer-sha256:…`; `total_bytes` is 0 while unknown."""
 
     ref: str

@@ -7,8 +7,9 @@ written compare as texts. Source of behaviour: IP-1 to IP-5, IP-7.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 Table = Literal["mangle", "filter", "nat"]
 Variant = Literal["nft", "legacy"]
@@ -59,18 +60,17 @@ def as_saved(rule: str) -> str:
     return _PLAIN_COMMENT.sub(r'--comment "\1"', rule)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One input of iptables-restore. All maps are table → what happens there. `chains` are written whole; `kept` only
     have to exist; `first` and `last` are (chain, rule) to put at that end of a chain that is not ours; `deletes` are
     such rules to take out; `gone` are chains to empty and remove."""
 
-    chains: Mapping[Table, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    kept: Mapping[Table, Sequence[str]] = field(default_factory=dict)
-    first: Mapping[Table, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    last: Mapping[Table, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    deletes: Mapping[Table, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    gone: Mapping[Table, Sequence[str]] = field(default_factory=dict)
+    chains: Mapping[Table, Mapping[str, Sequence[str]]] = msgspec.field(default_factory=dict)
+    kept: Mapping[Table, Sequence[str]] = msgspec.field(default_factory=dict)
+    first: Mapping[Table, Sequence[tuple[str, str]]] = msgspec.field(default_factory=dict)
+    last: Mapping[Table, Sequence[tuple[str, str]]] = msgspec.field(default_factory=dict)
+    deletes: Mapping[Table, Sequence[tuple[str, str]]] = msgspec.field(default_factory=dict)
+    gone: Mapping[Table, Sequence[str]] = msgspec.field(default_factory=dict)
 
     @property
     def size(self) -> int:

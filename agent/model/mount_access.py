@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may use what is mounted. Pure."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """Of the top of a file system. Without a group it is root's."""
 
     mode: int

@@ -7,9 +7,10 @@ Source of behaviour: NF-1 to NF-10, NF-20 to NF-23.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
+
+import msgspec
 
 TABLE = "kepd"
 PATTERN = "kepd_pattern"
@@ -40,8 +41,7 @@ class MapKind(StrEnum):
     INTERVAL = "interval"
 
 
-@dataclass(frozen=True, slots=True)
-class MapLayout:
+class MapLayout(msgspec.Struct, frozen=True):
     """One map or set. `key` names its components: address, proto, port, slot, number."""
 
     name: str
@@ -81,8 +81,7 @@ MAPS: Mapping[str, MapLayout] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceChain:
+class ChoiceChain(msgspec.Struct, frozen=True):
     """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20). `timeout_s` is not 0
     where clients come back to the endpoint they had: the chain looks for the client's address and the number of its
     service port in the map `clients`, and follows what it finds there while that is still a member of the list
@@ -94,16 +93,14 @@ class ChoiceChain:
     timeout_s: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(msgspec.Struct, frozen=True):
     """How pods of this cluster are told from others (TY-9). `interface` may be a name, or a prefix with `*`."""
 
     mode: Literal["none", "cidrs", "interface"] = "none"
     interface: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSettings:
+class TableSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the constant part of one table depends on. Another value means another table, loaded as a whole."""
 
     family: Family
@@ -117,16 +114,14 @@ class TableSettings:
     counts_endpoints: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ChainBody:
+class ChainBody(msgspec.Struct, frozen=True):
     """A chain: its rules as the kernel's own expressions, and its hook with its policy as nft writes them."""
 
     rules: tuple[bytes, ...] = ()
     hook: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(msgspec.Struct, frozen=True):
     """What is in the kernel. `settings_text` is what the marker chain says the table was made from."""
 
     settings_text: str
@@ -140,16 +135,15 @@ class TableState:
         return frozenset(self.bodies)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21). A chain that is there
     already gets its rules anew."""
 
     chains: Sequence[ChoiceChain] = ()
-    deletes: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-    adds: Mapping[str, Sequence[tuple[bytes, Data]]] = field(default_factory=dict)
+    deletes: Mapping[str, Sequence[bytes]] = msgspec.field(default_factory=dict)
+    adds: Mapping[str, Sequence[tuple[bytes, Data]]] = msgspec.field(default_factory=dict)
     gone_chains: Sequence[str] = ()
-    bodies: Mapping[str, ChainBody] = field(default_factory=dict)
+    bodies: Mapping[str, ChainBody] = msgspec.field(default_factory=dict)
     """Chains that get exactly this."""
 
     @property

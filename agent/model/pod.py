@@ -32,8 +32,7 @@ class ContainerKind(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSpec:
+class ContainerSpec(msgspec.Struct, frozen=True):
     kind: ContainerKind
     fields: Container
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod as it is, for those who look: phase, conditions, address, containers, and the column STATUS (STS-03)."""
 
-from dataclasses import dataclass
+import msgspec
 
 WAITING = "Waiting"
 RUNNING = "Running"
 TERMINATED = "Terminated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Termination:
+class Termination(msgspec.Struct, frozen=True, kw_only=True):
     """How an instance ended. Times are wall time."""
 
     exit_code: int
@@ -20,8 +19,7 @@ class Termination:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerState:
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     """One container. `kind` is main, sidecar or init; `last` is how the instance before this state ended."""
 
     name: str
@@ -42,16 +40,14 @@ class ContainerState:
     last: Termination | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     is_true: bool
     reason: str = ""
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodState:
+class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """One pod. `waits_for` says in a line what it waits for (BEY-04)."""
 
     namespace: str

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CRI proxy tells people: calls per method, and what it holds now."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MethodReport:
+class MethodReport(msgspec.Struct, frozen=True, kw_only=True):
     """One method since the process began. Times are upper bounds of histogram buckets."""
 
     name: str
@@ -17,8 +16,7 @@ class MethodReport:
     held_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldReport:
+class HoldReport(msgspec.Struct, frozen=True, kw_only=True):
     """One call that is held. `until_s` is in seconds from now; None where only an event ends it."""
 
     id: str
@@ -31,8 +29,7 @@ class HoldReport:
     ends_in_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyReport:
+class ProxyReport(msgspec.Struct, frozen=True, kw_only=True):
     socket: str
     link: str
     connections: int

@@ -7,7 +7,8 @@ what is larger than 2^63-1 is cut to that, as its documentation says. TOP-9.
 """
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 NANOS_PER_UNIT = 10**9
 NANOS_PER_MILLI = 10**6
@@ -32,8 +33,7 @@ class QuantityError(ValueError):
     """The text is no quantity; the message carries it and says what would be one."""
 
 
-@dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True, order=True, kw_only=True):
     nanos: int
 
     def __add__(self, other: "Quantity") -> "Quantity":

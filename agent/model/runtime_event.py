@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """News from the container runtime, the same whether CRI, containerd or a comparison of lists brought it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class EventKind(StrEnum):
@@ -15,8 +16,7 @@ class EventKind(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeEvent:
+class RuntimeEvent(msgspec.Struct, frozen=True):
     """One change of one container or sandbox. `sandbox_id` is empty where the source does not know it."""
 
     kind: EventKind

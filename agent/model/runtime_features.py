@@ -2,7 +2,8 @@
 """What a container runtime says that it can do."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 NUMBER = re.compile(r"v?(\d+)\.(\d+)")
 # The first versions of containerd with a behaviour that no answer of CRI tells.
@@ -10,8 +11,7 @@ CONTAINERD_IMAGE_VOLUMES = (2, 1)
 CRIO_IMAGE_VOLUMES = (1, 31)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeFeatures:
+class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """Handlers by name; the default one has an empty name too."""
 
     name: str = ""

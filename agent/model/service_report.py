@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the services plane tells about itself: Services, endpoints, rules, a packet's way."""
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.model.service import ServiceKey
 
 
-@dataclass(frozen=True, slots=True)
-class ProgrammedService:
+class ProgrammedService(msgspec.Struct, frozen=True):
     """A Service that was written to the kernel, and by which sync; the report is made for those who look."""
 
     key: ServiceKey
     sync: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortReport:
+class PortReport(msgspec.Struct, frozen=True, kw_only=True):
     """One port in one family. `used` of `total` endpoints get its traffic; `verdict` is there if none does."""
 
     family: str
@@ -29,8 +27,7 @@ class PortReport:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceReport:
+class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     type: str
@@ -49,8 +46,7 @@ class ServiceReport:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointReport:
+class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """One endpoint of one port. `reason` says why it is used or not, `rule` by which rule."""
 
     namespace: str
@@ -69,8 +65,7 @@ class EndpointReport:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleReport:
+class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     map: str
     key: str
@@ -79,8 +74,7 @@ class RuleReport:
     packets: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleChange:
+class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
     """An element that differs between what should be and what is. Empty: not there."""
 
     family: str
@@ -90,23 +84,20 @@ class RuleChange:
     actual: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceStep:
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     found: str
     rule: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReport:
+class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     targets: tuple[str, ...]
     masquerade: str
     steps: tuple[TraceStep, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteReport:
+class RouteReport(msgspec.Struct, frozen=True, kw_only=True):
     """Where the traffic of a service port goes, and why: lines of text and the endpoints."""
 
     lines: tuple[str, ...]

@@ -6,9 +6,10 @@ agent/model/nft_error.py, for both. Source of behaviour: SY-5, SY-6, SY-10, SY-1
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
+
+import msgspec
 
 from agent.model.iptables_rules import Table
 from agent.model.service import ServiceKey
@@ -24,16 +25,14 @@ Plans = Mapping[ServiceKey, ServicePlan | None]
 NO_PLANS: Plans = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class RuleCounts:
+class RuleCounts(msgspec.Struct, frozen=True):
     """Rules by table: how many there are, and how many the last change had."""
 
     owned: Mapping[Table, int]
     last: Mapping[Table, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(msgspec.Struct, frozen=True):
     """How much was written, and ways in that an earlier process left and that no Service has any more."""
 
     written: int

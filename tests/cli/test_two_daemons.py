@@ -3,7 +3,6 @@
 
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ from agent.cli.session import CommandFailed, Session
 from tests.daemon.process import Kepd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node(Session):
+class Node(Session, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
 
     def sockets(self) -> list[str]:

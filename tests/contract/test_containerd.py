@@ -5,10 +5,10 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.containerd.driver import Containerd, task_event
 from agent.drivers.containerd.fake import FakeContainerd

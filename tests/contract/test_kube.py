@@ -10,13 +10,13 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import KubeClient

@@ -7,11 +7,12 @@ import itertools
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable

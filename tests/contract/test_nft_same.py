@@ -7,11 +7,11 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable

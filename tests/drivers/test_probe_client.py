@@ -163,18 +163,19 @@ async def test_connections_and_refusals(free_port: int) -> None:
 async def test_probes_leave_no_sockets_behind() -> None:
     """PRB-16: a hundred connects, and nothing waits for its time to pass."""
     async with serving(lambda _head: plain(200, "ok"), keeps_open=True) as (port, _):
+        before = waiting_at(port)
         for _ in range(50):
             await NetworkProbeClient().tcp_connect("127.0.0.1", port)
             await NetworkProbeClient().http_get(question(port))
 
-        assert waiting_at(port) == 0
+        assert waiting_at(port) <= before
 
 
-def waiting_at(port: int) -> int:
-    """Client entries in TIME_WAIT."""
+def waiting_at(port: int) -> set[str]:
+    """Client entries in TIME_WAIT; an earlier server may have had the same port."""
     with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123  # a table of the kernel
         rows = [line.split() for line in table.readlines()[1:]]
-    return sum(row[2].endswith(f":{port:04X}") and row[3] == "06" for row in rows)
+    return {row[1] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == "06"}
 
 
 @asynccontextmanager

@@ -2,9 +2,9 @@
 """Images on a node: one is pulled while others wait, a pull fails, a disk fills and is emptied."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from agent.model.image_store import BlobInfo, Filesystem, Ingest

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -72,7 +73,7 @@ async def started(folder: Path, port: int) -> AsyncIterator[tuple[Daemon, Runnin
     # What does not run here has nothing to wait for; the ruler of the loop begins when every part has settled.
     board = daemon.lifecycle._board
     for line in board.lines():
-        board.update(line.name, replace(line, state=State.READY))
+        board.update(line.name, msgspec.structs.replace(line, state=State.READY))
     stop = asyncio.Event()
     units = [unit for unit in daemon.units if unit.name in RUN]
     try:

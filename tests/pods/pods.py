@@ -2,10 +2,11 @@
 """Pods for tests, and a world in virtual time in which planners run them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import Container, PodFields

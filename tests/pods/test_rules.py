@@ -2,11 +2,11 @@
 """Rules of pod life that are only seen with the whole plane at work: words, interruptions, hooks, collection."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import ContainerKind

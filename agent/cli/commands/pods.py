@@ -3,10 +3,10 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from agent.cli.client import Client, connected
 from agent.cli.session import CommandFailed, Session

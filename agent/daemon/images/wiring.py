@@ -6,12 +6,13 @@ import os
 import platform
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import structlog
 import yaml
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
@@ -58,8 +59,7 @@ KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 KUBELET_LOOK_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ImagePlane:
+class ImagePlane(msgspec.Struct, frozen=True):
     """What others use of it. `run` is the unit; the other two reports are lines of their own."""
 
     puller: Puller

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods plane's ways to images: through the pull queue, or past it where the images plane does not run."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.images.run.puller import Puller

@@ -6,9 +6,9 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
@@ -46,8 +46,7 @@ CPUS, THROTTLES = Path("/sys/devices/system/cpu"), "cpu[0-9]*/thermal_throttle"
 REDUCED_FIRST_S, REDUCED_LONGEST_S = 1.0, 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPods:
+class LocalPods(msgspec.Struct, frozen=True):
     runner: PodRunner
     board: Board
 
@@ -72,8 +71,7 @@ class LocalPods:
                         return
 
 
-@dataclass(slots=True, kw_only=True)
-class PodPlane:
+class PodPlane(msgspec.Struct, kw_only=True):
     runner: PodRunner
     commands: PodCommands
     streams: StreamUrls

@@ -2,9 +2,9 @@
 """The proxy plane put together: the runtime's drivers, the pull queue, the kubelet's configuration, the endpoint."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
@@ -35,8 +35,7 @@ SPARE_S = 10.0
 LOOK_S = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyUnit:
+class ProxyUnit(msgspec.Struct, frozen=True, kw_only=True):
     view: ProxyView
     run: Callable[[Report], Awaitable[None]]
     families: Callable[[], Iterable[Metric]]

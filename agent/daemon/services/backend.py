@@ -8,8 +8,8 @@ with our mark are taken away. Never: removes anything before the first sync of a
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from agent.config.document import Configuration
@@ -34,8 +34,7 @@ log = structlog.get_logger(plane="services")
 RETRY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class RulesBackend:
+class RulesBackend(msgspec.Struct, frozen=True):
     rulesets: Mapping[Family, Ruleset]
     views: Mapping[Family, RulesView]
     tables: Mapping[Family, NftTable]

@@ -6,9 +6,9 @@ Never: decides when; a switch of the backend, a takeover and `kepd cleanup` do. 
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from agent.drivers.iptables.driver import IptablesTables
@@ -29,8 +29,7 @@ Whose = Callable[[Collection[str]], bool]
 """Of the chains of one iptables table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(msgspec.Struct, frozen=True):
     text: str
     remove: Callable[[], Awaitable[object]]
 

@@ -6,7 +6,6 @@ The last good version of a broken document stays. Source of behaviour: IN-16, MA
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -40,8 +39,7 @@ PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceObjects:
+class ServiceObjects(msgspec.Struct, frozen=True):
     """What the files say now. `by_file` keeps the last good version of each object with the file it came from."""
 
     services: tuple[Service, ...] = ()
@@ -52,13 +50,15 @@ class ServiceObjects:
     hints: tuple[tuple[str, FilledHints], ...] = ()
     choices: tuple[PodChoice, ...] = ()
     """Services that choose pods of this node."""
-    known: Manifests = field(default_factory=Manifests)
+    known: Manifests = msgspec.field(default_factory=Manifests)
     """The same objects as topology reads them."""
-    by_file: Mapping[str, Mapping[Key, "Good"]] = field(default_factory=dict)
+    by_file: Mapping[str, Mapping[Key, "Good"]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Good:
+NO_OBJECTS = ServiceObjects()
+
+
+class Good(msgspec.Struct, frozen=True):
     """An object without fault, and its document for those who read other fields of it."""
 
     found: Found
@@ -76,7 +76,7 @@ def hint_options(configuration: Configuration) -> HintOptions:
 
 
 def read_service_objects(
-    files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = ServiceObjects()
+    files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = NO_OBJECTS
 ) -> ServiceObjects:
     findings: list[Finding] = []
     by_file: dict[str, Mapping[Key, Good]] = {}

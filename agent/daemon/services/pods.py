@@ -6,7 +6,8 @@ selector and without any EndpointSlice among the manifests. Finished pods are no
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.kube_objects import Conditions, Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
 from agent.model.pod import PodSpec
@@ -16,8 +17,7 @@ from agent.services.objects.addresses import read_address
 FINISHED = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalPod:
+class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
     """What a Service needs to know of a pod. `ports` are the named ones, by name and protocol."""
 
     namespace: str
@@ -29,8 +29,7 @@ class LocalPod:
     ports: Mapping[tuple[str, str], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodChoice:
+class PodChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A Service's wish. `targets` are port name, protocol and target: a number, or the name of a container's port."""
 
     namespace: str

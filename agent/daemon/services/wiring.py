@@ -5,10 +5,10 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from prometheus_client.core import Metric
 
@@ -55,17 +55,15 @@ Work = Callable[[], Coroutine[None, None, None]]
 KUBE_PROXY_PERIODS = Periods(1.0, 30.0, 3600.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceParts:
+class ServiceParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: SystemClock
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None] | None" = None
     """Finds the API server, or not yet; None: Services come from manifests."""
-    here: PodsHere = field(default_factory=NoPods)
+    here: PodsHere = msgspec.field(default_factory=NoPods)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceUnit:
+class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     plane: ServicesPlane
     view: ServicesView
     source: ManifestServices | KubeServices

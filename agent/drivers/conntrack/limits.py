@@ -6,9 +6,9 @@ than none.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from agent.model.flow import TrackingLimits
@@ -21,8 +21,7 @@ _SYSCTLS = Path("proc/sys/net/netfilter")
 _BUCKETS = Path("sys/module/nf_conntrack/parameters/hashsize")
 
 
-@dataclass(frozen=True, slots=True)
-class WantedLimit:
+class WantedLimit(msgspec.Struct, frozen=True):
     """A value for a sysctl. Sizes are only ever raised."""
 
     name: str

@@ -4,7 +4,8 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform

@@ -4,9 +4,9 @@
 Source of the deadlines: what a kubelet sets, pod-lifecycle rules CLK-02.
 """
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
 from google.protobuf.message import Message
 
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -18,8 +18,7 @@ RUNTIME = "/runtime.v1.RuntimeService/"
 IMAGE = "/runtime.v1.ImageService/"
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Request, Answer]):
+class Method(msgspec.Struct, Generic[Request, Answer], frozen=True):
     """One unary method. `deadline_factor` multiplies the configured request timeout."""
 
     path: str

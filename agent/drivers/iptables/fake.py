@@ -8,8 +8,10 @@ chains removed while in use, names that are too long, extensions that the test t
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.iptables_error import ExtensionMissing
 from agent.model.iptables_rules import CANARY, TABLES, Chains, Change, Content, Table, as_saved, rival_chains
@@ -25,15 +27,14 @@ _BUILT_IN: dict[Table, tuple[str, ...]] = {
 _TARGETS = ("ACCEPT", "DROP", "RETURN", "REJECT", "DNAT", "MASQUERADE", "MARK")
 
 
-@dataclass
-class FakeTables:
+class FakeTables(msgspec.Struct):
     """One kernel. `failures` are raised by the next applies, in their order."""
 
-    content: dict[Family, Content] = field(default_factory=dict)
-    failures: list[NftFailed] = field(default_factory=list)
-    without: set[str] = field(default_factory=set)
+    content: dict[Family, Content] = msgspec.field(default_factory=dict)
+    failures: list[NftFailed] = msgspec.field(default_factory=list)
+    without: set[str] = msgspec.field(default_factory=set)
     """Extensions that this kernel does not have."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
     is_loopback_allowed: bool = False
 
     def of(self, family: Family) -> Content:

@@ -7,9 +7,9 @@ Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/i
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from agent.drivers.iptables.program import Program
@@ -20,8 +20,7 @@ from agent.model.nft_table import Family
 _SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
 
 
-@dataclass(frozen=True, slots=True)
-class SavedRules:
+class SavedRules(msgspec.Struct, frozen=True):
     """Outputs of iptables-save and ip6tables-save of each variant; "" where there is none."""
 
     texts: Mapping[Variant, str]

@@ -5,9 +5,12 @@ Never: connects. Secrets are wrapped so that no repr, message or log line can sh
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.drivers.kube.errors import AccessInvalid
 from agent.model.finding import shown
@@ -43,8 +46,7 @@ class Secret:
 NO_SECRET = Secret(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Pem:
+class Pem(msgspec.Struct, frozen=True):
     """A certificate or key: a file that may rotate, or content. `where` names the field for messages."""
 
     where: str
@@ -52,8 +54,7 @@ class Pem:
     content: Secret = NO_SECRET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
     ca: Pem | None = None
     is_verified: bool = True
@@ -74,8 +75,7 @@ class ExecCommand:
     cluster_config: object = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class User(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks. Nothing set means anonymous; a token wins over an exec plugin, a token file over a token."""
 
     where: str = ""
@@ -86,8 +86,7 @@ class User:
     plugin: ExecCommand | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeAccess:
+class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. `source` is what a user would look at: a file, or the service account's directory."""
 
     source: str

@@ -16,10 +16,11 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
+import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
 from agent.drivers.kube import errors
@@ -50,8 +51,7 @@ KEEPALIVE = (
 Observer = Callable[[str, str, float], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeTiming:
+class KubeTiming(msgspec.Struct, frozen=True, kw_only=True):
     """All deadlines. A watch asks the server to end it after `watch_s` to twice that, at random."""
 
     connect_s: float = 10.0
@@ -63,8 +63,7 @@ class KubeTiming:
     exec_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeRequest:
+class KubeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `what` is for messages; `is_rated` = it takes a token of the rate limit."""
 
     verb: str

@@ -6,8 +6,9 @@ credentials stale cause one renewal.
 """
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agent.drivers.kube.access import NO_SECRET, ExecCommand, KubeAccess, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
@@ -19,8 +20,7 @@ MAX_TOKEN_BYTES = 1 << 16
 RENEWAL_MARGIN_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
+class Presented(msgspec.Struct, frozen=True):
     token: Secret = NO_SECRET
     identity: ClientIdentity | None = None
 

@@ -6,7 +6,6 @@ Never: builds a field that is not declared. One bad object never spoils its neig
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -67,23 +66,20 @@ class BareObject(msgspec.Struct, frozen=True, gc=False):
     metadata: BareMeta
 
 
-@dataclass(frozen=True, slots=True)
-class ListPage(Generic[T]):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
     resource_version: str
     continue_token: str
-    malformed: tuple[Malformed, ...] = field(default=())
+    malformed: tuple[Malformed, ...] = msgspec.field(default=())
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeLine(Generic[T]):
+class ChangeLine(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
     news: Changed[T] | Malformed
     key: ObjectKey
 
 
-@dataclass(frozen=True, slots=True)
-class BookmarkLine:
+class BookmarkLine(msgspec.Struct, frozen=True):
     resource_version: str
     ends_initial_events: bool
 

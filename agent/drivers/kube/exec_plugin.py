@@ -12,7 +12,6 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from base64 import b64encode
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -37,8 +36,7 @@ class ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     status: IssuedStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(msgspec.Struct, frozen=True):
     """Credentials of one run. `expires_s` is wall time; None = until the server refuses them."""
 
     token: Secret

@@ -9,7 +9,6 @@ import asyncio
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -37,8 +36,7 @@ class StoreRefusal(Exception):
         self.body["code"] = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredKind:
+class StoredKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind the store knows. `blank` is what a bookmark has beside its metadata."""
 
     group: str = ""
@@ -47,7 +45,7 @@ class StoredKind:
     kind: str
     has_namespace: bool = True
     fields: tuple[str, ...] = ()
-    blank: Mapping[str, Any] = field(default_factory=dict)
+    blank: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def api_version(self) -> str:
@@ -94,8 +92,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTest:
+class FieldTest(msgspec.Struct, frozen=True):
     path: str
     is_negated: bool
     value: str
@@ -108,8 +105,7 @@ class FieldTest:
         return (str(value if value is not None else "") == self.value) is not self.is_negated
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSelection:
+class ObjectSelection(msgspec.Struct, frozen=True):
     namespace: str = ""
     labels: Matcher = EVERYTHING
     fields: tuple[FieldTest, ...] = ()
@@ -160,8 +156,7 @@ def _field_test(kind: StoredKind, term: str) -> FieldTest:
     return FieldTest(found["path"], found["operator"] == "!=", found["value"])
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(msgspec.Struct, frozen=True):
     """One change. `before` is None for a new object, `after` for one that is gone."""
 
     resource_version: int

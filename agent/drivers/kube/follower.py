@@ -6,8 +6,9 @@ Lives as long as the generator that `news` returns; closing that closes the stre
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from agent.drivers.kube.complaints import UnreadableObjects
 from agent.drivers.kube.connection import JSON, METADATA, KubeConnection, KubeRequest, KubeTiming, Opened
@@ -31,8 +32,7 @@ from agent.model.clock import Clock
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestEnding:
+class RequestEnding(msgspec.Struct, frozen=True):
     answer: Reply
     resource_version: str = ""
     continue_token: str = ""

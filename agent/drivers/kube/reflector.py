@@ -13,8 +13,10 @@ Source of behaviour: kubernetes/client-go `tools/cache/reflector.go`, KEP-3157, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum, auto
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.drivers.kube import errors
 
@@ -60,8 +62,7 @@ class Delay(StrEnum):
     SLOW = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """An edge. `is_outage` = whoever follows is told that news have stopped."""
 
     to: Phase
@@ -121,8 +122,7 @@ KINDS: tuple[tuple[type[errors.KubeError], Reply], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Where one follower is. `failures` are those since a watch last delivered something, of some kinds also alone."""
 
     phase: Phase = Phase.STREAMING
@@ -156,8 +156,7 @@ class Position:
         return f"{self.phase} at {self.resource_version or 'start'}, failures={self.failures}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What follows: the new position, how long to wait before acting on it, and whether to tell of an outage."""
 
     position: Position

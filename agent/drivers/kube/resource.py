@@ -2,10 +2,12 @@
 """What can be followed, and the news of following it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.drivers.kube.errors import KubeError
 from agent.model.kube_objects import EndpointSlice, Node, NodeMetadata, Pod, Service, ServiceCidr, Workload
@@ -13,8 +15,7 @@ from agent.model.kube_objects import EndpointSlice, Node, NodeMetadata, Pod, Ser
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
+class ObjectKey(msgspec.Struct, frozen=True):
     """An object among those of its kind; `namespace` is empty for kinds that have none."""
 
     namespace: str
@@ -24,8 +25,7 @@ class ObjectKey:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A set of objects on the server. `namespace` None means all of them, or a kind without namespaces.
     `is_metadata_only`: the server is asked to leave out the rest; it may send it all the same."""
 
@@ -83,32 +83,28 @@ class Change(StrEnum):
     DELETED = "DELETED"
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced(Generic[T]):
+class Replaced(msgspec.Struct, Generic[T], frozen=True):
     """All there is now; forget everything else, except what `unreadable` names: those exist, but cannot be read."""
 
     items: list[T]
     resource_version: str
-    unreadable: frozenset[ObjectKey] = field(default_factory=frozenset)
+    unreadable: frozenset[ObjectKey] = msgspec.field(default_factory=frozenset)
 
 
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
+class Changed(msgspec.Struct, Generic[T], frozen=True):
     """One object. An ADDED one may be known already, and a DELETED one unknown."""
 
     change: Change
     object: T
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(msgspec.Struct, frozen=True):
     """A sign of life: everything up to this version has been delivered."""
 
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True):
     """An object that cannot be read, said once until it changes for the better. `is_gone` = it was deleted."""
 
     key: ObjectKey
@@ -116,8 +112,7 @@ class Malformed:
     is_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(msgspec.Struct, frozen=True):
     """No news for now, and why; what was delivered stays true as far as anybody knows."""
 
     error: KubeError
@@ -128,8 +123,7 @@ class Disconnected:
         return f"{self.error}; next try in {self.retry_in_s:.1f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(msgspec.Struct, frozen=True):
     """After Disconnected: the server takes up where news stopped. If it no longer can, Replaced follows."""
 
     resource_version: str

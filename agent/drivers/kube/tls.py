@@ -9,14 +9,14 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.drivers.kube.access import Cluster, Pem, Secret
 from agent.drivers.kube.errors import CredentialsFailed
 
 
-@dataclass(frozen=True, slots=True)
-class ClientIdentity:
+class ClientIdentity(msgspec.Struct, frozen=True):
     certificate: Pem
     key: Pem
 

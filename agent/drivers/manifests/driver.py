@@ -12,11 +12,11 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
 from asyncinotify import Inotify, Mask, Watch
+from msgspec.structs import replace
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, read_source_folders

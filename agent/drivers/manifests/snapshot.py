@@ -2,14 +2,14 @@
 """What a look at the manifests brought."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Files by path. What can be read no longer stands here with its last content, and in `problems` with the reason.
 
     `unread` are the files that nobody has read yet, or the directory: what stands there is unknown, not nothing.
@@ -17,9 +17,9 @@ class Snapshot:
     none; `exposed` are files that others than root may read.
     """
 
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
     unread: frozenset[str] = frozenset()
-    folders: Mapping[str, SourceFolder] = field(default_factory=dict)
+    folders: Mapping[str, SourceFolder] = msgspec.field(default_factory=dict)
     ignored: tuple[Finding, ...] = ()
     exposed: frozenset[str] = frozenset()

@@ -10,8 +10,9 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from agent.model.finding import Finding
 from agent.model.image_credential import PULL_SECRET_KEYS
@@ -34,13 +35,12 @@ class _Refused(Exception):
     """A key that is not read; the text says why."""
 
 
-@dataclass(slots=True)
-class SourceLook:
+class SourceLook(msgspec.Struct):
     """What one walk found. `watched` are the directories in which a change would be news. Filled by the walk alone."""
 
-    folders: dict[str, SourceFolder] = field(default_factory=dict)
-    problems: list[Finding] = field(default_factory=list)
-    watched: list[Path] = field(default_factory=list)
+    folders: dict[str, SourceFolder] = msgspec.field(default_factory=dict)
+    problems: list[Finding] = msgspec.field(default_factory=list)
+    watched: list[Path] = msgspec.field(default_factory=list)
 
 
 def read_source_folders(directory: Path, before: Mapping[str, SourceFolder]) -> SourceLook:

@@ -7,14 +7,15 @@ Never: looks at files or at the clock. Pure.
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Vanishing:
+class Vanishing(msgspec.Struct, frozen=True):
     """What is believed now. `until_s` is when an empty directory will be believed."""
 
     snapshot: Snapshot

@@ -9,7 +9,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.drivers.netlink.attributes import ACK, DUMP, HEADER, REQUEST, Answer, attributes, message
 
@@ -38,8 +39,7 @@ class NetlinkSilent(Exception):
     """No answer in time, or a lost one: what was asked for may have happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetlinkFailure:
+class NetlinkFailure(msgspec.Struct, frozen=True):
     """The kernel refused: which message, and where in it if it says so."""
 
     errno: int
@@ -47,8 +47,7 @@ class NetlinkFailure:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(msgspec.Struct, frozen=True):
     """Answers to a question for all there is. If it is not whole, things changed while the kernel told them."""
 
     answers: tuple[Answer, ...]

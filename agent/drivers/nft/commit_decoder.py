@@ -6,7 +6,8 @@ A commit's notifications come first, then the new generation with process id and
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
@@ -28,11 +29,10 @@ _WORDS = {
 }
 
 
-@dataclass(slots=True)
-class Commit:
+class Commit(msgspec.Struct):
     """What one process did to our table in one transaction."""
 
-    deeds: Counter[str] = field(default_factory=Counter)
+    deeds: Counter[str] = msgspec.field(default_factory=Counter)
     pid: int = 0
     process: str = ""
 

@@ -6,7 +6,8 @@ Source of behaviour: net/netfilter/nf_tables_api.c of the kernel: nf_tables_fill
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
@@ -21,8 +22,7 @@ _FRAME_BYTES = 12
 """Headers of the element, of its key and of the key's value."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainFacts:
+class ChainFacts(msgspec.Struct, frozen=True):
     """A chain, the comment it carries, and its hook with its policy as nft writes them."""
 
     table: str
@@ -31,8 +31,7 @@ class ChainFacts:
     hook: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableFacts:
+class TableFacts(msgspec.Struct, frozen=True):
     """A table, and the netlink port of the process that alone may change it; 0: anybody may."""
 
     name: str

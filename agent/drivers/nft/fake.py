@@ -8,7 +8,8 @@ Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.drivers.nft.elements import data_size, key_size
 from agent.drivers.nft.fake_text import FakeTable, read_text

@@ -8,7 +8,8 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.nft_error import Refused
 from agent.model.nft_table import LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
@@ -23,14 +24,13 @@ _COMMENT = re.compile(r'    comment "([^"]*)"')
 _LEADS = re.compile(r"\b(?:goto|jump) (\w+)")
 
 
-@dataclass(slots=True)
-class FakeTable:
+class FakeTable(msgspec.Struct):
     """One table. Mutated by whole transactions alone, which work on a copy."""
 
     comment: str = ""
-    rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    hooks: dict[str, str] = field(default_factory=dict)
-    content: Content = field(default_factory=dict)
+    rules: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    hooks: dict[str, str] = msgspec.field(default_factory=dict)
+    content: Content = msgspec.field(default_factory=dict)
 
     def copy(self) -> "FakeTable":
         content = {name: dict(elements) for name, elements in self.content.items()}

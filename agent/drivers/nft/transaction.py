@@ -6,7 +6,8 @@ Also the way back from a message that the kernel refused to the chain or element
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.drivers.netlink.attributes import ACK, APPEND, CREATE, REQUEST, message, nested, number, text
 from agent.drivers.nft.dump import HOOKS
@@ -24,8 +25,7 @@ _MESSAGE_HEADER_BYTES = 20
 _HOOK = re.compile(r"type (?P<type>\w+) hook (?P<hook>\w+) priority (?P<priority>-?\d+); policy (?P<policy>\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     chain: str = ""
     map: str = ""
     keys: Sequence[bytes] = ()
@@ -43,8 +43,7 @@ class _Part:
         return Refused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True):
     """The bytes to send, and what they are about. Sequence numbers run from `first`, that of the opening message."""
 
     data: bytes

@@ -6,8 +6,9 @@ https everywhere, plain http only from loopback to loopback, and no login inside
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import urlencode, urljoin, urlsplit
+
+import msgspec
 
 from agent.drivers.registry.errors import ProbeFailed
 
@@ -16,8 +17,7 @@ PORTS = {"http": 80, "https": 443}
 PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """What two addresses must share for one to get the other's credentials."""
 
     scheme: str

@@ -6,7 +6,8 @@ Source of behaviour: RFC 7235 section 2.1; distribution `docs/content/spec/auth/
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 SCHEME = re.compile(rf"[\s,]*({WORD})(?=[\s,]|$)")
@@ -16,12 +17,11 @@ QUOTED_PAIR = re.compile(r"\\(.)")
 PREFERENCE = ("bearer", "basic")
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(msgspec.Struct, frozen=True):
     """One way in. Names are in lower case."""
 
     scheme: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def read_challenges(headers: Iterable[str]) -> list[Challenge]:

@@ -8,9 +8,9 @@ can do without. Source of behaviour: OCI distribution spec; IMG-S10, `images.siz
 import asyncio
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from agent.drivers.registry.address import default_base_url
@@ -29,8 +29,7 @@ log = structlog.get_logger(plane="images")
 MOST_DOCUMENTS = 3  # an index may point to an index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeTiming:
+class ProbeTiming(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float = 3.0
     probe_s: float = 5.0
 

@@ -8,7 +8,8 @@ Source of behaviour: kubernetes `pkg/credentialprovider/config.go`; IMG-C01, C02
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.images.access.go_json import JsonInvalid, read_json
 from agent.model.image_credential import PULL_SECRET_KEYS, Credential, PullSecret, SecretText
@@ -21,8 +22,7 @@ class ConfigInvalid(ValueError):
     """It cannot be read. The message repeats nothing of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthEntry:
+class AuthEntry(msgspec.Struct, frozen=True):
     key: str
     credential: Credential
 

@@ -6,7 +6,6 @@ Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`; IMG-
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -27,8 +26,7 @@ class VerifyPolicy(StrEnum):
     ALWAYS = "AlwaysVerify"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRules:
+class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """`max_age_s`: a proof counts that long; 0 = for ever. `is_normalised`: spellings of one image are one image."""
 
     policy: VerifyPolicy = VerifyPolicy.NOT_PRELOADED
@@ -62,8 +60,7 @@ Claim = tuple[tuple[SecretId, str], ...]
 """What a pod could present: secrets with hashes."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessVerdict:
+class AccessVerdict(msgspec.Struct, frozen=True):
     """`update` replaces the record, when the pod proved itself in a new way."""
 
     may_use: bool

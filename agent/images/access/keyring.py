@@ -5,7 +5,8 @@ Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go`; IMG-C05, C0
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_secret
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry
@@ -15,14 +16,12 @@ HUB_FALLBACK = "index.docker.io"
 HUB_NAMES = ("docker.io", HUB_FALLBACK)
 
 
-@dataclass(frozen=True, slots=True)
-class BadSecret:
+class BadSecret(msgspec.Struct, frozen=True):
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRing:
+class SecretRing(msgspec.Struct, frozen=True):
     entries: tuple[AuthEntry, ...]
     bad: tuple[BadSecret, ...] = ()
 

@@ -6,8 +6,9 @@ Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go` and Go `net/
 """
 
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote
+
+import msgspec
 
 SCHEMES = ("https://", "http://")
 API_PATHS = ("/v1/", "/v2/")
@@ -22,8 +23,7 @@ class KeyInvalid(ValueError):
     """The text is not an address. The message does not repeat it, because it may contain a secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatchKey:
+class MatchKey(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
     port: str
     path: str

@@ -7,22 +7,21 @@ Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01, 
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 ALL_CAPABILITIES = ("pull", "resolve", "push")
 HUB_HOST = "registry-1.docker.io"
 EVERYBODY = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorHost:
+class MirrorHost(msgspec.Struct, frozen=True):
     url: str
     capabilities: tuple[str, ...] = ALL_CAPABILITIES
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorChain:
+class MirrorChain(msgspec.Struct, frozen=True):
     """All hosts for one registry; the last is its own. `source` is the file, empty = none."""
 
     registry: str

@@ -4,7 +4,7 @@
 Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`; IMG-C22, C23, C25.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.images.access.dockerconfig import AuthEntry
 from agent.images.access.provider_config import Provider
@@ -15,8 +15,7 @@ RENEW_AT = 0.8
 GLOBAL_KEY = "global"
 
 
-@dataclass(frozen=True, slots=True)
-class Cached:
+class Cached(msgspec.Struct, frozen=True):
     entries: tuple[AuthEntry, ...]
     fetched_s: float
     expires_s: float

@@ -5,8 +5,8 @@ Source of behaviour: kubernetes `pkg/credentialprovider/plugin/config.go`, kubel
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from agent.config.kinds import DURATION, Wrong
@@ -20,8 +20,7 @@ KIND = "CredentialProviderConfig"
 PROVIDER_KEYS = ("name", "matchImages", "defaultCacheDuration", "apiVersion", "args", "env", "tokenAttributes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """One plugin. Its environment is kept out of its repr."""
 
     name: str

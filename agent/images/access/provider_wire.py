@@ -6,7 +6,6 @@ Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21,
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -47,8 +46,7 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     auth: dict[str, _Auth] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PluginAnswer:
+class PluginAnswer(msgspec.Struct, frozen=True):
     """Credentials by pattern. `cache_s` None = the provider's default; 0 = not to be kept."""
 
     key_type: CacheKeyType

@@ -8,9 +8,10 @@ Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G0
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from agent.model.image_store import Filesystem
 from agent.model.image_text import duration_text
@@ -32,8 +33,7 @@ class CollectMode(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectRules:
+class CollectRules(msgspec.Struct, frozen=True, kw_only=True):
     """Percentages of use; `max_age_s` 0 = off."""
 
     mode: CollectMode = CollectMode.FULL
@@ -49,8 +49,7 @@ class CollectRules:
     """Tags of a repository that stay, the newest ones; 0 = all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeImage:
+class NodeImage(msgspec.Struct, frozen=True, kw_only=True):
     """One image with its history. `users` holds it back from removal, whoever they are."""
 
     id: str
@@ -61,7 +60,7 @@ class NodeImage:
     is_pinned: bool = False
     users: tuple[str, ...] = ()
     handler: str = ""
-    named_at: Mapping[str, float] = field(default_factory=dict)
+    named_at: Mapping[str, float] = msgspec.field(default_factory=dict)
     """When each name was given, where the runtime tells."""
 
     @property
@@ -73,8 +72,7 @@ class NodeImage:
         return self.names[0] if self.names else self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     image: NodeImage
     reason: RemovalReason
     age_s: float
@@ -84,8 +82,7 @@ class Removal:
         return f"remove {self.image.shown_name} ({self.image.size_bytes} bytes, unused for {idle}): {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     image: NodeImage
     why: str
 
@@ -93,8 +90,7 @@ class Kept:
         return f"keep {self.image.shown_name}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectPlan:
+class CollectPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough. `unnames` are names that
     go while their images stay under others."""
 

@@ -5,7 +5,8 @@ Prefetching yields to pods, to the disk, and to programs that keep deleting what
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.image_pull import NO_POD, ListedImage, PodIdentity, PullPolicy
 from agent.model.image_reference import ReferenceInvalid, parse_reference
@@ -16,8 +17,7 @@ MOST_FETCHES_A_DAY = 3
 GAP_TO_HIGH = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefetchRules:
+class PrefetchRules(msgspec.Struct, frozen=True, kw_only=True):
     """`high` and `low`: the collector's (or the kubelet's) thresholds in percent of use."""
 
     is_for_pods: bool = False
@@ -29,8 +29,7 @@ class PrefetchRules:
     low: int = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodImage:
+class PodImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image that a pod of this node will need, in order of need. `is_private`: the pod brings pull secrets."""
 
     pod: PodIdentity
@@ -43,8 +42,7 @@ class PodImage:
     """Of a pod that may come: its workload has one here already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """Pull it. `hold_s`: pin it that long, so that it is there when it is needed."""
 
     image: str
@@ -59,8 +57,7 @@ class Fetch:
         return f"fetch {what}{self.image}" + (f" for {self.pod}" if self.pod.uid else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True):
     image: str
     why: str
     is_thrashing: bool = False
@@ -71,8 +68,7 @@ class Skip:
         return f"skip {self.image}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefetchPlan:
+class PrefetchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which it is done: pins first, they cost nothing. `pins` get our mark and the runtime's pin,
     `unpins` lose what we set, the content of `drops` is held no longer."""
 
@@ -92,18 +88,17 @@ class PrefetchPlan:
         return "\n".join((*lines, *map(str, (*self.fetches, *self.skips))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     """What is on the node. Names are normalised; `held_until`: pins by time, `contents`: since when, wall seconds."""
 
     names: frozenset[str] = frozenset()
     our_pins: frozenset[str] = frozenset()
-    held_until: Mapping[str, float] = field(default_factory=dict)
-    disk: Filesystem = field(default_factory=Filesystem)
-    fetched_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    contents: Mapping[str, float] = field(default_factory=dict)
-    obstacles: Mapping[str, str] = field(default_factory=dict)
+    held_until: Mapping[str, float] = msgspec.field(default_factory=dict)
+    disk: Filesystem = msgspec.field(default_factory=Filesystem)
+    fetched_at: Mapping[str, Sequence[float]] = msgspec.field(default_factory=dict)
+    sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    contents: Mapping[str, float] = msgspec.field(default_factory=dict)
+    obstacles: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Why the content of a name cannot be fetched alone."""
 
 

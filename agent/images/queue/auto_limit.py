@@ -5,7 +5,8 @@ One more per minute of waiting work as long as that brought more bytes and the d
 or the memory is short.
 """
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 LEAST, MOST, FIRST = 1, 8, 3
 STEP_S = 60.0
@@ -14,16 +15,14 @@ GROWTH = 1.05
 CALM_IO, BUSY_IO = 20.0, 40.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(msgspec.Struct, frozen=True):
     """Shares of the last 10 s in percent: some task waited for the disk, all tasks waited for memory."""
 
     io_some: float = 0.0
     memory_full: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class AutoSample:
+class AutoSample(msgspec.Struct, frozen=True):
     """What was seen since the last sample. `has_waiting`: pulls wait that another slot would help."""
 
     duration_s: float
@@ -32,8 +31,7 @@ class AutoSample:
     pressure: Pressure
 
 
-@dataclass(frozen=True, slots=True)
-class AutoLimit:
+class AutoLimit(msgspec.Struct, frozen=True):
     """The limit, and what was measured since it was last thought about. `last_rate` None: nothing to compare with."""
 
     limit: int = FIRST

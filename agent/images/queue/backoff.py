@@ -5,7 +5,8 @@ Source of behaviour: kubernetes client-go `util/flowcontrol/backoff.go` for the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.image_pull import ErrorClass
 
@@ -15,8 +16,7 @@ SHARED_CLASSES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffCurve:
+class BackoffCurve(msgspec.Struct, frozen=True):
     """How pauses grow. `jitter` is the largest share that is added at random."""
 
     start_s: float = 10
@@ -34,19 +34,17 @@ NETWORK_CURVE = BackoffCurve(start_s=2, jitter=0.2)
 CURVES = dict.fromkeys((ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, ErrorClass.SERVER), NETWORK_CURVE)
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffRules:
+class BackoffRules(msgspec.Struct, frozen=True):
     """The curve of every class; `kubelet` has one for all."""
 
     default: BackoffCurve = KUBELET_CURVE
-    by_class: Mapping[ErrorClass, BackoffCurve] = field(default_factory=lambda: dict(CURVES))
+    by_class: Mapping[ErrorClass, BackoffCurve] = msgspec.field(default_factory=lambda: dict(CURVES))
 
     def curve(self, error_class: ErrorClass) -> BackoffCurve:
         return self.by_class.get(error_class, self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """The last failure of a key. `delay_s` is without jitter."""
 
     failed_at_s: float

@@ -5,7 +5,8 @@ Time in the queue never counts, nor progress that was not visible (IMG-S22, T08,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.images.view.progress import PullProgress
 from agent.images.view.texts import bytes_text
@@ -15,8 +16,7 @@ SLOW_WINDOW_S = 300.0
 CHECK_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlineRules:
+class DeadlineRules(msgspec.Struct, frozen=True, kw_only=True):
     """0 = no such limit."""
 
     progress_s: float = 600.0
@@ -24,8 +24,7 @@ class DeadlineRules:
     least_bytes_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class BytesMark:
+class BytesMark(msgspec.Struct, frozen=True):
     at_s: float
     done_bytes: int
 

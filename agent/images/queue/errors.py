@@ -7,7 +7,8 @@ Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, container
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.images.queue.redact import redacted
 from agent.model.image_pull import ErrorClass
@@ -57,8 +58,7 @@ PATTERNS: tuple[tuple[ErrorClass, re.Pattern[str]], ...] = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailure:
+class AttemptFailure(msgspec.Struct, frozen=True):
     """One attempt that failed, in the runtime's words. `code` is the gRPC code's name, such as `NOT_FOUND`."""
 
     details: str
@@ -72,8 +72,7 @@ class AttemptFailure:
         return f"rpc error: code = {name} desc = {self.details}"
 
 
-@dataclass(frozen=True, slots=True)
-class PullFailure:
+class PullFailure(msgspec.Struct, frozen=True):
     """Why a pull failed. `text` is the kubelet's E, `message` what the container status shows."""
 
     error_class: ErrorClass

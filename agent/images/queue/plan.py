@@ -22,7 +22,6 @@ Source of behaviour: IMG-S01, S02, S07 to S13, S16 to S19.
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -88,16 +87,14 @@ HELD_NODE = Hindrance(WaitReason.NODE_HOLD)
 TURN = Hindrance(WaitReason.TURN)
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True):
     """What depends on time: token buckets and pauses by registry; `NODE` is the node's own."""
 
     buckets: Mapping[str, StartTokens]
     holds: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullPlan:
+class PullPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Flights by number. `wake_at_s` is when time alone will change the plan."""
 
     cancels: tuple[int, ...] = ()
@@ -105,7 +102,7 @@ class PullPlan:
     refusals: tuple[int, ...] = ()
     waiting: tuple[WaitingFlight, ...] = ()
     wake_at_s: float | None = None
-    buckets: Mapping[str, StartTokens] = field(default_factory=dict)
+    buckets: Mapping[str, StartTokens] = msgspec.field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

@@ -6,13 +6,13 @@ Credentials go by the target, or by the original if `images.rewrite.auth` says s
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteRule:
+class RewriteRule(msgspec.Struct, frozen=True, kw_only=True):
     """`match` is searched in the normalised repository. `is_only`: the original is never tried."""
 
     match: str
@@ -20,8 +20,7 @@ class RewriteRule:
     is_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteTarget:
+class RewriteTarget(msgspec.Struct, frozen=True):
     reference: ImageReference
     rule: RewriteRule
 

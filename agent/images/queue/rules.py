@@ -5,24 +5,24 @@ The defaults are neutral: with them the queue is first come first served (IMG-S0
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 DEFAULT_HEAD_START: tuple[tuple[int, float], ...] = (
     (2_000_001_000, 600), (2_000_000_000, 300), (1_000_000, 60), (1, 30), (0, 0),
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """Starts per second, and how many may come at once. 0 per second = no limit."""
 
     per_s: float = 0
     burst: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class StartTokens:
+class StartTokens(msgspec.Struct, frozen=True):
     """A token bucket as it was at a moment: full at first, one token per start, refilled by time (IMG-S19)."""
 
     tokens: float
@@ -43,14 +43,13 @@ class StartTokens:
         return self.at_s + (1 - self.tokens) / rate.per_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRules:
+class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
     """None or 0 = no such limit, unless said otherwise."""
 
     max_parallel: int = 0
-    per_registry: Mapping[str, int] = field(default_factory=dict)
+    per_registry: Mapping[str, int] = msgspec.field(default_factory=dict)
     per_registry_default: int | None = None
-    registry_groups: Mapping[str, str] = field(default_factory=dict)
+    registry_groups: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Host: name of the group whose limit it shares with others."""
     per_pod_max: int | None = None
     critical_reserve: int = 0
@@ -70,8 +69,8 @@ class QueueRules:
     is_rechecked: bool = True
     """A request that is served while it waits is answered at once."""
     always_join_max_age_s: float = 60
-    rate: Rate = field(default_factory=Rate)
-    registry_rates: Mapping[str, Rate] = field(default_factory=dict)
+    rate: Rate = msgspec.field(default_factory=Rate)
+    registry_rates: Mapping[str, Rate] = msgspec.field(default_factory=dict)
     cancel_grace_s: float = 0
     cancel_keep_share: float = 0.9
     is_one_per_reference: bool = True

@@ -10,9 +10,9 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
+import msgspec
 import structlog
 
 from agent.images.access.mirrors import EVERYBODY, MirrorChain, auth_servers, default_chain
@@ -57,8 +57,7 @@ class Sight(Enum):
     STAYS_AWAY = auto()
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct):
     """A running flight as its task sees it. Changed by its task and, for `overdue`, by its guard."""
 
     number: int
@@ -75,7 +74,7 @@ class Job:
     attempts: int = 0
     overdue: str = ""
     marks: tuple[BytesMark, ...] = ()
-    failures: list[AttemptFailure] = field(default_factory=list)
+    failures: list[AttemptFailure] = msgspec.field(default_factory=list)
 
     @property
     def registry(self) -> str:
@@ -83,8 +82,7 @@ class Job:
         return self.target.registry if self.target is not None and is_elsewhere else self.reference.registry
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
+class Pulled(msgspec.Struct, frozen=True):
     """A pull that worked. `used` is None for an anonymous one; without an id only content was fetched."""
 
     image_id: str

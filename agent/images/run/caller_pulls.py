@@ -10,8 +10,9 @@ Never: pulls, looks for credentials, keeps records, or reports events that the k
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.queue import PullQueue

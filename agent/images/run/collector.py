@@ -7,9 +7,10 @@ Source of behaviour: IMG-G02 to G12, G16, V06.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.images.collect.plan import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
 from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
@@ -38,8 +39,7 @@ RETRY_S = 5.0
 OLD_INGEST_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorParts:
+class CollectorParts(msgspec.Struct, frozen=True, kw_only=True):
     runtime: ImageRuntime
     usage: Usage
     files: Files
@@ -52,8 +52,7 @@ class CollectorParts:
     events: ImageEvents | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(msgspec.Struct, frozen=True):
     images: tuple[NodeImage, ...]
     disk: Filesystem
     now_s: float

@@ -6,9 +6,9 @@ What could not be read is a note, not a failure, unless the kubelet's way is ask
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_config_file
@@ -26,8 +26,7 @@ LARGEST_FILE = 4 << 20
 LEGACY = ".dockercfg"
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """Credentials in the order of trying, and what users should know."""
 
     credentials: tuple[Credential, ...]

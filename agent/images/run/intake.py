@@ -5,9 +5,9 @@ Credentials are looked up only when a pull or a check of access needs them.
 Source of behaviour: IMG-S05, P02 to P05, P11, P12, B01 to B03, B05, C25, V03.
 """
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
@@ -41,14 +41,12 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 log = structlog.get_logger(plane="images")
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     outcome: PullOutcome
     sentences: tuple[Sentence, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NeededPull:
+class NeededPull(msgspec.Struct, frozen=True):
     reference: ImageReference
     key: FlightKey
     lookup: Lookup

@@ -7,8 +7,8 @@ Source of behaviour: IMG-M01 to M06; buckets and size classes are the kubelet's.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from agent.images.queue.flights import Flight
@@ -38,15 +38,14 @@ def size_class(size_bytes: int) -> str:
     return next((name for bound, name in SIZE_CLASSES if size_bytes <= bound), "GT100GB")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    queued: dict[PullClass, int] = field(default_factory=dict)
-    in_flight: dict[str, int] = field(default_factory=dict)
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
+    queued: dict[PullClass, int] = msgspec.field(default_factory=dict)
+    in_flight: dict[str, int] = msgspec.field(default_factory=dict)
     limits: Sequence[LimitState] = ()
     oldest_wait_s: float = 0.0
     backoff_entries: int = 0
-    disk: Filesystem = field(default_factory=Filesystem)
-    images: dict[str, int] = field(default_factory=dict)
+    disk: Filesystem = msgspec.field(default_factory=Filesystem)
+    images: dict[str, int] = msgspec.field(default_factory=dict)
     collected_at_s: float = 0.0
 
 

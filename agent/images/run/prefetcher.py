@@ -6,7 +6,6 @@ Its tasks live in the group that `run` opens. Never: takes a pin away that it di
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -50,8 +49,7 @@ class PrefetchState(msgspec.Struct, frozen=True):
     contents: dict[str, float] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefetcherParts:
+class PrefetcherParts(msgspec.Struct, frozen=True, kw_only=True):
     runtime: ImageRuntime
     pulls: Puller
     disk: ImageCollector
@@ -63,7 +61,7 @@ class PrefetcherParts:
     """Also while nothing is fetched for them: the plane has to learn which pods are gone (IMG-S17)."""
     events: ImageEvents | None = None
     contents: ContentStore | None = None
-    followed: FollowedPods = field(default_factory=FollowedPods)
+    followed: FollowedPods = msgspec.field(default_factory=FollowedPods)
 
 
 class Prefetcher:

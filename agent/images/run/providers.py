@@ -7,9 +7,9 @@ Source of behaviour: kubernetes `pkg/credentialprovider/plugin`; IMG-C20 to C25.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from agent.images.access.dockerconfig import AuthEntry
@@ -35,8 +35,7 @@ PASSED_ON = (
 Observer = Callable[[str, float, bool], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Entries of all providers in their order, and who failed (name, why)."""
 
     entries: tuple[tuple[AuthEntry, ...], ...] = ()

@@ -9,8 +9,8 @@ Its tasks live in the group that `run` opens. Never: decides which pull is next 
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from agent.images.ports import SizeProbe
@@ -60,8 +60,7 @@ SHUTTING_DOWN = "kepd is shutting down"
 SLOT_REASONS = frozenset({WaitReason.SLOT, WaitReason.RESERVE, WaitReason.POD})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     intake: PullIntake
     attempts: Attempts
     pulls: RecordedPulls
@@ -72,7 +71,7 @@ class Parts:
     sizes: StateFile[dict[str, SizeRecord]]
     collector: ImageCollector
     probe: SizeProbe | None = None
-    pods: FollowedPods = field(default_factory=FollowedPods)
+    pods: FollowedPods = msgspec.field(default_factory=FollowedPods)
 
 
 class Puller:

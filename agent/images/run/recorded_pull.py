@@ -6,9 +6,9 @@ Content comes before the image, and the written name after a pull from elsewhere
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from agent.images.ports import ImageNames
 from agent.images.queue.errors import AttemptFailure

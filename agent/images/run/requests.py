@@ -3,8 +3,10 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.images.ports import ImageEvents
 from agent.images.queue.errors import ERR_PULL
@@ -25,8 +27,7 @@ KEPT_S = 600.0
 MOST_KEPT = 200
 
 
-@dataclass(slots=True)
-class PullAsk:
+class PullAsk(msgspec.Struct):
     id: str
     request: PullRequest
     ready: NeededPull

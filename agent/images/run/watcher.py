@@ -8,9 +8,10 @@ everything else goes on. Bytes that cannot be attributed to one pull belong to n
 import asyncio
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.images.ports import Content
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, chain_ids, read_diff_ids, read_manifest
@@ -37,12 +38,11 @@ LOOK_EVERY = 5
 MOST_KNOWN = 5000
 
 
-@dataclass(slots=True)
-class _Followed:
+class _Followed(msgspec.Struct):
     reference: ImageReference
     began_wall_s: float
     progress: PullProgress
-    committed: set[str] = field(default_factory=set)
+    committed: set[str] = msgspec.field(default_factory=set)
     looks: int = 0
 
 

@@ -2,7 +2,8 @@
 """Decides which pulls get an event while they wait or run, and how often (IMG-T06, T07)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.config.document import ImageProgress
 from agent.images.queue.plan import WaitingFlight
@@ -16,8 +17,7 @@ LEAST_POINTS = 10
 MOST_PER_FLIGHT = 20
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(msgspec.Struct):
     has_queued: bool = False
     last: PullProgress | None = None
     count: int = 0

@@ -6,7 +6,6 @@ The runtime has chosen the platform by fetching. Source of behaviour: OCI image 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -32,14 +31,13 @@ class _Config(msgspec.Struct, frozen=True):
     rootfs: _RootFilesystem = msgspec.field(default_factory=_RootFilesystem)
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """One image for one platform. `size_bytes` is what the manifest itself weighs."""
 
     digest: str
     size_bytes: int
     config: Blob
-    layers: tuple[Blob, ...] = field(default=())
+    layers: tuple[Blob, ...] = msgspec.field(default=())
 
     @property
     def total_bytes(self) -> int:

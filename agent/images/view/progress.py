@@ -6,7 +6,9 @@ Never: guesses: without a manifest there are bytes but no total, and no percenta
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.images.view.manifest import Manifest
 from agent.model.image_state import LayerStage, LayerState
@@ -16,11 +18,10 @@ ETA_FROM_S = 5.0
 ETA_FROM_SHARE = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLook:
+class StoreLook(msgspec.Struct, frozen=True, kw_only=True):
     """One look at the store. `ingests`: bytes written by digest; `committed`: blobs that are whole."""
 
-    ingests: Mapping[str, int] = field(default_factory=dict)
+    ingests: Mapping[str, int] = msgspec.field(default_factory=dict)
     committed: frozenset[str] = frozenset()
     unpacked: frozenset[str] = frozenset()
     """Chain ids whose snapshots are there."""
@@ -29,8 +30,7 @@ class StoreLook:
     """Something moved that may belong to the pull."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullProgress:
+class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     """State of one pull. `cached` are the blobs that were there before it began."""
 
     began_s: float

@@ -5,7 +5,8 @@ Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kube
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.image_pull import PodIdentity
 from agent.model.image_state import ImageState, PullState
@@ -14,15 +15,13 @@ from agent.model.image_text import duration_text, quoted
 GIB, MIB, KIB = 2**30, 2**20, 2**10
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(msgspec.Struct, frozen=True):
     is_warning: bool
     reason: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageEvent:
+class ImageEvent(msgspec.Struct, frozen=True):
     """Something to tell about a pod's container; the pod is empty for what concerns the node."""
 
     pod: PodIdentity

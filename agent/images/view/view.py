@@ -2,7 +2,8 @@
 """Turns flights, plan and progress into the values that people, the API and tests see; without credentials."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.images.queue.flights import Flight
 from agent.images.queue.plan import WaitingFlight

@@ -3,7 +3,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 from agent.pods.plan.order import Dependency, Member, cycle
@@ -13,14 +14,13 @@ CONDITIONS = ("started", "ready", "completed")
 NO_LIMIT: tuple[int | None, float] = (None, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KepdAnnotations:
+class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """What was understood; `faults` are (annotation, text)."""
 
-    needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
-    graces_s: dict[str, float] = field(default_factory=dict)
-    post_start_limits_s: dict[str, float] = field(default_factory=dict)
-    pre_stop_limits_s: dict[str, float] = field(default_factory=dict)
+    needs: dict[str, tuple[Dependency, ...]] = msgspec.field(default_factory=dict)
+    graces_s: dict[str, float] = msgspec.field(default_factory=dict)
+    post_start_limits_s: dict[str, float] = msgspec.field(default_factory=dict)
+    pre_stop_limits_s: dict[str, float] = msgspec.field(default_factory=dict)
     reserve_s: float = 0.0
     is_hook_at_turn: bool = False
     keystone: str = ""

@@ -7,10 +7,11 @@ A document with any fault gives no pod; reading.py decides what follows. Never: 
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown, suggestion
@@ -57,8 +58,7 @@ class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
     immutable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
+class NodeIdentity(msgspec.Struct, frozen=True):
     node: str
     has_name_suffix: bool
 
@@ -85,11 +85,10 @@ class Source:
         return self.kind, self.namespace, self.name
 
 
-@dataclass(slots=True)
-class Objects:
-    pods: list[PodSpec] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+class Objects(msgspec.Struct):
+    pods: list[PodSpec] = msgspec.field(default_factory=list)
+    sources: list[Source] = msgspec.field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
 
 
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:

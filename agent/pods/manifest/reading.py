@@ -7,8 +7,10 @@ stays, else the first file wins (MAN-03). A source in a document comes before on
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.finding import Finding, printable
 from agent.model.pod import PodSpec
@@ -21,8 +23,7 @@ Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 
 
-@dataclass(frozen=True, slots=True)
-class FileReading:
+class FileReading(msgspec.Struct, frozen=True):
     """One file. `accepted` are the pods that run because of it, the last good version where it has faults now."""
 
     content: bytes
@@ -34,18 +35,17 @@ class FileReading:
     warnings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """All files. `complaints` are by file or directory; about what stands in `unread` nothing is known."""
 
-    files: Mapping[str, FileReading] = field(default_factory=dict)
-    pods: Mapping[str, PodSpec] = field(default_factory=dict)
-    complaints: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    files: Mapping[str, FileReading] = msgspec.field(default_factory=dict)
+    pods: Mapping[str, PodSpec] = msgspec.field(default_factory=dict)
+    complaints: Mapping[str, tuple[Finding, ...]] = msgspec.field(default_factory=dict)
     duplicates: frozenset[Finding] = frozenset()
     """Those among the complaints that are about a name or uid which another manifest has."""
     unread: frozenset[str] = frozenset()
-    sources: Mapping[Key, Source] = field(default_factory=dict)
-    folders: Mapping[str, FolderReading] = field(default_factory=dict)
+    sources: Mapping[Key, Source] = msgspec.field(default_factory=dict)
+    folders: Mapping[str, FolderReading] = msgspec.field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
 
     @property

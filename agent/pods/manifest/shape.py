@@ -5,7 +5,6 @@ An unknown field is a complaint (MAN-05): half of what a manifest says would be 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -23,8 +22,7 @@ WORDS = {
 LARGEST_INTEGER = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
     def read(self, tree: Tree, kind: type[msgspec.Struct], path: str) -> object:

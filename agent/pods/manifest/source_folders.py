@@ -5,7 +5,8 @@ A directory with any fault keeps the source that it had, as a manifest does (MAN
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
@@ -16,8 +17,7 @@ from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_k
 LONGEST_NAME = 253
 
 
-@dataclass(frozen=True, slots=True)
-class FolderReading:
+class FolderReading(msgspec.Struct, frozen=True):
     """One directory. `source` is the last good one where there are findings, or None."""
 
     folder: SourceFolder

@@ -5,7 +5,9 @@ Without groups, pods of one priority end together and take the time they need.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod_fields import PodFields
 
@@ -14,16 +16,14 @@ TINY_S = 1e-9
 CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Pods from this priority on, up to the next group, have so many seconds."""
 
     priority: int
     period_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that has to end. `key` is for people."""
 
     uid: str
@@ -32,8 +32,7 @@ class Candidate:
     grace_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndPod:
+class EndPod(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     key: str
     grace_s: float
@@ -42,8 +41,7 @@ class EndPod:
         return f"end {self.key} within {self.grace_s:g} s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
+class Wave(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that end together; `limit_s` None waits for them however long they take."""
 
     pods: tuple[Candidate, ...]
@@ -51,8 +49,7 @@ class Wave:
     began_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """All waves, in their order. A group without pods is none, so it costs no time."""
 
     waves: tuple[Wave, ...] = ()
@@ -62,8 +59,7 @@ class Drain:
         return tuple(one for wave in self.waves for one in wave.pods)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainPlan:
+class DrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[EndPod, ...] = ()
     then: Drain = Drain()
     wake_s: float | None = None

@@ -6,8 +6,9 @@ without regard to inits (Q-INIT), no restarts (Q-RESTART). A container counts as
 is over, not once its process is gone. Source of behaviour: kubernetes: pkg/kubelet/kuberuntime.
 """
 
-from dataclasses import dataclass
 from math import floor
+
+import msgspec
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger
@@ -17,8 +18,7 @@ LEAST_AFTER_SIGNAL_S = 2
 TINY_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
+class _Budget(msgspec.Struct, frozen=True):
     """Whole seconds that are left, counted from the start of a stage."""
 
     from_s: float

@@ -5,24 +5,23 @@ The list order of Kubernetes (STA-02, TRM-10, TRM-11), or the graph that `kepd.d
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.pod import ContainerKind
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(msgspec.Struct, frozen=True):
     """A container needs another to be `started`, `ready` or `completed`."""
 
     name: str
     condition: str = "started"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: ContainerKind
-    needs: tuple[Dependency, ...] = field(default=())
+    needs: tuple[Dependency, ...] = msgspec.field(default=())
 
 
 def waits_for_end(members: Sequence[Member]) -> Mapping[str, frozenset[str]]:

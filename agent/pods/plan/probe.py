@@ -4,8 +4,9 @@
 Thresholds (PRB-05), first words (PRB-01), the schedule (PRB-02, PRB-03).
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from agent.model.pod_fields import Probe
 
@@ -29,8 +30,7 @@ class AnswerKind(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeAnswer:
+class ProbeAnswer(msgspec.Struct, frozen=True):
     kind: AnswerKind
     text: str = ""
 
@@ -39,8 +39,7 @@ class ProbeAnswer:
         return self.kind in (AnswerKind.SUCCESS, AnswerKind.WARNING)
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeState:
+class ProbeState(msgspec.Struct, frozen=True):
     """The verdict in force (None: none yet), and how many equal answers came in a row."""
 
     verdict: bool | None = None

@@ -4,8 +4,8 @@
 After a reboot monotonic times mean nothing any more, outcomes and counts do. Never: holds values of Secrets.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -21,10 +21,9 @@ SHUTDOWN_REASON = "Terminated"
 MOMENTS_KEPT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodSpec
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = msgspec.field(default_factory=Memory)
     moments: tuple[Moment, ...] = ()
     boot_id: str = ""
     format: int = FORMAT
@@ -36,7 +35,7 @@ def record_name(uid: str) -> str:
 
 def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
     # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
-    pod = replace(pod, file=printable(pod.file), source=printable(pod.source))
+    pod = dataclasses.replace(pod, file=printable(pod.file), source=printable(pod.source))
     record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
     return msgspec.json.encode(record)
 
@@ -51,7 +50,7 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
         raise ValueError(f"format {record.format} is not {FORMAT}")
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
     memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
-    return replace(record, memory=memory)
+    return msgspec.structs.replace(record, memory=memory)
 
 
 def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
@@ -62,7 +61,7 @@ def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
         memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
     )
     containers = {
-        name: ContainerMemory(backoff=replace(one.backoff, tried_s=0.0, moments_s=()))
+        name: ContainerMemory(backoff=msgspec.structs.replace(one.backoff, tried_s=0.0, moments_s=()))
         for name, one in memory.containers.items()
     }
     return Memory(

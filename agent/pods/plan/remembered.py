@@ -6,7 +6,9 @@ monotonic clock of one boot.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import Resources
@@ -14,19 +16,17 @@ from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failing:
+class Failing(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     cause: str
     message: str
     grace_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerMemory:
+class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us."""
 
-    backoff: BackOff = field(default_factory=BackOff)
+    backoff: BackOff = msgspec.field(default_factory=BackOff)
     instance: str = ""
     post_start: HookPhase = HookPhase.NONE
     is_started: bool = False
@@ -49,8 +49,7 @@ class ContainerMemory:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodOutcome:
+class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a pod ended for good; it is not run again (CMP-06)."""
 
     phase: str
@@ -58,8 +57,7 @@ class PodOutcome:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one pod. `passed` are the init containers that are done, and the others that were started, in `sandbox`.
 
     `stop` is of the whole pod; `ending_as` is known where the reason for it says how the pod will
@@ -68,14 +66,14 @@ class Memory:
 
     first_seen_s: float = 0.0
     first_seen_wall_s: float = 0.0
-    containers: Mapping[str, ContainerMemory] = field(default_factory=dict)
+    containers: Mapping[str, ContainerMemory] = msgspec.field(default_factory=dict)
     sandbox: str = ""
     passed: frozenset[str] = frozenset()
     is_initialised: bool = False
     stop: Stop | None = None
     stop_cause: str = ""
     ending_as: PodOutcome | None = None
-    ends: Mapping[str, Stop] = field(default_factory=dict)
+    ends: Mapping[str, Stop] = msgspec.field(default_factory=dict)
     outcome: PodOutcome | None = None
     reason: str = ""
     message: str = ""

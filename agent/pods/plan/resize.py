@@ -5,7 +5,7 @@ What this node cannot grant now or at all is the answer as well. Planning again 
 nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -19,8 +19,7 @@ DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 RESTART = "RestartContainer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRoom:
+class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
     """What the node has, and what other pods have asked for: CPU in thousandths, memory in bytes."""
 
     cpus: int
@@ -29,8 +28,7 @@ class NodeRoom:
     others_memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class Resize(msgspec.Struct, frozen=True, kw_only=True):
     """One container gets other amounts. `memory_limit` is set where the new limit is below the old one."""
 
     name: str
@@ -42,8 +40,7 @@ class Resize:
         return f"restart {self.name} with new resources" if self.needs_restart else f"resize {self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizePlan:
+class ResizePlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Resize, ...] = ()
     pending: str = ""
     message: str = ""

@@ -5,7 +5,8 @@ The restart matrix (what it is, how it ended, its own policy and rules, the poli
 and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02).
 """
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
@@ -58,8 +59,7 @@ def may_restart(pod: PodSpec, container: ContainerSpec, ended: Instance, *, is_k
     return policy == "Always"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartCurve:
+class RestartCurve(msgspec.Struct, frozen=True, kw_only=True):
     """How pauses grow. A node may shorten the longest, and with it the first (RST-06)."""
 
     first_s: float = 10.0
@@ -73,8 +73,7 @@ class RestartCurve:
         return min(min(self.first_s, self.longest_s) * 2.0 ** min(crashes - 1, 32), self.longest_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackOff:
+class BackOff(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     tried_s: float = 0.0
     moments_s: tuple[float, ...] = ()
@@ -97,8 +96,7 @@ class BackOff:
         return 0 if self.tried_s and finished_s - self.tried_s > MEMORY_S else self.restarts
 
 
-@dataclass(slots=True)
-class RetryPause:
+class RetryPause(msgspec.Struct):
     """Between attempts of one thing that fail: 1 s, doubling, 60 s at most. Changed by the runner alone."""
 
     problem: str = ""

@@ -7,7 +7,9 @@ planning what is as wanted gives nothing. Never: restarts anything because kepd 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.pods.plan.order import Dependency
@@ -32,19 +34,17 @@ BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)
 NO_WORK: frozenset[Work] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRules:
+class StartRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the node and the pod's annotations add to the manifest."""
 
-    curve: RestartCurve = field(default_factory=RestartCurve)
-    needs: dict[str, tuple[Dependency, ...]] = field(default_factory=dict)
+    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
+    needs: dict[str, tuple[Dependency, ...]] = msgspec.field(default_factory=dict)
     keystone: str = ""
     most_restarts: int | None = None
     restart_window_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingContainer:
+class WaitingContainer(msgspec.Struct, frozen=True):
     """Why a container does not run yet (BEY-04)."""
 
     name: str
@@ -52,8 +52,7 @@ class WaitingContainer:
     until_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartPlan:
+class StartPlan(msgspec.Struct, frozen=True):
     """What is done now, at the same time, when to plan again if nothing happens before, and who waits for what."""
 
     steps: tuple[StartStep, ...] = ()
@@ -67,8 +66,7 @@ class StartPlan:
         return "; ".join(str(step) for step in self.steps) or "nothing to do"
 
 
-@dataclass(frozen=True, slots=True)
-class _Situation:
+class _Situation(msgspec.Struct, frozen=True):
     pod: PodSpec
     seen: SeenPod
     memory: Memory

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps that bring a pod up and keep it there. Pure values; each says in one line what it does."""
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.pods.plan.stop_state import Trigger
 from agent.pods.runtime.seen import Instance
 
 
-@dataclass(frozen=True, slots=True)
-class MakeSandbox:
+class MakeSandbox(msgspec.Struct, frozen=True):
     """Make a sandbox, after what is left of earlier ones has been taken away."""
 
     attempt: int
@@ -19,8 +18,7 @@ class MakeSandbox:
         return f"make sandbox {self.attempt}" + (f" in place of {len(self.replaces)}" if self.replaces else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """Fetch, create, start, run postStart; instances that never started are taken away first (STA-09)."""
 
     name: str
@@ -33,8 +31,7 @@ class Launch:
         return f"start {self.name}" + (f", attempt {self.attempt}" if self.attempt else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """Go on with an instance that was found running before anybody noted that its postStart was done (HOK-12)."""
 
     instance: Instance
@@ -47,8 +44,7 @@ class Settle:
         return f"go on with {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class EndContainer:
+class EndContainer(msgspec.Struct, frozen=True):
     """End one container for a fault of its own (PRB-11, HOK-04, MAN-11, STA-10)."""
 
     instance: Instance
@@ -63,8 +59,7 @@ class EndContainer:
         return f"end {self.name} within {self.grace_s} s: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class RestartAll:
+class RestartAll(msgspec.Struct, frozen=True):
     """End everything without hooks and order, and begin anew in the same sandbox (RST-05)."""
 
     name: str
@@ -74,8 +69,7 @@ class RestartAll:
         return f"restart all containers because of {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class BeginStop:
+class BeginStop(msgspec.Struct, frozen=True):
     """The pod, or what is left of it, has to end."""
 
     trigger: Trigger
@@ -86,8 +80,7 @@ class BeginStop:
         return f"end the pod within {self.grace_s:g} s ({self.cause})"
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Nothing will run any more; this is how it ended."""
 
     phase: str

@@ -21,8 +21,10 @@ What it keeps true, whatever containers, hooks and people do (tests/pods/plan/te
   events nothing changes before `wake_s`, the earliest of those moments.
 """
 
-from dataclasses import dataclass, replace
 from math import ceil
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
@@ -38,8 +40,7 @@ RESTARTS = RestartCurve()
 TINY_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class StopPlan:
+class StopPlan(msgspec.Struct, frozen=True):
     steps: tuple[StopStep, ...] = ()
     wake_s: float | None = None
 

@@ -5,8 +5,10 @@ Times are seconds of one clock that goes on over restarts of kepd. Never: decide
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
 
@@ -34,8 +36,7 @@ class Trigger(StrEnum):
     PROBE = "probe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerEnding:
+class ContainerEnding(msgspec.Struct, frozen=True, kw_only=True):
     """One container. `waits_for` must be gone before it is signalled. `own_grace_s` bounds the time after its signal;
     `reserve_s` is taken from its budget for the sake of others."""
 
@@ -61,8 +62,7 @@ class ContainerEnding:
         return not self.is_running and not self.is_starting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a pod. `deadline_s` only ever moves towards now (TRM-22)."""
 
     trigger: Trigger

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps an end is made of. Pure values; each says in one line what it does."""
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.pods.plan.stop_state import HookPhase
 
 
-@dataclass(frozen=True, slots=True)
-class RunHook:
+class RunHook(msgspec.Struct, frozen=True):
     name: str
 
     def __str__(self) -> str:
         return f"run the preStop hook of {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class DropHook:
+class DropHook(msgspec.Struct, frozen=True):
     """Wait for the hook no longer."""
 
     name: str
@@ -25,8 +23,7 @@ class DropHook:
         return f"abandon the preStop hook of {self.name} ({self.phase})"
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """Send the stop signal; the runtime kills after `timeout_s` even if kepd is gone by then."""
 
     name: str
@@ -36,8 +33,7 @@ class Signal:
         return f"signal {self.name}, SIGKILL within {self.timeout_s} s"
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """A container's turn came after it had died: nothing to signal, others may go on. Kubelet profile only."""
 
     name: str
@@ -46,16 +42,14 @@ class Pass:
         return f"skip {self.name}, which has ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     name: str
 
     def __str__(self) -> str:
         return f"kill {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class RestartSidecar:
+class RestartSidecar(msgspec.Struct, frozen=True):
     """A sidecar died too early and is still needed (TRM-15)."""
 
     name: str
@@ -64,8 +58,7 @@ class RestartSidecar:
         return f"restart {self.name}, which others still need"
 
 
-@dataclass(frozen=True, slots=True)
-class StopPodSandbox:
+class StopPodSandbox(msgspec.Struct, frozen=True):
     """The last container is gone (TRM-18)."""
 
     def __str__(self) -> str:

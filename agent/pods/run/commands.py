@@ -7,10 +7,10 @@ A command that cannot be carried out raises Refused with the reason. Keepers end
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from agent.model.feed import Feed
@@ -32,8 +32,7 @@ log = structlog.get_logger(plane="pods")
 FILE_MODE = 0o640
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(msgspec.Struct, frozen=True):
     path: Path
     is_running: bool
 

@@ -3,9 +3,10 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerSpec
 from agent.model.pod_fields import Volume, VolumeMount

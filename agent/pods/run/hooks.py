@@ -5,7 +5,8 @@ Never: puts output into an event: it may hold secrets (HOK-04).
 """
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.clock import Clock
 from agent.model.http_question import HttpAnswer, HttpQuestion
@@ -19,8 +20,7 @@ LONGEST_OUTPUT = 4096
 PLAIN_ANSWER = "server gave HTTP response to HTTPS client"
 
 
-@dataclass(frozen=True, slots=True)
-class HookResult:
+class HookResult(msgspec.Struct, frozen=True):
     """What came of it. `text` is for people who may see everything; `output` ends up in the debug API only."""
 
     is_good: bool
@@ -36,8 +36,7 @@ class HookResult:
         return f"{head}: {self.output.strip()}" if self.output.strip() else head
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerTarget:
+class ContainerTarget(msgspec.Struct, frozen=True):
     container: ContainerSpec
     instance_id: str
     ip: str

@@ -12,9 +12,9 @@ Never: looks at another pod.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.pod import PodSpec
 from agent.pods.plan.record import record_name

@@ -2,9 +2,9 @@
 """Looks at what the runtime has of one pod, and takes it over into what is known. A part of the keeper of its pod."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.pods.plan.work import Refreshing

@@ -2,8 +2,9 @@
 """What all pods share: the ports, the settings of the node, and where news go. Made once by the runner."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from agent.model.clock import Clock
 from agent.model.control_group import GroupShape
@@ -20,8 +21,7 @@ from agent.pods.runtime.qos import BurstableShares
 GIBIBYTE = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodNodeFacts:
+class PodNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What pods learn of their node, and what their shares are measured by."""
 
     addresses: tuple[str, ...] = ()
@@ -31,11 +31,10 @@ class PodNodeFacts:
     disk_bytes: int = 0
     # Paths of this machine that containers must not see, beyond those of every machine.
     masked: tuple[str, ...] = ()
-    groups: GroupShape = field(default_factory=GroupShape)
+    groups: GroupShape = msgspec.field(default_factory=GroupShape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSettings:
+class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     instance: str
     name_suffix: bool
@@ -44,7 +43,7 @@ class PodSettings:
     directory: Path = Path("/var/lib/kepd/pods")
     log_link_directory: Path | None = None
     copies_kubelet: bool = False
-    curve: RestartCurve = field(default_factory=RestartCurve)
+    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
     post_start_limit_s: float = 0.0
     exec_probes_at_once: int = 10
     default_seccomp: str = "Unconfined"
@@ -59,15 +58,14 @@ class PodSettings:
     log_files: int = 5
     log_check_s: float = 10.0
     most_pids: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     may_swap: bool = False
     kills_single_process: bool = False
     shutdown_groups: tuple[Group, ...] = ()
     facts: PodNodeFacts = PodNodeFacts()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodContext:
+class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now, `others` the other pods."""
 
     sandboxes: Sandboxes
@@ -84,8 +82,8 @@ class PodContext:
     started_s: float
     groups: Groups
     runtime: Features
-    shares: BurstableShares = field(default_factory=BurstableShares)
-    sources: Callable[[], Mapping[tuple[str, str, str], Source]] = field(default=dict)
+    shares: BurstableShares = msgspec.field(default_factory=BurstableShares)
+    sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     others: Callable[[str], Sequence[PodSpec]] = lambda _uid: ()
 
     @property

@@ -6,7 +6,8 @@ Owns when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from 
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec
 from agent.model.pod_fields import Probe

@@ -2,7 +2,8 @@
 """Carries resizes of one pod out, reports them, remembers how far they have come, and tries again what was refused."""
 
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing

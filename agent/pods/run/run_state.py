@@ -8,11 +8,12 @@ probing, resizing, collecting, observer); others read it and ask the keeper. Nev
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.model.event import Event
 from agent.model.finding import printable
@@ -43,8 +44,7 @@ FAILURES = (RuntimeCallFailed, OSError, ValueError)
 MOST_SAVES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     """Who learns of a pod's changes; whoever makes the pod says so once."""
 
     # Something that people see has changed.

@@ -14,10 +14,10 @@ and begins anew. Never: decides what happens to a pod.
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.component import Report
 from agent.model.event import Event

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the sandbox of one pod, after what is left of earlier ones has been cleared away."""
 
-from dataclasses import replace
-
 import structlog
+from msgspec.structs import replace
 
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup

@@ -7,10 +7,10 @@ that nothing has to guess how far it came.
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerSpec
 from agent.model.runtime_error import RuntimeCallFailed

@@ -7,10 +7,10 @@ waiting is the planner's.
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from math import ceil
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
 from agent.model.runtime_error import Unavailable

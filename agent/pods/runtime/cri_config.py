@@ -5,7 +5,6 @@ Names and labels that crictl and log shippers know (LBL), namespaces (NET-04), s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 
 import msgspec
@@ -48,14 +47,13 @@ PROFILE_TYPES = {
 APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShape:
+class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     log_directory: PurePath
     cgroup_root: str
     default_seccomp: str = "Unconfined"
     memory_bytes: int = 1 << 30
-    groups: GroupShape = field(default_factory=GroupShape)
+    groups: GroupShape = msgspec.field(default_factory=GroupShape)
     uses_systemd: bool = False
     may_swap: bool = False
     kills_single_process: bool = False
@@ -66,8 +64,7 @@ class NodeShape:
     first_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(msgspec.Struct, frozen=True, kw_only=True):
     """What was worked out for one instance of a container."""
 
     attempt: int = 0
@@ -77,7 +74,7 @@ class Made:
     environment: Sequence[tuple[str, str]] = ()
     command: Sequence[str] = ()
     args: Sequence[str] = ()
-    mounts: Sequence[pb.Mount] = field(default=())
+    mounts: Sequence[pb.Mount] = msgspec.field(default=())
 
 
 def sandbox_config(

@@ -7,7 +7,8 @@ Never: puts a value into an error.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Env, EnvFrom, EnvSource, FileReference, KeyReference, ResourceReference
@@ -36,8 +37,7 @@ class ConfigProblem(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod may learn. `read_file` gives a file of an emptyDir, or None."""
 
     node: str = ""

@@ -5,7 +5,8 @@ The hosts file (NET-01), DNS policies and their limits (NET-02, NET-03), the hos
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.pod import PodSpec
 from agent.pods.runtime.environment import ConfigProblem
@@ -24,8 +25,7 @@ FIXED_LINES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Resolver:
+class Resolver(msgspec.Struct, frozen=True):
     """Servers, search domains and options, and what had to be said about them: (reason, text)."""
 
     servers: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 """What the runtime lists, as the planners see it: only sandboxes of ours (LBL-05), on the monotonic clock."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HASH, INSTANCE, UID, signal_name
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first

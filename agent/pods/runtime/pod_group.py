@@ -6,7 +6,8 @@ figures are compared as it keeps them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.control_group import GroupShape
 from agent.model.pod import PodSpec
@@ -25,8 +26,7 @@ CONTROLLERS = ("cpu", "memory", "pids", "hugetlb")
 SWITCH = "cgroup.subtree_control"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodLimits:
+class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one pod; 0 is none, but for pages, where each size of the node has its figure."""
 
     cpu_shares: int = LEAST_SHARES
@@ -41,16 +41,14 @@ class PodLimits:
         return bool(self.cpu_quota_us or self.memory_bytes or self.pids or any(size for _, size in self.hugepages))
 
 
-@dataclass(frozen=True, slots=True)
-class MakeGroup:
+class MakeGroup(msgspec.Struct, frozen=True):
     path: str
 
     def __str__(self) -> str:
         return f"make {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLimit:
+class WriteLimit(msgspec.Struct, frozen=True):
     path: str
     value: str
 
@@ -58,8 +56,7 @@ class WriteLimit:
         return f"write {self.path} {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class WantedGroup:
+class WantedGroup(msgspec.Struct, frozen=True):
     """Everything that is wanted, in an order in which it can be made."""
 
     steps: tuple[MakeGroup | WriteLimit, ...]
@@ -69,8 +66,7 @@ class WantedGroup:
         return tuple(step.path for step in self.steps)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+class GroupPlan(msgspec.Struct, frozen=True):
     steps: tuple[MakeGroup | WriteLimit, ...] = ()
 
     def __str__(self) -> str:

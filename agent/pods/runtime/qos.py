@@ -2,8 +2,9 @@
 """Requests and limits as the kernel wants them: QoS class, shares, quota, scores (RES-01 to RES-06)."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
@@ -17,8 +18,7 @@ GUARANTEED_SCORE, BEST_EFFORT_SCORE = -997, 1000
 NANOS = 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """CPU in thousandths, memory in bytes; 0 is none."""
 
     cpu_request: int = 0

@@ -2,8 +2,9 @@
 """A pod as the runtime has it: sandboxes and containers, newest first. Times are on the monotonic clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 
 class Stage(StrEnum):
@@ -15,8 +16,7 @@ class Stage(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """One container in the runtime; each restart makes another."""
 
     id: str
@@ -36,7 +36,7 @@ class Instance:
     reason: str = ""
     message: str = ""
     stop_signal: str = ""
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -48,8 +48,7 @@ class Instance:
         return self.stage is Stage.ENDED and self.exit_code == 0 and self.reason != "OOMKilled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenSandbox:
+class SeenSandbox(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox of ours. `ip` is None until it was asked for."""
 
     id: str
@@ -72,8 +71,7 @@ class SeenSandbox:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenPod:
+class SeenPod(msgspec.Struct, frozen=True):
     sandboxes: tuple[SeenSandbox, ...] = ()
     instances: tuple[Instance, ...] = ()
 

@@ -6,7 +6,6 @@ A range of 65536 per pod, beginning at a multiple of that and never among the no
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -14,8 +13,7 @@ RANGE_LENGTH = 1 << 16
 HIGHEST_ID = (1 << 32) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class IdSource:
+class IdSource(msgspec.Struct, frozen=True):
     first: int = RANGE_LENGTH
     count: int = HIGHEST_ID + 1 - RANGE_LENGTH
 

@@ -4,6 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Container, DownwardItem, KeyToPath, Volume
 from agent.pods.runtime.environment import ConfigProblem, Facts, Sources, field_value, resource_value
@@ -31,8 +33,7 @@ class PlannedFile:
     content: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedVolume:
+class PlannedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """A directory of our own (below the pod's), or a path of the node that has to be as `check` says. `files` None:
     containers fill it; `tmpfs_bytes` asks for memory (0: no bound), `page_bytes` for huge pages."""
 
@@ -61,8 +62,7 @@ def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Plan
         raise ConfigProblem(text, problem.reason) from problem
 
 
-@dataclass(frozen=True, slots=True)
-class Updates:
+class Updates(msgspec.Struct, frozen=True):
     """Volumes whose content may be another now, and what is wrong with those that have none."""
 
     volumes: tuple[PlannedVolume, ...]

@@ -6,7 +6,7 @@ Never: knows a rule of its own; whatever it shows, a production planner decided.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -23,8 +23,7 @@ SIGKILL_CODE = 137
 EXIT, HOOK, REQUEST = range(3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookAssumption:
+class HookAssumption(msgspec.Struct, frozen=True, kw_only=True):
     """How a hook behaves: None seconds never return; a native one is a sleep, which does not die with its container."""
 
     seconds: float | None
@@ -32,8 +31,7 @@ class HookAssumption:
     succeeds: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
+class Assumption(msgspec.Struct, frozen=True, kw_only=True):
     """How a container behaves: `exit_after_s` None ignores the signal; `exits_at_s` is a death of its own accord."""
 
     hook: HookAssumption | None = None
@@ -43,16 +41,14 @@ class Assumption:
     exits_with: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A later delete."""
 
     at_s: float
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happens to a container, or to the pod where `container` is empty."""
 
     at_s: float

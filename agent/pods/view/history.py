@@ -3,13 +3,13 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 MOST_KEPT = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One thing. `at_s` is wall time; `container` is empty for what concerns the pod."""
 
     at_s: float

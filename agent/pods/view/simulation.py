@@ -7,10 +7,13 @@ forecast.py shows people what would happen; tests let whole lives go by. Never: 
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from typing import Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.pod import PodSpec, container_hash
 from agent.pods.plan.remembered import ContainerMemory, Memory
@@ -79,8 +82,7 @@ class Simulation(ABC, Generic[Step]):
         raise AssertionError(f"no end after {MOST_ROUNDS} rounds: {self}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """How an instance begins: the time of its pull, of its postStart hook, until it has started, until it is ready
     (None: never), and, of one that ends by itself, how long it runs and how it ends."""
 

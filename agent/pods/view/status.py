@@ -2,7 +2,9 @@
 """What people are shown of a pod: states of containers, phase, conditions, and what it waits for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
@@ -20,8 +22,7 @@ MOST_MESSAGE_BYTES = 12 << 10
 REASONS = {128: "StartError", 255: "Unknown"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodSpec
     seen: SeenPod
     memory: Memory

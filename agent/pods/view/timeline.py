@@ -5,7 +5,8 @@ The same picture is made from what happened and from what would happen; kepctl d
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.pods.view.forecast import Happening
 from agent.pods.view.history import Moment
@@ -38,23 +39,20 @@ MARKS = {
 ORDER = ("running", "pull", "postStart", "stopping", "preStop")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     begin_s: float
     end_s: float
     is_open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     at_s: float
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One container, or the pod where `name` is empty."""
 
     name: str
@@ -62,14 +60,13 @@ class Row:
     marks: tuple[Mark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds after `origin_s`, which is wall time. `budgets` are (begin, deadline) of ends."""
 
     origin_s: float = 0.0
     end_s: float = 0.0
     rows: tuple[Row, ...] = ()
-    budgets: tuple[tuple[float, float], ...] = field(default=())
+    budgets: tuple[tuple[float, float], ...] = msgspec.field(default=())
 
 
 def draw_picture(moments: Sequence[Moment], containers: Sequence[str], now_s: float) -> Picture:

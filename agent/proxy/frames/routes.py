@@ -4,8 +4,9 @@
 Source of what must never be held: NOH-1 to NOH-5.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Holding(StrEnum):
@@ -20,8 +21,7 @@ class Holding(StrEnum):
     WHOLE = "whole"
 
 
-@dataclass(frozen=True, slots=True)
-class CallRoute:
+class CallRoute(msgspec.Struct, frozen=True):
     """One method that is read along."""
 
     name: str

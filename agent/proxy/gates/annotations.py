@@ -8,7 +8,8 @@ Source: ORD, STO, SLP and JOB rules; KEP-753 and KEP-3960 are what they stand in
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.annotation_list import PREFIX, AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 
@@ -20,8 +21,7 @@ NEVER, ON_SUCCESS, AT_ANY_END = "", "success", "any"
 NO_NAMES: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """When a sidecar counts as started. `kind` is started, exec, tcp or http."""
 
     kind: str = "started"
@@ -33,16 +33,15 @@ class Ready:
 STARTED = Ready()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyAnnotations:
+class ProxyAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """What was understood; `faults` are (annotation, text)."""
 
     sidecars: tuple[str, ...] = ()
     mains: tuple[str, ...] = ()
-    ready: Mapping[str, Ready] = field(default_factory=dict)
+    ready: Mapping[str, Ready] = msgspec.field(default_factory=dict)
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     is_strict: bool = False
-    sleeps_s: Mapping[str, float] = field(default_factory=dict)
+    sleeps_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     job_end: str = NEVER
     faults: tuple[tuple[str, str], ...] = ()
 

@@ -5,8 +5,8 @@ Source: IMG-X09, NOH-7, PRX table 1; the defaults are those of KubeletConfigurat
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from agent.model.finding import Advice
@@ -17,8 +17,7 @@ DEFAULT_TIMEOUT = "2m0s"
 SUBJECT = "kubelet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSettings:
+class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     endpoint: str = CONTAINERD
     image_endpoint: str = ""

@@ -6,8 +6,9 @@ annotations are not in it. Source: REC-1, REC-2, STO-3, STO-5.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from agent.proxy.gates.annotations import ProxyAnnotations, read_annotations
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -26,13 +27,12 @@ class LedgerState(StrEnum):
     EXITED = "exited"
 
 
-@dataclass(slots=True)
-class LedgerContainer:
+class LedgerContainer(msgspec.Struct):
     id: str
     name: str
     attempt: int
     state: LedgerState
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     exit_code: int | None = None
     is_ready: bool = False
     """What `ready.NAME` asks for was seen."""
@@ -44,27 +44,26 @@ class LedgerContainer:
         return self.state is LedgerState.RUNNING
 
 
-@dataclass(slots=True)
-class Sandbox:
+class Sandbox(msgspec.Struct):
     id: str
     uid: str
     namespace: str
     name: str
     annotated: ProxyAnnotations
     made_s: float
-    containers: dict[str, LedgerContainer] = field(default_factory=dict)
+    containers: dict[str, LedgerContainer] = msgspec.field(default_factory=dict)
     has_started_main: bool = False
     is_ending: bool = False
-    stops_s: dict[str, float] = field(default_factory=dict)
+    stops_s: dict[str, float] = msgspec.field(default_factory=dict)
     """When StopContainer came for which container."""
-    hooks_s: dict[str, float] = field(default_factory=dict)
+    hooks_s: dict[str, float] = msgspec.field(default_factory=dict)
     """When a preStop hook was seen to begin in which container."""
     evidence_s: float | None = None
     """Since when a kill of the pod is known."""
     has_ended_sidecars: bool = False
-    turns_s: dict[str, float] = field(default_factory=dict)
+    turns_s: dict[str, float] = msgspec.field(default_factory=dict)
     """When the turn of a sidecar that is to stop came."""
-    told: set[str] = field(default_factory=set)
+    told: set[str] = msgspec.field(default_factory=set)
 
     def current(self, name: str) -> LedgerContainer | None:
         """The container of that name that counts: the highest attempt."""

@@ -5,7 +5,7 @@ A wait that it asks for ends by itself, because a kubelet does not give up a cal
 Source: ORD-1 to ORD-10; KEP-753 is what a newer kubelet has instead.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from agent.proxy.gates.ledger import LedgerState, Sandbox
 
@@ -15,15 +15,13 @@ OPENS_S = 300.0
 LEFT_FOR_CALL_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
+class Go(msgspec.Struct, frozen=True):
     """It passes. `opened`: only because the gate gave up waiting for this sidecar."""
 
     opened: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(msgspec.Struct, frozen=True):
     """Refused: the kubelet is to go on with its next container and come again."""
 
     waits_for: str
@@ -33,8 +31,7 @@ class Stay:
         return f"kepd: waiting for sidecar {self.waits_for}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Held until the sidecars are ready, or until then."""
 
     waits_for: tuple[str, ...]

@@ -8,8 +8,9 @@ Source: STO-1 to STO-9, SLP-1 to SLP-4, NOH-6; KEP-753 and KEP-3960 are what new
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerContainer, Sandbox
 
@@ -19,8 +20,7 @@ TOGETHER_S = 1.0
 HIDDEN_HOOKS = ("httpGet", "tcpSocket", "sleep")
 
 
-@dataclass(frozen=True, slots=True)
-class StopCall:
+class StopCall(msgspec.Struct, frozen=True):
     """One StopContainer. For a second one of the same container, `since_s` is when the first one came."""
 
     container: LedgerContainer
@@ -31,16 +31,14 @@ class StopCall:
     """Until when the first of them, or this one, can be held: the earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """It goes on with this timeout. `expired`: the budget ended before those it waited for did."""
 
     timeout_s: int
     expired: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Held. `reason` is order, evidence or sleep."""
 
     reason: str
@@ -53,8 +51,7 @@ StopVerdict = Forward | Keep
 StopOrder = Callable[[Sequence[str], Sequence[str]], Mapping[str, frozenset[str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class StopRules:
+class StopRules(msgspec.Struct, frozen=True):
     """`order` is that of the pods plane, so that a pod ends alike under a kubelet and without one."""
 
     order: StopOrder

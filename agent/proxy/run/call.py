@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
+import msgspec
+
 from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data_frame, frame, framed, with_content
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import CallRoute, Holding
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerToMake:
+class ContainerToMake(msgspec.Struct, frozen=True):
     """CreateContainer: the runtime gives it an id with the answer."""
 
     sandbox: Sandbox
@@ -25,14 +26,12 @@ class ContainerToMake:
     annotations: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownContainer:
+class KnownContainer(msgspec.Struct, frozen=True):
     sandbox: Sandbox
     container: LedgerContainer
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerToRemove:
+class ContainerToRemove(msgspec.Struct, frozen=True):
     container_id: str
 
 
@@ -40,8 +39,7 @@ Subject = Sandbox | ContainerToMake | KnownContainer | ContainerToRemove
 """A sandbox alone: RunPodSandbox, StopPodSandbox and RemovePodSandbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The answer of the proxy itself. `code` is gRPC's number."""
 
     code: int

@@ -7,8 +7,8 @@ No label per pod, container or image. Unknown methods count as `other`.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
@@ -63,10 +63,9 @@ class Times:
         return rows
 
 
-@dataclass(slots=True)
-class MethodFigures:
-    codes: Counter[str] = field(default_factory=Counter)
-    added: Times = field(default_factory=lambda: Times(ADDED_BUCKETS_S))
+class MethodFigures(msgspec.Struct):
+    codes: Counter[str] = msgspec.field(default_factory=Counter)
+    added: Times = msgspec.field(default_factory=lambda: Times(ADDED_BUCKETS_S))
     held_s: float = 0.0
     held: int = 0
 

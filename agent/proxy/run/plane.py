@@ -11,9 +11,9 @@ Source: PRX-3, PRX-5, PRX-51, PRX-54.
 import asyncio
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import structlog
 from prometheus_client.core import Metric
 
@@ -57,8 +57,7 @@ class SocketLost(OSError):
     """Our socket was removed or replaced: no client can reach us any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyParts:
+class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     runtime: ProxyRuntime
     events: RuntimeEvents
     asker: Asker
@@ -71,7 +70,7 @@ class ProxyParts:
     settings: Callable[[], ProxySettings]
     runtime_path: str
     drain_s: float = 30.0
-    endings: EndingPods = field(default_factory=EndingPods)
+    endings: EndingPods = msgspec.field(default_factory=EndingPods)
     """Empty where the pods of the node are not followed."""
 
 

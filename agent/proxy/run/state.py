@@ -3,10 +3,10 @@
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import msgspec
 import structlog
 
 from agent.model.clock import Clock
@@ -23,14 +23,12 @@ MOST_TOLD = 1000
 WORTH_TELLING_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class ProxySettings:
+class ProxySettings(msgspec.Struct, frozen=True):
     stop: StopRules
     fails_open: bool = True
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Hold:
+class Hold(msgspec.Struct, kw_only=True, eq=False):
     """One call that is held. `limit_s` is when the watchdog opens it, None where no client gives up."""
 
     id: str

@@ -10,7 +10,8 @@ one part, as the program is slow to look for chains that are not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agent.model.iptables_rules import Change
 

@@ -7,9 +7,10 @@ changed. Source of behaviour: IP-5 to IP-7; SY-5, SY-10.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
+
+import msgspec
 
 from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
 from agent.model.service import ServiceKey
@@ -27,8 +28,7 @@ LARGE = 1000
 """From more endpoints on rules carry no comments (IP-6)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     plan: ServicePlan
     shared: tuple[Shared, ...]
     endpoints: int
@@ -38,15 +38,14 @@ class Written:
         return dict(chains_of(self.plan, settings, is_large=self.is_large))
 
 
-@dataclass(frozen=True, slots=True)
-class StagedChange:
+class StagedChange(msgspec.Struct, frozen=True):
     """A change, its opposite, and what to remember once it is in the kernel."""
 
     change: Change
     opposite: Change
     services: Mapping[ServiceKey, Written | None]
     settings: RuleSettings
-    rules: Mapping[Table, int] = field(default_factory=dict)
+    rules: Mapping[Table, int] = msgspec.field(default_factory=dict)
     """By how many rules the tables grow."""
 
 

@@ -22,7 +22,9 @@ Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
 from agent.model.service import ServiceKey
@@ -49,31 +51,28 @@ Shared = tuple[str, bytes]
 Owner = tuple[ServiceKey, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Programmed:
+class Programmed(msgspec.Struct, frozen=True):
     plan: ServicePlan
     slots: tuple[Slots, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(msgspec.Struct, frozen=True):
     """A batch, and what to remember once it is in the kernel."""
 
     batch: Batch
     services: Mapping[ServiceKey, Programmed | None]
     shared: Mapping[Shared, int]
     node: Content
-    only: Mapping[ServiceKey, Sequence[Numbers]] = field(default_factory=dict)
+    only: Mapping[ServiceKey, Sequence[Numbers]] = msgspec.field(default_factory=dict)
     """Services of which nothing changed but the endpoints in these slots (FS-17)."""
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(msgspec.Struct):
     """Elements that go and elements that come, while a batch is made."""
 
-    gone: dict[str, dict[bytes, Data]] = field(default_factory=dict)
-    come: dict[str, dict[bytes, Data]] = field(default_factory=dict)
-    chains: dict[str, ChoiceChain] = field(default_factory=dict)
+    gone: dict[str, dict[bytes, Data]] = msgspec.field(default_factory=dict)
+    come: dict[str, dict[bytes, Data]] = msgspec.field(default_factory=dict)
+    chains: dict[str, ChoiceChain] = msgspec.field(default_factory=dict)
 
     def batch(self, known: frozenset[str]) -> Batch:
         """What is the same before and after is not written."""

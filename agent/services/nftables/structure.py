@@ -10,7 +10,9 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.model.nft_table import (
     CLIENTS,
@@ -36,8 +38,7 @@ MOST_CLIENTS = 262_144
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@+-]{1,15}\*?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(msgspec.Struct, frozen=True):
     name: str
     rules: tuple[str, ...]
     hook: str = ""

@@ -11,9 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from agent.model.clock import Clock
@@ -36,8 +36,7 @@ LONGEST_WATCH_PAUSE_S = 30.0
 MOST_SHORTAGES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(msgspec.Struct, frozen=True):
     """One sync that worked. `changed` are the Services that were looked at; with `is_full`, everything was."""
 
     changed: Mapping[ServiceKey, ServicePlan | None]
@@ -57,9 +56,8 @@ class SyncWatcher(Protocol):
     def repaired(self, family: str, sentence: str, elements: int) -> None: ...
 
 
-@dataclass(slots=True)
-class _Todo:
-    plans: dict[ServiceKey, ServicePlan | None] = field(default_factory=dict)
+class _Todo(msgspec.Struct):
+    plans: dict[ServiceKey, ServicePlan | None] = msgspec.field(default_factory=dict)
     node: bool = False
 
 

@@ -4,7 +4,8 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.nft_table import Family
 from agent.services.routes.tally import Tally
@@ -42,23 +43,22 @@ class Histogram:
         return found
 
 
-@dataclass(slots=True)
-class Measures:
+class Measures(msgspec.Struct):
     """Changed by the plane alone."""
 
-    durations: dict[tuple[Family, bool], Histogram] = field(default_factory=dict)
+    durations: dict[tuple[Family, bool], Histogram] = msgspec.field(default_factory=dict)
     """Family, whether it was a full sync → how long they took."""
-    programming: dict[Family, Histogram] = field(default_factory=dict)
-    elements: Counter[str] = field(default_factory=Counter)
-    transactions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    repairs: Counter[str] = field(default_factory=Counter)
-    last_s: dict[str, float] = field(default_factory=dict)
-    partial_failures: Counter[str] = field(default_factory=Counter)
+    programming: dict[Family, Histogram] = msgspec.field(default_factory=dict)
+    elements: Counter[str] = msgspec.field(default_factory=Counter)
+    transactions: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    repairs: Counter[str] = msgspec.field(default_factory=Counter)
+    last_s: dict[str, float] = msgspec.field(default_factory=dict)
+    partial_failures: Counter[str] = msgspec.field(default_factory=Counter)
     """Syncs of what changed alone that failed, and had everything read again."""
-    tallies: dict[Family, Tally] = field(default_factory=dict)
-    flow_rounds: dict[Family, Histogram] = field(default_factory=dict)
-    flows_deleted: Counter[str] = field(default_factory=Counter)
-    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    tallies: dict[Family, Tally] = msgspec.field(default_factory=dict)
+    flow_rounds: dict[Family, Histogram] = msgspec.field(default_factory=dict)
+    flows_deleted: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Health page, status code → how often."""
 
     def synced(self, family: Family, report: SyncReport, now_s: float) -> None:

@@ -7,9 +7,9 @@ Source of behaviour: NF-8, NF-9, SY-10.
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.nft_error import NftFailed, Refused
 from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState

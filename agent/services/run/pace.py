@@ -4,7 +4,7 @@
 The shortest pause between two syncs grows with their cost.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
 LONGEST_PAUSE_S = 1.0
@@ -12,8 +12,7 @@ QUARANTINE_S = 300.0
 FULL_REST = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Periods:
+class Periods(msgspec.Struct, frozen=True):
     """`services.minSyncPeriod`, `.syncPeriod`, `.fullSyncPeriod`; 0 for the last: never for that reason alone."""
 
     min_s: float = 0.05
@@ -23,8 +22,7 @@ class Periods:
     """How many times as long as a sync of changes took to wait before the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """What the last runs were like. A value: each run makes the next one."""
 
     ended_s: float = float("-inf")

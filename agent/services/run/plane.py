@@ -7,8 +7,8 @@ Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from agent.model.clock import Clock
@@ -35,9 +35,8 @@ Follower = Callable[[Family, SyncReport], None]
 """Hears of each sync that worked; must not wait."""
 
 
-@dataclass(slots=True)
-class _Failures:
-    texts: dict[str, str] = field(default_factory=dict)
+class _Failures(msgspec.Struct):
+    texts: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ServicesPlane:

@@ -6,8 +6,9 @@ Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from agent.model.feed import Feed
 from agent.model.nft_table import Family

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Content without its image, with containerd's services in memory."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.daemon.images.content_fetch import NEEDED, ContentFetch
 from agent.daemon.images.registry_hosts import RegistryHosts

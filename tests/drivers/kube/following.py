@@ -4,8 +4,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from agent.drivers.kube.access import Cluster, KubeAccess, Pem, Secret, User
 from agent.drivers.kube.client import KubeClient

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single requests: get, create, patch, the rate limit, and which failures go to another server."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import JSON_PATCH, KubeClient

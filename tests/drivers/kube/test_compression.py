@@ -5,11 +5,11 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.errors import Missing

@@ -3,16 +3,17 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 import os
 import ssl
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.access import Cluster, ExecCommand, KubeAccess, Pem, Secret, User
@@ -100,7 +101,9 @@ async def test_plugin_sees_what_it_is_promised_and_no_terminal(tmp_path: Path) -
     code = textwrap.dedent(code) + prints(token="abc")
     out = tmp_path / "out"
     plugin = plugin_that(tmp_path, code, environment={"EXTRA": "a;b $c", "OUT": str(out)}, is_given_cluster=True)
-    plugin = replace(plugin, arguments=(*plugin.arguments, "$(id)", "x y"), cluster_config={"audience": "z"})
+    plugin = dataclasses.replace(
+        plugin, arguments=(*plugin.arguments, "$(id)", "x y"), cluster_config={"audience": "z"}
+    )
     cluster = replace(CLUSTER, ca=Pem("x", None, Secret(b"PEM")), server_name="kubernetes")
     await run_plugin(plugin, cluster, 5.0)
     told = json.loads(out.read_text())

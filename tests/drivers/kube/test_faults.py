@@ -2,9 +2,9 @@
 """Following a resource while things go wrong: nothing is lost, nothing is asked too often, and every outage is told."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.access import User

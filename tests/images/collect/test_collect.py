@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which images go and which stay, and what is fetched ahead."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.images.collect.plan import CollectMode, CollectRules, NodeImage, plan_collection, rules_fault
 from agent.images.prefetch.plan import (

@@ -6,9 +6,11 @@ Owns: what a pull costs (fixed times, or a shared link and shared unpacking), th
 Never: decides what starts. All three modes ask `PullQueue`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
+
+from msgspec.structs import replace
 
 from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue

@@ -2,11 +2,11 @@
 """`images.maxParallelPulls: auto`: one more while it pays, half as many when the node is short of something."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.config.document import Images
 from agent.drivers.clock.fake import FakeClock

@@ -4,9 +4,9 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from agent.config.document import Images

@@ -91,7 +91,7 @@ def test_a_layer_between_two_looks_is_not_lost() -> None:
 
 def test_unpacking_is_told_in_layers() -> None:
     """IMG-T03."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     state = replace(resolved(begin(0), MANIFEST, frozenset()), chains=("c1", "c2", "c3"))
     state = advance(
@@ -105,7 +105,7 @@ def test_unpacking_is_told_in_layers() -> None:
 
 def test_a_snapshot_that_is_ready_before_its_layer_is_not_yet_unpacking() -> None:
     """IMG-T03: containerd 1.6 and 2.x prepare it first; the download must not look finished."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     state = replace(resolved(begin(0), MANIFEST, frozenset()), chains=("c1", "c2", "c3"))
     state = advance(state, StoreLook(ingests={A: 10}, unpacking=frozenset({"c1", "c2"})), 1)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kepd that begins anew knows of pods."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import decode_record, encode_record

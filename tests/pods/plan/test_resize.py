@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other resources for containers that run (RSZ-01)."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_fields import Resources

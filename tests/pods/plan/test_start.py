@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts, restarts and completion, rule by rule, in virtual time."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import ContainerMemory, Failing, resumed_memory

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of pods, rule by rule, in virtual time. The recorded timelines are in tests/vectors."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
 from agent.pods.plan.order import Dependency, Member, cycle, waits_for_end

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.model.pod import PodSpec
@@ -160,18 +161,16 @@ class TestEnvironmentFiles:
     def test_a_missing_file_honours_optional_and_a_large_one_is_refused(self) -> None:
         env = [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "A"}}}]
         optional = [{"name": "A", "valueFrom": {"fileKeyRef": {**env[0]["valueFrom"]["fileKeyRef"], "optional": True}}}]
-        assert resolve(env, facts=msgspec_replace(read_file=lambda _v, _p: b"A='x'"))["A"] == "x"
+        assert resolve(env, facts=facts_with(read_file=lambda _v, _p: b"A='x'"))["A"] == "x"
         assert resolve(optional) == {}
         with pytest.raises(ConfigProblem, match="couldn't find file p"):
             resolve(env)
         with pytest.raises(ConfigProblem, match="more than 65536 bytes"):
-            resolve(env, facts=msgspec_replace(read_file=lambda _v, _p: b"#" * 70000))
+            resolve(env, facts=facts_with(read_file=lambda _v, _p: b"#" * 70000))
 
 
-def msgspec_replace(**changes: Any) -> Facts:
-    import dataclasses
-
-    return dataclasses.replace(FACTS, **changes)
+def facts_with(**changes: Any) -> Facts:
+    return msgspec.structs.replace(FACTS, **changes)
 
 
 class TestNetworkFiles:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runtime is told about a pod: names, labels, namespaces, ports, users, profiles (LBL, NET, SEC)."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
@@ -31,7 +32,9 @@ def security(pod_context: Any = None, image: dict[str, Any] | None = None, node:
 class TestNames:
     """LBL: crictl, log shippers and a later kepd find everything by these."""
 
-    POD = replace(make_pod([container("app", image="i:1")]), labels=(("app", "web"),), annotations=(("note", "x"),))
+    POD = dataclasses.replace(
+        make_pod([container("app", image="i:1")]), labels=(("app", "web"),), annotations=(("note", "x"),)
+    )
 
     def test_a_sandbox_has_the_pods_labels_and_whose_it_is(self) -> None:
         """LBL-01, LBL-05, IDN-03."""

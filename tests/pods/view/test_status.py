@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phases, conditions and the words for lists."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from agent.model.pod_state import PodState
 from agent.pods.plan.remembered import Memory, PodOutcome

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services as iptables rules: their text, and what holds for any Services."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.drivers.iptables.text import parse_save, restore_text
 from agent.model.iptables_rules import Change, Content, as_saved

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constant table: what it says, and how a table of an earlier process is recognised."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from agent.model.nft_table import LAYOUT, MAPS, ChainBody, Detection, TableSettings, TableState
 from agent.services.nftables.structure import (

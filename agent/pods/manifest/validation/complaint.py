@@ -4,7 +4,8 @@
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agent.model.finding import printable
 
@@ -30,8 +31,7 @@ def told(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
+class Complaint(msgspec.Struct, frozen=True):
     """`text` is everything after the path."""
 
     path: str
@@ -41,9 +41,8 @@ class Complaint:
         return f"{self.path}: {self.text}"
 
 
-@dataclass(slots=True)
-class Complaints:
-    found: list[Complaint] = field(default_factory=list)
+class Complaints(msgspec.Struct):
+    found: list[Complaint] = msgspec.field(default_factory=list)
 
     def required(self, path: str, detail: str = "") -> None:
         self._add(path, "Required value", detail)

@@ -4,7 +4,8 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.pod_fields import (
@@ -50,8 +51,7 @@ SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]\Z")
 RESOURCES = re.compile(r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-\S+)\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     container: Container
     path: str
     spec: PodFields

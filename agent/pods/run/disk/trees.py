@@ -11,9 +11,10 @@ import ctypes
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import ESTALE, EXDEV
 from pathlib import Path
+
+import msgspec
 
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Python has no name for openat2; it is the only call that refuses bind mounts, and its number is the same everywhere.
@@ -33,8 +34,7 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(msgspec.Struct):
     """A directory on the way down. `left` are directories in it that were not visited yet."""
 
     name: str
