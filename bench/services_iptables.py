@@ -23,7 +23,7 @@ from agent.daemon.memory import resting_collector, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
-from agent.model.iptables_rules import Chains, Change, Variant
+from agent.model.iptables_rules import Chains, RulesChange, Variant
 from agent.model.nft_error import NftFailed
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
@@ -55,12 +55,12 @@ class Told:
 
     def __init__(self, tables: IptablesTables) -> None:
         self.tables = tables
-        self.change = Change()
+        self.change = RulesChange()
         self.took_s = 0.0
         self._apply = tables.apply
         tables.apply = self.apply  # type: ignore[method-assign]
 
-    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+    async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
         self.change = change
         began_s = time.perf_counter()
         await self._apply(change, ahead)
@@ -116,7 +116,7 @@ async def sync(variant: Variant, size: int) -> dict[str, float]:
         await family.sync()
         changes.append((time.perf_counter() - began_s) * 1000)
         # The same chains once more: what the program takes without us.
-        alone.append(timed(variant, restore_text(Change(told.change.chains))) * 1000)
+        alone.append(timed(variant, restore_text(RulesChange(told.change.chains))) * 1000)
     return {"sync_s": first_s, "change_ms": statistics.median(changes), "alone_ms": statistics.median(alone)}
 
 

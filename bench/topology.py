@@ -24,12 +24,12 @@ from agent.topology.hints.mode import MODE_ANNOTATION
 from agent.topology.hints.slices import Endpoint, Slice, SliceLists
 from agent.topology.hints.standalone import fill_hints
 from agent.topology.hints.zones import plan_zones
-from agent.topology.manifest.facts import PodFacts, ServiceFacts, SpreadConstraint
+from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
 
 ROUNDS = 5
 ZONES = tuple(f"zone-{letter}" for letter in "abcdefgh")
-SERVICE = ServiceFacts("default", "web", {MODE_ANNOTATION: "Auto"})
+SERVICE = SelectingService("default", "web", {MODE_ANNOTATION: "Auto"})
 
 Figure = tuple[str, float, str, str]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.access import LEVEL_NAMES
-from agent.api.errors import Reason
+from agent.api.errors import FailureReason
 from agent.api.service import level_of
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
@@ -58,7 +58,7 @@ def reference() -> str:
         methods(),
         "## Reasons of API errors",
         "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
-        "\n".join(f"- `{reason.value}`" for reason in Reason),
+        "\n".join(f"- `{reason.value}`" for reason in FailureReason),
         "## Metrics",
         (
             "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` appears only "

@@ -14,7 +14,7 @@ DOMAIN = "kepd.dev"
 View = TypeVar("View")
 
 
-class Reason(StrEnum):
+class FailureReason(StrEnum):
     """Why a call failed. Values never change their meaning."""
 
     BAD_CONFIGURATION = "BAD_CONFIGURATION"
@@ -39,10 +39,10 @@ class Reason(StrEnum):
 
 
 REFUSALS = {
-    "not_found": (code_pb2.NOT_FOUND, Reason.NO_SUCH_POD),
-    "precondition": (code_pb2.FAILED_PRECONDITION, Reason.POD_NOT_FIT),
-    "invalid": (code_pb2.INVALID_ARGUMENT, Reason.BAD_MANIFEST),
-    "unavailable": (code_pb2.INTERNAL, Reason.INTERNAL),
+    "not_found": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD),
+    "precondition": (code_pb2.FAILED_PRECONDITION, FailureReason.POD_NOT_FIT),
+    "invalid": (code_pb2.INVALID_ARGUMENT, FailureReason.BAD_MANIFEST),
+    "unavailable": (code_pb2.INTERNAL, FailureReason.INTERNAL),
 }
 
 
@@ -50,7 +50,7 @@ class ApiError(Exception):
     def __init__(
         self,
         code: int,
-        reason: Reason,
+        reason: FailureReason,
         text: str,
         *,
         metadata: Mapping[str, str] | None = None,
@@ -85,7 +85,7 @@ class ApiError(Exception):
 def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
     return ApiError(
         code_pb2.PERMISSION_DENIED,
-        Reason.NOT_PERMITTED,
+        FailureReason.NOT_PERMITTED,
         f"{method} needs level {needed}; {who} does not have it; {remedy}",
         metadata={"method": method, "level": needed},
     )
@@ -96,7 +96,7 @@ def running(view: View | None, plane: str) -> View:
     if view is None:
         raise ApiError(
             code_pb2.FAILED_PRECONDITION,
-            Reason.PLANE_DISABLED,
+            FailureReason.PLANE_DISABLED,
             f"the {plane} plane does not run here; set {plane}.enabled to true and restart kepd",
             metadata={"plane": plane},
         )
@@ -111,9 +111,9 @@ def refused(error: Refused) -> ApiError:
 
 def unavailable(text: str) -> ApiError:
     """Not now; the same call may succeed a moment later."""
-    return ApiError(code_pb2.UNAVAILABLE, Reason.ENDING, text, retry_after_s=1.0)
+    return ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, text, retry_after_s=1.0)
 
 
-def invalid(reason: Reason, text: str, violations: Sequence[tuple[str, str]] = ()) -> ApiError:
+def invalid(reason: FailureReason, text: str, violations: Sequence[tuple[str, str]] = ()) -> ApiError:
     """The request is wrong and will stay wrong."""
     return ApiError(code_pb2.INVALID_ARGUMENT, reason, text, violations=violations)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from google.rpc import code_pb2
 from grpc_health.v1 import health_pb2
 
-from agent.api.errors import ApiError, Reason
+from agent.api.errors import ApiError, FailureReason
 from agent.api.watching import followed
 from agent.model.component import Board
 
@@ -29,7 +29,7 @@ class HealthService:
             names = ", ".join(line.name for line in self._board.lines())
             raise ApiError(
                 code_pb2.NOT_FOUND,
-                Reason.NO_SUCH_PLANE,
+                FailureReason.NO_SUCH_PLANE,
                 f'"{request.service}" is not a part of kepd; the parts are {names}',
             )
         return health_pb2.HealthCheckResponse(status=status)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason, invalid, running
+from agent.api.errors import ApiError, FailureReason, invalid, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
@@ -64,7 +64,9 @@ class ImageService:
     async def cancel_pull(self, request: pb.CancelPullRequest) -> pb.CancelPullResponse:
         if not running(self._pulls, "images").cancel(request.id):
             raise ApiError(
-                code_pb2.NOT_FOUND, Reason.NO_SUCH_PULL, f'no pull "{request.id}" waits or runs; see kepctl get pulls'
+                code_pb2.NOT_FOUND,
+                FailureReason.NO_SUCH_PULL,
+                f'no pull "{request.id}" waits or runs; see kepctl get pulls',
             )
         return pb.CancelPullResponse()
 
@@ -96,7 +98,7 @@ class ImageService:
 
     async def explain_pull(self, request: pb.ExplainPullRequest) -> pb.ExplainPullResponse:
         if not request.image:
-            raise invalid(Reason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
+            raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
         return to_message(pb.ExplainPullResponse, await running(self._images, "images").explain(request.image))
 
 
@@ -127,10 +129,10 @@ async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[p
 def _wishes(request: pb.PullImageRequest) -> list[PullRequest]:
     if not 0 < len(request.images) <= MOST_IMAGES_PER_CALL:
         text = f"{len(request.images)} images; one call takes from 1 to {MOST_IMAGES_PER_CALL}"
-        raise invalid(Reason.BAD_REFERENCE, text, [("images", text)])
+        raise invalid(FailureReason.BAD_REFERENCE, text, [("images", text)])
     if request.policy and request.policy not in POLICIES:
         text = f'"{request.policy}" is not one of {", ".join(POLICIES)}'
-        raise invalid(Reason.BAD_REFERENCE, text, [("policy", text)])
+        raise invalid(FailureReason.BAD_REFERENCE, text, [("policy", text)])
     return [
         PullRequest(image=image, policy=PullPolicy(request.policy or default_policy(image)), priority=request.priority)
         for image in dict.fromkeys(request.images)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason, invalid
+from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ConfigurationView, NodeView
@@ -71,7 +71,7 @@ class NodeService:
             names = ", ".join(change.path for change in plan.waiting_for_restart)
             raise ApiError(
                 code_pb2.FAILED_PRECONDITION,
-                Reason.NEEDS_RESTART,
+                FailureReason.NEEDS_RESTART,
                 f"{names}: takes effect only at a restart; put it into the configuration file and restart kepd",
             )
         return pb.SetConfigResponse(applied=[_change(change) for change in plan.applied])
@@ -87,11 +87,13 @@ class NodeService:
         """How much is logged from now on, until the next reload or restart."""
         for name, level in [("verbosity", request.verbosity), *request.planes.items()]:
             if level > MOST_VERBOSE:
-                raise invalid(Reason.BAD_CONFIGURATION, f"{name}: {level} is not a level from 0 to {MOST_VERBOSE}")
+                raise invalid(
+                    FailureReason.BAD_CONFIGURATION, f"{name}: {level} is not a level from 0 to {MOST_VERBOSE}"
+                )
         known = (*PLANES, "api", "daemon")
         for name in request.planes:
             if name not in known:
-                raise invalid(Reason.NO_SUCH_PLANE, f'"{name}" is not a plane{suggestion(name, known)}')
+                raise invalid(FailureReason.NO_SUCH_PLANE, f'"{name}" is not a plane{suggestion(name, known)}')
         verbosity = request.verbosity if request.HasField("verbosity") else None
         self._node.set_verbosity(verbosity, dict(request.planes))
         return pb.SetVerbosityResponse()
@@ -131,7 +133,7 @@ def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:
         return outcome
     findings = [str(finding) for finding in outcome.findings]
     raise invalid(
-        Reason.BAD_CONFIGURATION,
+        FailureReason.BAD_CONFIGURATION,
         f"nothing was changed: {'; '.join(findings)}",
         [(finding.path, str(finding)) for finding in outcome.findings],
     )

@@ -13,7 +13,7 @@ from typing import TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from agent.api.errors import Reason, invalid
+from agent.api.errors import FailureReason, invalid
 from agent.wire.kepd.v1 import list_pb2
 
 Item = TypeVar("Item", bound=Message)
@@ -42,7 +42,7 @@ def _term(term: str, kind: type[Message]) -> tuple[str, str]:
     usable = [known.name for known in fields.values() if known.type in (TEXT, ENUM, *WHOLE) and not known.is_repeated]
     if not equals or name not in usable:
         raise invalid(
-            Reason.BAD_FILTER,
+            FailureReason.BAD_FILTER,
             f'filter term "{term.strip()}" is not field=value with one of the fields {", ".join(usable)}',
             [("filter", term.strip())],
         )
@@ -76,4 +76,6 @@ def _decode_token(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
-        raise invalid(Reason.BAD_PAGE_TOKEN, "page_token is not from an earlier list; start without one") from error
+        raise invalid(
+            FailureReason.BAD_PAGE_TOKEN, "page_token is not from an earlier list; start without one"
+        ) from error

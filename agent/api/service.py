@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, Reason, invalid, refused, unavailable
+from agent.api.errors import ApiError, FailureReason, invalid, refused, unavailable
 from agent.api.peer import Peer
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
@@ -167,7 +167,7 @@ def _answer_to(path: str, error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     log.error("api_call_failed", method=path, error=repr(error), exc_info=error)
-    return ApiError(code_pb2.INTERNAL, Reason.INTERNAL, f"{path} failed; the daemon's log has the cause")
+    return ApiError(code_pb2.INTERNAL, FailureReason.INTERNAL, f"{path} failed; the daemon's log has the cause")
 
 
 def level_of(method: MethodDescriptor) -> int:
@@ -183,7 +183,7 @@ def _decode(request_class: type[Message], raw: bytes) -> Message:
         return request_class.FromString(raw)
     except DecodeError as error:
         name = request_class.DESCRIPTOR.full_name
-        raise invalid(Reason.MALFORMED_REQUEST, f"{len(raw)} bytes that are not a {name}") from error
+        raise invalid(FailureReason.MALFORMED_REQUEST, f"{len(raw)} bytes that are not a {name}") from error
 
 
 def _snake(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason, invalid, running
+from agent.api.errors import ApiError, FailureReason, invalid, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ServiceProxyView
@@ -64,15 +64,15 @@ class ServiceProxyService:
         protocol = (request.protocol or "TCP").upper()
         if protocol not in PROTOCOLS:
             text = f'protocol "{request.protocol}" is not known; expected {", ".join(PROTOCOLS)}'
-            raise invalid(Reason.MALFORMED_REQUEST, text, [("protocol", text)])
+            raise invalid(FailureReason.MALFORMED_REQUEST, text, [("protocol", text)])
         if not 0 < request.port <= HIGHEST_PORT:
             text = f"port {request.port} is out of range; expected 1 to {HIGHEST_PORT}"
-            raise invalid(Reason.MALFORMED_REQUEST, text, [("port", text)])
+            raise invalid(FailureReason.MALFORMED_REQUEST, text, [("port", text)])
         view, ends = running(self._view, "services"), (getattr(request, "from"), request.to)
         try:
             report = await view.trace(*ends, protocol, request.port, in_kernel=request.kernel)
         except ValueError as error:
-            raise invalid(Reason.MALFORMED_REQUEST, str(error), [("to", str(error))]) from error
+            raise invalid(FailureReason.MALFORMED_REQUEST, str(error), [("to", str(error))]) from error
         return to_message(pb.TracePacketResponse, report)
 
     async def explain_route(self, request: pb.ExplainRouteRequest) -> pb.ExplainRouteResponse:
@@ -80,7 +80,9 @@ class ServiceProxyService:
         try:
             report = running(self._view, "services").route(key, request.port if request.HasField("port") else None)
         except KeyError as error:
-            raise ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_SERVICE, f"no Service {key} is known here") from error
+            raise ApiError(
+                code_pb2.NOT_FOUND, FailureReason.NO_SUCH_SERVICE, f"no Service {key} is known here"
+            ) from error
         return to_message(pb.ExplainRouteResponse, report)
 
 
@@ -89,7 +91,7 @@ def _key(text: str) -> ServiceKey:
     namespace, sign, name = text.rpartition("/")
     if not name or "/" in namespace or (sign and not namespace):
         wrong = f'"{text}" is not the name of a Service; expected namespace/name'
-        raise invalid(Reason.MALFORMED_REQUEST, wrong, [("service", wrong)])
+        raise invalid(FailureReason.MALFORMED_REQUEST, wrong, [("service", wrong)])
     return ServiceKey(namespace or "default", name)
 
 

@@ -3,7 +3,7 @@
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason, invalid
+from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.ports import TopologyView
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import topology_pb2 as pb
@@ -19,7 +19,7 @@ class TopologyService:
         except LookupError as error:
             raise _absent(error) from error
         except Refused as error:
-            raise ApiError(code_pb2.FAILED_PRECONDITION, Reason.OTHER_SOURCE, str(error)) from error
+            raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.OTHER_SOURCE, str(error)) from error
         return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
 
     async def explain_spread(self, request: pb.ExplainSpreadRequest) -> pb.ExplainSpreadResponse:
@@ -39,9 +39,9 @@ class TopologyService:
 def _named(name: str, field: str) -> str:
     if not name:
         text = f"{field} is empty; expected namespace/name"
-        raise invalid(Reason.MALFORMED_REQUEST, text, [(field, text)])
+        raise invalid(FailureReason.MALFORMED_REQUEST, text, [(field, text)])
     return name
 
 
 def _absent(error: LookupError) -> ApiError:
-    return ApiError(code_pb2.NOT_FOUND, Reason.NO_SUCH_OBJECT, str(error))
+    return ApiError(code_pb2.NOT_FOUND, FailureReason.NO_SUCH_OBJECT, str(error))

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, Reason
-from agent.model.feed import MOST_BUFFERED, Change, ChangeKind, Feed, Overtaken
+from agent.api.errors import ApiError, FailureReason
+from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedChange, Overtaken
 from agent.wire.kepd.v1 import list_pb2
 
 Item = TypeVar("Item")
@@ -37,7 +37,7 @@ async def watched(
             yield list_pb2.CHANGE_TYPE_DELETED, shown, change.version
 
 
-async def followed(feed: Feed[Item]) -> AsyncIterator[Change[Item]]:
+async def followed(feed: Feed[Item]) -> AsyncIterator[FeedChange[Item]]:
     """Follow a feed; a reader that cannot keep up is told to come again."""
     try:
         async for change in feed.follow():
@@ -45,7 +45,7 @@ async def followed(feed: Feed[Item]) -> AsyncIterator[Change[Item]]:
     except Overtaken as error:
         raise ApiError(
             code_pb2.RESOURCE_EXHAUSTED,
-            Reason.WATCHER_TOO_SLOW,
+            FailureReason.WATCHER_TOO_SLOW,
             f"the client left more than {MOST_BUFFERED} changes unread; watch again",
             retry_after_s=RETRY_AFTER_S,
         ) from error

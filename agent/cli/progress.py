@@ -12,7 +12,7 @@ from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2
 
 
-class PullProgress:
+class ProgressLines:
     def __init__(self, session: Session) -> None:
         self._bars = _Bars(session) if sys.stdout.isatty() else None
         self._told: dict[str, str] = {}

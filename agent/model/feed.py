@@ -28,7 +28,7 @@ class Overtaken(Exception):
     """A follower left more than `MOST_BUFFERED` changes unread."""
 
 
-class Change(msgspec.Struct, Generic[Item], frozen=True):
+class FeedChange(msgspec.Struct, Generic[Item], frozen=True):
     kind: ChangeKind
     item: Item | None
     version: int
@@ -40,7 +40,7 @@ class Feed(Generic[Item]):
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
         self._version = 1
-        self._followers: set[asyncio.Queue[Change[Item]]] = set()
+        self._followers: set[asyncio.Queue[FeedChange[Item]]] = set()
 
     @property
     def items(self) -> Mapping[str, Item]:
@@ -62,11 +62,11 @@ class Feed(Generic[Item]):
         if item is not None:
             self._publish(ChangeKind.DELETED, item)
 
-    async def follow(self) -> AsyncIterator[Change[Item]]:
+    async def follow(self) -> AsyncIterator[FeedChange[Item]]:
         """Everything there is, a bookmark, then changes."""
-        queue: asyncio.Queue[Change[Item]] = asyncio.Queue(MOST_BUFFERED)
-        initial = [Change(ChangeKind.ADDED, item, self._version) for item in self._items.values()]
-        bookmark: Change[Item] = Change(ChangeKind.BOOKMARK, None, self._version)
+        queue: asyncio.Queue[FeedChange[Item]] = asyncio.Queue(MOST_BUFFERED)
+        initial = [FeedChange(ChangeKind.ADDED, item, self._version) for item in self._items.values()]
+        bookmark: FeedChange[Item] = FeedChange(ChangeKind.BOOKMARK, None, self._version)
         self._followers.add(queue)
         try:
             for change in (*initial, bookmark):
@@ -79,7 +79,7 @@ class Feed(Generic[Item]):
 
     def _publish(self, kind: ChangeKind, item: Item) -> None:
         self._version += 1
-        change = Change(kind, item, self._version)
+        change = FeedChange(kind, item, self._version)
         for queue in list(self._followers):
             if queue.full():
                 self._followers.discard(queue)

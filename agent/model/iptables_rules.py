@@ -60,7 +60,7 @@ def as_saved(rule: str) -> str:
     return _PLAIN_COMMENT.sub(r'--comment "\1"', rule)
 
 
-class Change(msgspec.Struct, frozen=True):
+class RulesChange(msgspec.Struct, frozen=True):
     """One input of iptables-restore. All maps are table → what happens there. `chains` are written whole; `kept` only
     have to exist; `first` and `last` are (chain, rule) to put at that end of a chain that is not ours; `deletes` are
     such rules to take out; `gone` are chains to empty and remove."""

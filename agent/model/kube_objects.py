@@ -143,18 +143,18 @@ class HintTarget(Struct, frozen=True, gc=False):
     name: str = ""
 
 
-class Hints(Struct, frozen=True, gc=False):
+class HintsObject(Struct, frozen=True, gc=False):
     """IN-10."""
 
     for_zones: tuple[HintTarget, ...] | None = None
     for_nodes: tuple[HintTarget, ...] | None = None
 
 
-class Endpoint(Struct, frozen=True, gc=False):
+class EndpointObject(Struct, frozen=True, gc=False):
     addresses: Words = None
     conditions: Conditions | None = None
     node_name: str | None = None
-    hints: Hints | None = None
+    hints: HintsObject | None = None
 
 
 class EndpointPort(Struct, frozen=True, gc=False):
@@ -170,7 +170,7 @@ class EndpointSlice(Struct, frozen=True, gc=False):
 
     metadata: SliceMeta
     address_type: str = ""
-    endpoints: tuple[Endpoint, ...] | None = None
+    endpoints: tuple[EndpointObject, ...] | None = None
     ports: tuple[EndpointPort, ...] | None = None
 
 
@@ -207,7 +207,7 @@ class NodeStatus(Struct, frozen=True, gc=False):
     addresses: tuple[NodeAddress, ...] | None = None
 
 
-class Node(Struct, frozen=True, gc=False):
+class NodeObject(Struct, frozen=True, gc=False):
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -260,7 +260,7 @@ class ObjectName(Struct, frozen=True, gc=False):
     name: str = ""
 
 
-class ImageVolume(Struct, frozen=True, gc=False):
+class ImageVolumeSource(Struct, frozen=True, gc=False):
     """IMG-P09."""
 
     reference: str = ""
@@ -271,10 +271,10 @@ class PodVolume(Struct, frozen=True, gc=False):
     """Volumes that are not images have None."""
 
     name: str = ""
-    image: ImageVolume | None = None
+    image: ImageVolumeSource | None = None
 
 
-class PodSpec(Struct, frozen=True, gc=False):
+class PodSpecObject(Struct, frozen=True, gc=False):
     """What decides which images are wanted, how soon, and with whose credentials."""
 
     node_name: str = ""
@@ -318,12 +318,12 @@ class PodStatus(Struct, frozen=True, gc=False):
 
 class Pod(Struct, frozen=True, gc=False):
     metadata: PodMeta
-    spec: PodSpec = PodSpec()
+    spec: PodSpecObject = PodSpecObject()
     status: PodStatus = PodStatus()
 
 
 class PodTemplate(Struct, frozen=True, gc=False):
-    spec: PodSpec = PodSpec()
+    spec: PodSpecObject = PodSpecObject()
 
 
 class WorkloadSpec(Struct, frozen=True, gc=False):

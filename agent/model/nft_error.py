@@ -8,7 +8,7 @@ class NftFailed(Exception):
     """Whatever went wrong with the table; nothing was changed, unless the class says otherwise."""
 
 
-class Refused(NftFailed):
+class NftRefused(NftFailed):
     """The kernel, or nft, refused a transaction as a whole; nothing was changed (NF-8). `map` and `key`, or `chain`,
     name the culprit as far as the kernel tells. `errno` is 0 if nft refused a text."""
 
@@ -25,7 +25,7 @@ class Refused(NftFailed):
         return self.errno in _PASSING
 
     @classmethod
-    def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "Refused":  # noqa: A002
+    def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "NftRefused":  # noqa: A002
         element = f"element {key.hex()} of {map}" if key else f"elements of {map}"
         where = f"chain {chain}" if chain else element if map else "the transaction"
         code = codes.errorcode.get(errno, str(errno))

@@ -7,37 +7,37 @@ Fields of type `object` speak to a scheduler.
 import msgspec
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+class _AffinityPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Common to all."""
 
 
-class NodeRequirement(_Part, frozen=True):
+class NodeRequirement(_AffinityPart, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(_Part, frozen=True):
+class NodeSelectorTerm(_AffinityPart, frozen=True):
     """Requirements that hold together."""
 
     match_expressions: tuple[NodeRequirement, ...] = ()
     match_fields: tuple[NodeRequirement, ...] = ()
 
 
-class NodeTerms(_Part, frozen=True):
+class NodeTerms(_AffinityPart, frozen=True):
     """One of them is enough."""
 
-    node_selector_terms: tuple[NodeTerm, ...] = ()
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeAffinity(_Part, frozen=True):
+class NodeAffinity(_AffinityPart, frozen=True):
     """Which nodes; what is only preferred is for schedulers."""
 
     required_during_scheduling_ignored_during_execution: NodeTerms | None = None
     preferred_during_scheduling_ignored_during_execution: object = None
 
 
-class Affinity(_Part, frozen=True):
+class Affinity(_AffinityPart, frozen=True):
     """Where a pod belongs; beside which pods is for schedulers."""
 
     node_affinity: NodeAffinity | None = None

@@ -67,7 +67,7 @@ class Streams(Protocol):
     async def port_forward_url(self, request: pb.PortForwardRequest) -> str: ...
 
 
-class Images(Protocol):
+class NodeImages(Protocol):
     """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed; `tells_pulls`: pulls report
     their own events."""
 
@@ -119,7 +119,7 @@ class ManifestSource(Protocol):
     def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
-class Records(Protocol):
+class PodRecords(Protocol):
     """Small files that are there whole or not at all, by relative names."""
 
     async def read_folder(self, folder: str) -> dict[str, bytes]: ...

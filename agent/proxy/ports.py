@@ -52,7 +52,7 @@ class Asker(Protocol):
     async def tcp_connect(self, host: str, port: int) -> None: ...
 
 
-class Records(Protocol):
+class ProxyRecords(Protocol):
     """Small files that are there whole or not at all."""
 
     async def read(self, name: str) -> bytes | None: ...

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from typing import Protocol
 
 from agent.model.flow import Answerers, Flow
-from agent.model.iptables_rules import Chains, Change
+from agent.model.iptables_rules import Chains, RulesChange
 from agent.model.iptables_rules import Content as ChainContent
 from agent.model.iptables_rules import Table as ChainTable
 from agent.model.nft_table import Batch, Family, TableState
@@ -61,7 +61,7 @@ class ChainTables(Protocol):
     async def read(self) -> ChainContent:
         """What is there, chains of others included."""
 
-    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+    async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
         """Table by table: each all of it or nothing, and nothing in those after a refused one.
 
         `ahead` are chains of nat that are made while they are being written, before what the change leads to them."""

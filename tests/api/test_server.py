@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from agent.api.access import AccessRule
-from agent.api.errors import ApiError, Reason
+from agent.api.errors import ApiError, FailureReason
 from agent.api.health import HealthService
 from agent.api.peer import Peer
 from agent.api.pod_service import PodService
@@ -57,7 +57,7 @@ class Node:
 
     def __getattr__(self, name: str) -> Any:
         async def served(*_: object) -> None:
-            raise ApiError(12, Reason.INTERNAL, "not in this test")
+            raise ApiError(12, FailureReason.INTERNAL, "not in this test")
 
         return served
 

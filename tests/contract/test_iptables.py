@@ -14,8 +14,8 @@ from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
 from agent.model.iptables_error import ExtensionMissing, LockHeld
-from agent.model.iptables_rules import CANARY, OWNER, Change, Content, Variant, as_saved, is_ours
-from agent.model.nft_error import NftMissing, OutcomeUnknown, Refused
+from agent.model.iptables_rules import CANARY, OWNER, Content, RulesChange, Variant, as_saved, is_ours
+from agent.model.nft_error import NftMissing, NftRefused, OutcomeUnknown
 from agent.model.nft_table import Family
 from agent.services.iptables.frame import JUMPS
 from agent.services.iptables.mirror import IptablesMirror, difference, removal
@@ -109,7 +109,7 @@ async def test_what_is_written_is_read_back_word_for_word(subject: Subject) -> N
 async def test_jumps_stand_before_the_rules_of_others_in_their_order(subject: Subject) -> None:
     """IP-7."""
     mirror, first = staged(subject.family)
-    await subject.tables.apply(Change(last={"filter": [("INPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
+    await subject.tables.apply(RulesChange(last={"filter": [("INPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
     await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
     found = await subject.tables.read()
     expected = [as_saved(rule) for chain, rule in JUMPS["filter"] if chain == "INPUT"]
@@ -125,7 +125,7 @@ async def test_chains_may_be_made_while_they_are_written(subject: Subject) -> No
         yield {"KUBE-SVC-A": ()}
         raise ValueError("no chain")
 
-    frame = Change({"nat": {"KUBE-SERVICES": ("-j KUBE-SVC-A", "-j KUBE-SVC-B")}})
+    frame = RulesChange({"nat": {"KUBE-SERVICES": ("-j KUBE-SVC-A", "-j KUBE-SVC-B")}})
     with pytest.raises(ValueError, match="no chain"):
         await subject.tables.apply(frame, broken())
     assert "KUBE-SVC-A" not in (await subject.tables.read()).get("nat", {})
@@ -140,11 +140,11 @@ async def test_chains_may_be_made_while_they_are_written(subject: Subject) -> No
 
 async def test_a_refused_table_is_left_as_it_was(subject: Subject) -> None:
     """IP-5: and those before it are changed, which the ruleset takes back."""
-    good = Change({"filter": {OWNER: ()}, "nat": {"KUBE-SVC-A": ("-j RETURN",), CANARY: ()}})
+    good = RulesChange({"filter": {OWNER: ()}, "nat": {"KUBE-SVC-A": ("-j RETURN",), CANARY: ()}})
     await subject.tables.apply(good)
-    with pytest.raises(Refused):
+    with pytest.raises(NftRefused):
         await subject.tables.apply(
-            Change({"filter": {CANARY: ()}, "nat": {"KUBE-SVC-A": ("-j KUBE-SEP-MISSING",), "KUBE-SVC-B": ()}})
+            RulesChange({"filter": {CANARY: ()}, "nat": {"KUBE-SVC-A": ("-j KUBE-SEP-MISSING",), "KUBE-SVC-B": ()}})
         )
     found = await subject.tables.read()
 
@@ -154,11 +154,13 @@ async def test_a_refused_table_is_left_as_it_was(subject: Subject) -> None:
 
 async def test_a_chain_goes_with_what_led_to_it(subject: Subject) -> None:
     """IP-5: emptied and removed in the input that rewrites the chain with the jump."""
-    before = Change({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-A", "-j KUBE-SEP-B"), "KUBE-SEP-A": (), "KUBE-SEP-B": ()}})
+    before = RulesChange(
+        {"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-A", "-j KUBE-SEP-B"), "KUBE-SEP-A": (), "KUBE-SEP-B": ()}}
+    )
     await subject.tables.apply(before)
-    with pytest.raises(Refused):
-        await subject.tables.apply(Change(gone={"nat": ["KUBE-SEP-A"]}))
-    await subject.tables.apply(Change({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-B",)}}, gone={"nat": ["KUBE-SEP-A"]}))
+    with pytest.raises(NftRefused):
+        await subject.tables.apply(RulesChange(gone={"nat": ["KUBE-SEP-A"]}))
+    await subject.tables.apply(RulesChange({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-B",)}}, gone={"nat": ["KUBE-SEP-A"]}))
     found = await subject.tables.read()
 
     assert found["nat"]["KUBE-SVC-A"] == ("-j KUBE-SEP-B",)
@@ -167,8 +169,8 @@ async def test_a_chain_goes_with_what_led_to_it(subject: Subject) -> None:
 
 async def test_a_name_that_is_too_long_is_refused(subject: Subject) -> None:
     """IP-1."""
-    with pytest.raises(Refused):
-        await subject.tables.apply(Change({"nat": {"KUBE-SVC-" + "A" * 20: ()}}))
+    with pytest.raises(NftRefused):
+        await subject.tables.apply(RulesChange({"nat": {"KUBE-SVC-" + "A" * 20: ()}}))
 
 
 async def test_an_unknown_match_is_named_with_its_rule(subject: Subject) -> None:
@@ -176,7 +178,7 @@ async def test_an_unknown_match_is_named_with_its_rule(subject: Subject) -> None
         subject.tables.kernel.without.add("unheard")
     rule = '-m comment --comment "shop/web:http" -m unheard --of it -j RETURN'
     with pytest.raises(ExtensionMissing) as caught:
-        await subject.tables.apply(Change({"nat": {"KUBE-SVC-A": (rule,)}}))
+        await subject.tables.apply(RulesChange({"nat": {"KUBE-SVC-A": (rule,)}}))
 
     assert "shop/web:http" in caught.value.line
 
@@ -193,7 +195,9 @@ async def test_a_flushed_table_is_noticed(subject: Subject) -> None:
 
 async def test_removal_leaves_what_others_made(subject: Subject) -> None:
     """IP-13."""
-    await subject.tables.apply(Change({"filter": {"MINE": ("-j RETURN",)}}, last={"filter": [("FORWARD", "-j MINE")]}))
+    await subject.tables.apply(
+        RulesChange({"filter": {"MINE": ("-j RETURN",)}}, last={"filter": [("FORWARD", "-j MINE")]})
+    )
     mirror, first = staged(subject.family)
     await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
     await subject.tables.apply(removal(await subject.tables.read()))
@@ -209,12 +213,12 @@ async def test_removal_leaves_what_others_made(subject: Subject) -> None:
 async def test_kube_proxys_chains_are_told_from_ours(subject: Subject) -> None:
     """DS-14."""
     assert list(await subject.tables.rivals()) == []
-    await subject.tables.apply(Change({"nat": {"KUBE-SERVICES": ()}}))
+    await subject.tables.apply(RulesChange({"nat": {"KUBE-SERVICES": ()}}))
     assert list(await subject.tables.rivals()) == []
-    await subject.tables.apply(Change({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
+    await subject.tables.apply(RulesChange({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
     assert len(await subject.tables.rivals()) == 1
 
-    await subject.tables.apply(Change({"nat": {OWNER: ()}}))
+    await subject.tables.apply(RulesChange({"nat": {OWNER: ()}}))
     assert list(await subject.tables.rivals()) == []
 
 
@@ -247,7 +251,7 @@ async def test_programs_of_the_other_variant_are_seen(family: Family) -> None:
     needs_legacy()
     with Namespace() as node:
         legacy, nft = real(family, "legacy", node).tables, real(family, "nft", node).tables
-        await nft.apply(Change({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
+        await nft.apply(RulesChange({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
 
         assert len(await legacy.rivals()) == 1
         assert "nft" in (await legacy.rivals())[0]
@@ -258,20 +262,20 @@ async def test_programs_of_the_other_variant_are_seen(family: Family) -> None:
     ("rules", "expected"),
     [
         ({}, "nft"),
-        ({"legacy": Change(kept={"mangle": ["KUBE-KUBELET-CANARY"]})}, "legacy"),
-        ({"legacy": Change(last={"filter": [("INPUT", "-j ACCEPT")]})}, "legacy"),
+        ({"legacy": RulesChange(kept={"mangle": ["KUBE-KUBELET-CANARY"]})}, "legacy"),
+        ({"legacy": RulesChange(last={"filter": [("INPUT", "-j ACCEPT")]})}, "legacy"),
         (
             {
-                "legacy": Change(last={"filter": [("INPUT", "-j ACCEPT")]}),
-                "nft": Change(last={"filter": [("INPUT", "-j ACCEPT")]}),
+                "legacy": RulesChange(last={"filter": [("INPUT", "-j ACCEPT")]}),
+                "nft": RulesChange(last={"filter": [("INPUT", "-j ACCEPT")]}),
             },
             "nft",
         ),
-        ({"nft": Change(kept={"mangle": ["KUBE-IPTABLES-HINT"]})}, "nft"),
+        ({"nft": RulesChange(kept={"mangle": ["KUBE-IPTABLES-HINT"]})}, "nft"),
     ],
     ids=["nothing", "kubelet on legacy", "rules on legacy", "rules on both", "hint on nft"],
 )
-async def test_the_variant_in_use_is_chosen(family: Family, rules: dict[Variant, Change], expected: str) -> None:
+async def test_the_variant_in_use_is_chosen(family: Family, rules: dict[Variant, RulesChange], expected: str) -> None:
     """IP-11."""
     needs_legacy()
     with Namespace() as node:
@@ -295,10 +299,10 @@ async def test_the_lock_of_the_legacy_variant_is_waited_for_and_told(family: Fam
         tables = real(family, "legacy", node).tables
         tables._program = Program((*node.command(), "env", f"XTABLES_LOCKFILE={lock}"))
         with pytest.raises(LockHeld, match="another program holds the lock"):
-            await tables.apply(Change({"nat": {"KUBE-SVC-A": ()}}))
+            await tables.apply(RulesChange({"nat": {"KUBE-SVC-A": ()}}))
         held.close()
 
-        await tables.apply(Change({"nat": {"KUBE-SVC-A": ()}}))
+        await tables.apply(RulesChange({"nat": {"KUBE-SVC-A": ()}}))
 
 
 async def test_a_missing_program_is_named() -> None:
@@ -327,7 +331,7 @@ async def test_our_rules_of_a_variant_that_is_no_longer_used_are_taken_away(fami
         assert [await remove_chains(one) for one in (nft, legacy)] == ["", ""]
         assert legacy_names(node, family) == ""
 
-        await legacy.apply(Change(last={"nat": [("OUTPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
+        await legacy.apply(RulesChange(last={"nat": [("OUTPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]}))
         mirror, first = staged(family)
         await legacy.apply(mirror.repair(await legacy.read(), first))
         assert [await remove_chains(one) for one in (nft, legacy)] == ["", "the rules of iptables-legacy"]

@@ -9,7 +9,7 @@ import pytest
 
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import CANARY, OWNER, Change
+from agent.model.iptables_rules import CANARY, OWNER, RulesChange
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 from agent.services.iptables.mirror import IptablesMirror
@@ -43,7 +43,7 @@ async def test_a_host_without_legacy_tables_gets_none(family: Family, tmp_path: 
         assert (await tables.rivals(), await tables.read(), await tables.remove(is_marked)) == ([], {}, [])
         assert legacy_names(node, family) == ""
 
-        await real(family, "legacy", node).tables.apply(Change({"nat": {OWNER: ("-j RETURN",)}}))
+        await real(family, "legacy", node).tables.apply(RulesChange({"nat": {OWNER: ("-j RETURN",)}}))
         await tables.rivals()
         assert await tables.remove(is_marked) == ["nat"]
         assert legacy_names(node, family).split() == ["nat"]
@@ -53,14 +53,14 @@ async def test_another_program_for_services_is_found_by_its_chain(family: Family
     """DS-14, IP-12: ours has the same name, and a mark beside it."""
     with Namespace() as node:
         tables, programs = tables_in(node, family, tmp_path), real(family, "legacy", node).tables
-        await programs.apply(Change({"nat": {"KUBE-SERVICES": (), "CILIUM_PRE_nat": ("-j RETURN",)}}))
+        await programs.apply(RulesChange({"nat": {"KUBE-SERVICES": (), "CILIUM_PRE_nat": ("-j RETURN",)}}))
         assert await tables.rivals() == []
-        await programs.apply(Change({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
+        await programs.apply(RulesChange({"nat": {"KUBE-SERVICES": ("-j RETURN",)}}))
         assert await tables.rivals() == [
             f"chain KUBE-SERVICES of kube-proxy in table nat of the legacy tables of {family}"
         ]
 
-        await programs.apply(Change({"nat": {OWNER: ()}}))
+        await programs.apply(RulesChange({"nat": {OWNER: ()}}))
         assert await tables.rivals() == []
 
 
@@ -72,7 +72,7 @@ async def test_what_was_left_behind_goes_and_all_else_stays(family: Family, tmp_
         plans = all_kinds(family)
         staged = mirror.stage(plans, settings_for(family))
         await programs.apply(
-            Change(
+            RulesChange(
                 {"filter": {"MINE": ("-j RETURN",)}},
                 last={"filter": [("FORWARD", "-j MINE"), ("INPUT", "-p tcp -m tcp --dport 7 -j ACCEPT")]},
             )
@@ -103,7 +103,9 @@ async def test_rules_of_kube_proxy_are_not_ours_to_clean(family: Family, tmp_pat
     with Namespace() as node:
         programs = real(family, "legacy", node).tables
         await programs.apply(
-            Change({"nat": {"KUBE-SERVICES": (), "KUBE-SVC-A": ()}}, first={"nat": [("OUTPUT", "-j KUBE-SERVICES")]})
+            RulesChange(
+                {"nat": {"KUBE-SERVICES": (), "KUBE-SVC-A": ()}}, first={"nat": [("OUTPUT", "-j KUBE-SERVICES")]}
+            )
         )
         before = await programs.read()
 
@@ -115,7 +117,7 @@ async def test_the_lock_of_iptables_is_waited_for_and_told(family: Family, tmp_p
     """IP-10."""
     with Namespace() as node:
         programs = real(family, "legacy", node).tables
-        await programs.apply(Change({"nat": {OWNER: ()}}))
+        await programs.apply(RulesChange({"nat": {OWNER: ()}}))
         tables = tables_in(node, family, tmp_path)
         with (tmp_path / "xtables.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)

@@ -25,8 +25,8 @@ from agent.drivers.kube.fake import FakeKube
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
-    Change,
     Changed,
+    ChangeType,
     Disconnected,
     Malformed,
     Replaced,
@@ -223,9 +223,9 @@ async def test_everything_first_then_each_change_in_order(cluster: Cluster) -> N
         await cluster.put("b")
         await cluster.put("a", 81)
         await cluster.delete("b")
-        await feed.until(Changed, lambda news: news.change is Change.DELETED)
+        await feed.until(Changed, lambda news: news.change is ChangeType.DELETED)
         await cluster.delete("a")
-        await feed.until(Changed, lambda news: news.change is Change.DELETED, count=2)
+        await feed.until(Changed, lambda news: news.change is ChangeType.DELETED, count=2)
 
     assert [item.metadata.name for item in first.items] == [f"{RUN}-a"]
     changes = [(news.change.value, news.object.metadata.name[-1]) for news in feed.of(Changed)]
@@ -243,8 +243,8 @@ async def test_object_that_leaves_the_selection_is_deleted_for_the_follower(clus
         await cluster.put("a", 82)
         back = await feed.until(Changed, count=2)
 
-    assert (left.change, port_of(left)) == (Change.DELETED, 80)
-    assert (back.change, port_of(back)) == (Change.ADDED, 82)
+    assert (left.change, port_of(left)) == (ChangeType.DELETED, 80)
+    assert (back.change, port_of(back)) == (ChangeType.ADDED, 82)
 
 
 async def test_outage_is_told_and_its_changes_arrive_afterwards(cluster: Cluster) -> None:

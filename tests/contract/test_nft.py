@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import MAPS, Batch, ChoiceChain, Detection, Family, TableSettings
 from agent.services.nftables.structure import removal_text, replacement_text, settings_text, structure_damage
 from tests.lab.namespace import Namespace
@@ -266,7 +266,7 @@ async def test_one_error_undoes_all_and_names_the_culprit(subject: Subject, tabl
     harmless = [(subject.address(77), None)]
     for name, (batch, code, map_name, key, chain) in refusals(subject).items():
         adds = {"np_addrs": harmless, **batch.adds}
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(NftRefused) as caught:
             await table.apply(replace(batch, adds=adds))
         refused = caught.value
         found = refused.errno, refused.map, refused.key, refused.chain
@@ -298,7 +298,7 @@ async def test_a_chain_goes_together_with_the_last_element_that_leads_to_it(subj
 
 async def test_a_text_that_nft_does_not_understand_is_refused(subject: Subject, table: Any) -> None:
     before = await table.read()
-    with pytest.raises(Refused, match="nft refused"):
+    with pytest.raises(NftRefused, match="nft refused"):
         await table.load(replacement_text(subject.settings) + "no such statement\n")
 
     assert await table.read() == before
@@ -306,7 +306,7 @@ async def test_a_text_that_nft_does_not_understand_is_refused(subject: Subject, 
 
 async def test_without_a_table_nothing_can_be_written(subject: Subject) -> None:
     driver = subject.driver()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(NftRefused) as caught:
         await driver.apply(Batch(adds={"cluster_ips": [(subject.address(1), None)]}))
 
     assert (caught.value.errno, caught.value.map) == (errno.ENOENT, "cluster_ips")

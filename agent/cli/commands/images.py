@@ -40,10 +40,10 @@ def pull(session: Session, *, images: tuple[str, ...], wait: bool, policy: str |
 
 
 def _follow(daemon: Client, request: image_pb2.PullImageRequest, session: Session) -> list[image_pb2.PullOutcome]:
-    from agent.cli.progress import PullProgress
+    from agent.cli.progress import ProgressLines
 
     outcomes: list[image_pb2.PullOutcome] = []
-    with PullProgress(session) as progress:
+    with ProgressLines(session) as progress:
         for answer in daemon.follow(f"{SERVICE}/PullImage", request, image_pb2.PullImageResponse):
             if answer.HasField("pull"):
                 progress.show(answer.pull)

@@ -10,11 +10,11 @@ from contextlib import aclosing
 import structlog
 
 from agent.drivers.kube.client import KubeClient
-from agent.drivers.kube.resource import PODS, Change, Changed, Disconnected, Malformed, Replaced
+from agent.drivers.kube.resource import PODS, Changed, ChangeType, Disconnected, Malformed, Replaced
 from agent.images.prefetch.plan import PodImage
 from agent.model.image_pull import PodIdentity, PullPolicy
 from agent.model.image_reference import default_policy
-from agent.model.kube_objects import Pod, PodContainer, PodSpec
+from agent.model.kube_objects import Pod, PodContainer, PodSpecObject
 
 log = structlog.get_logger(plane="images")
 
@@ -31,7 +31,7 @@ def pod_images(pod: Pod) -> Iterator[PodImage]:
     yield from spec_images(pod.spec, identity)
 
 
-def spec_images(spec: PodSpec, pod: PodIdentity, *, is_rollout: bool = False) -> Iterator[PodImage]:
+def spec_images(spec: PodSpecObject, pod: PodIdentity, *, is_rollout: bool = False) -> Iterator[PodImage]:
     """The images of a pod, or of what a pod will be like, in the order of need (IMG-S21)."""
     volumes = [
         PodContainer(image=volume.image.reference, image_pull_policy=volume.image.pull_policy)
@@ -95,13 +95,13 @@ class KubePods:
             self._tell(pod)
         return pods
 
-    def _changed(self, pods: dict[tuple[str, str], Pod], change: Change, pod: Pod) -> None:
+    def _changed(self, pods: dict[tuple[str, str], Pod], change: ChangeType, pod: Pod) -> None:
         key = (pod.metadata.namespace, pod.metadata.name)
-        if change is Change.DELETED:
+        if change is ChangeType.DELETED:
             pods.pop(key, None)
         else:
             pods[key] = pod
-        if change is Change.DELETED:
+        if change is ChangeType.DELETED:
             self._gone(pod.metadata.uid)
             self._ends(pod.metadata.uid)
         else:

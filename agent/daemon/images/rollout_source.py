@@ -18,8 +18,8 @@ from agent.drivers.kube.resource import (
     DAEMON_SETS,
     DEPLOYMENTS,
     PODS,
-    Change,
     Changed,
+    ChangeType,
     Disconnected,
     Replaced,
     Resource,
@@ -102,7 +102,7 @@ class KubeRollouts:
                     case Replaced(items=items):
                         self._owners = {pod.metadata.uid: key for pod in items if (key := _living_owner(pod))}
                     case Changed(change=change, object=pod):
-                        key = _living_owner(pod) if change is not Change.DELETED else None
+                        key = _living_owner(pod) if change is not ChangeType.DELETED else None
                         self._owners.pop(pod.metadata.uid, None)
                         self._owners |= {pod.metadata.uid: key} if key is not None else {}
                     case Disconnected():
@@ -119,7 +119,7 @@ class KubeRollouts:
                         self._images |= {_key(kind, item): _images(item) for item in items}
                         self._wake.set()
                     case Changed(change=change, object=workload):
-                        self._change(_key(kind, workload), () if change is Change.DELETED else _images(workload))
+                        self._change(_key(kind, workload), () if change is ChangeType.DELETED else _images(workload))
                     case Disconnected():
                         log.warning("rollout_watch_lost", error=one.reason)
 

@@ -14,7 +14,7 @@ import structlog
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
-from agent.model.iptables_rules import OWNER, RIVALS, Change, Content, Table, is_ours, rival_chains
+from agent.model.iptables_rules import OWNER, RIVALS, Content, RulesChange, Table, is_ours, rival_chains
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
@@ -84,7 +84,7 @@ async def _marks(family: Family) -> list[Leftover]:
         if marked:
             where = f"iptables-{tables.variant} of {family}"
             text = f"{where}: the mark of kepd in {', '.join(marked)}; the chains are kube-proxy's now"
-            found.append(Leftover(text, partial(tables.apply, Change(gone=marked))))
+            found.append(Leftover(text, partial(tables.apply, RulesChange(gone=marked))))
     return found
 
 

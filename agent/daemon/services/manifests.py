@@ -14,20 +14,20 @@ from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.daemon.services.pods import PodChoice, pod_choice
 from agent.model.finding import Finding, suggestion
-from agent.model.kube_objects import EndpointSlice, Hints, HintTarget, Node, Service, ServiceCidr
+from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
 from agent.topology.hints.capacity import CapacityFilter
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
 
-Found = Service | EndpointSlice | Node | ServiceCidr
+Found = Service | EndpointSlice | NodeObject | ServiceCidr
 Key = tuple[str, str, str]
 
 KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "Service": ("v1", Service),
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
-    "Node": ("v1", Node),
+    "Node": ("v1", NodeObject),
     "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
 }
 PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -44,7 +44,7 @@ class ServiceObjects(msgspec.Struct, frozen=True):
 
     services: tuple[Service, ...] = ()
     slices: tuple[EndpointSlice, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeObject, ...] = ()
     service_ranges: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     hints: tuple[tuple[str, FilledHints], ...] = ()
@@ -98,7 +98,7 @@ def read_service_objects(
     return ServiceObjects(
         services=tuple(_of(Service, chosen)),
         slices=tuple(slices),
-        nodes=tuple(_of(Node, chosen)),
+        nodes=tuple(_of(NodeObject, chosen)),
         service_ranges=tuple(text for one in _of(ServiceCidr, chosen) for text in one.spec.cidrs or ()),
         findings=tuple(findings),
         hints=tuple(hints),
@@ -231,7 +231,7 @@ def _hinted(item: EndpointSlice, filled: Slice | None) -> EndpointSlice:
     for endpoint in item.endpoints or ():
         address = endpoint.addresses[0] if endpoint.addresses else ""
         own = hints.get(address)
-        targets = None if own is None else Hints(_targets(own.zones), _targets(own.nodes))
+        targets = None if own is None else HintsObject(_targets(own.zones), _targets(own.nodes))
         endpoints.append(msgspec.structs.replace(endpoint, hints=targets))
     return msgspec.structs.replace(named, endpoints=tuple(endpoints))
 

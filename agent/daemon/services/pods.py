@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from agent.model.kube_objects import Conditions, Endpoint, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
+from agent.model.kube_objects import Conditions, EndpointObject, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.services.objects.addresses import read_address
@@ -137,7 +137,7 @@ def _slice(
         is_serving = pod.is_ready or choice.takes_unready
         is_ready = choice.takes_unready or (pod.is_ready and not pod.is_terminating)
         conditions = Conditions(is_ready, is_serving, pod.is_terminating)
-        endpoints.append(Endpoint((pod.ip,), conditions, node))
+        endpoints.append(EndpointObject((pod.ip,), conditions, node))
     return EndpointSlice(
         metadata=SliceMeta(
             name=f"{choice.name}-local-{family.lower()}-{number}",

@@ -20,8 +20,8 @@ from agent.drivers.kube.resource import (
     NODES,
     SERVICE_CIDRS,
     SERVICES,
-    Change,
     Changed,
+    ChangeType,
     Disconnected,
     Malformed,
     News,
@@ -29,7 +29,7 @@ from agent.drivers.kube.resource import (
     Resource,
     Resumed,
 )
-from agent.model.kube_objects import Node, NodeMetadata, Service
+from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import read_slice
@@ -58,7 +58,7 @@ class KubeServices:
         proxy_name: str = "",
         *,
         is_strict: bool = False,
-        saw_node: Callable[[Node], None] = lambda _: None,
+        saw_node: Callable[[NodeObject], None] = lambda _: None,
     ) -> None:
         self._find = find
         self._client: KubeClient | None = None
@@ -124,7 +124,7 @@ class KubeServices:
             match one:
                 case Replaced(items=items, unreadable=unreadable):
                     self._intake.replace_services(items, {(key.namespace, key.name) for key in unreadable})
-                case Changed(change=Change.DELETED, object=item):
+                case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_service(*item.key)
                 case Changed(object=item):
                     self._intake.put_service(item)
@@ -134,7 +134,7 @@ class KubeServices:
             match one:
                 case Replaced(items=items, unreadable=unreadable):
                     self._intake.replace_slices(items, {(key.namespace, key.name) for key in unreadable})
-                case Changed(change=Change.DELETED, object=item):
+                case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_slice(item.namespace, item.name)
                 case Changed(object=item):
                     self._intake.put_slice(item)
@@ -147,12 +147,12 @@ class KubeServices:
                         self._set_node(items[0])
                     elif self._intake.sight.is_known:
                         self._intake.lose_node()
-                case Changed(change=Change.DELETED):
+                case Changed(change=ChangeType.DELETED):
                     self._intake.lose_node()
                 case Changed(object=node):
                     self._set_node(node)
 
-    def _set_node(self, node: Node) -> None:
+    def _set_node(self, node: NodeObject) -> None:
         self._intake.set_node(node)
         self._saw_node(node)
 
@@ -163,7 +163,7 @@ class KubeServices:
             match one:
                 case Replaced(items=items):
                     known = {item.metadata.name: item.spec.cidrs or () for item in items}
-                case Changed(change=Change.DELETED, object=item):
+                case Changed(change=ChangeType.DELETED, object=item):
                     known.pop(item.metadata.name, None)
                 case Changed(object=item):
                     known[item.metadata.name] = item.spec.cidrs or ()
@@ -201,7 +201,7 @@ class KubeServices:
             match one:
                 case Replaced(items=items):
                     known = dict(items)
-                case Changed(change=Change.DELETED, object=(name, _)):
+                case Changed(change=ChangeType.DELETED, object=(name, _)):
                     known.pop(name, None)
                 case Changed(object=(name, labels)) if known.get(name) != labels:
                     known[name] = labels

@@ -10,7 +10,7 @@ from agent.drivers.kube.client import JSON_PATCH, KubeClient
 from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.resource import NODES
 from agent.model.clock import Clock
-from agent.model.kube_objects import Node, NodeTaint
+from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.nft_table import Family
 from agent.model.startup_taint import STARTUP_TAINT, lifting
 from agent.services.run.family_sync import SyncReport
@@ -32,7 +32,7 @@ class StartupTaint:
         self._taints: Sequence[NodeTaint] = ()
         self._due = asyncio.Event()
 
-    def saw(self, node: Node) -> None:
+    def saw(self, node: NodeObject) -> None:
         self._taints = node.spec.taints or ()
         self._look()
 

@@ -17,7 +17,17 @@ import structlog
 from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, legacy_names, look
-from agent.model.iptables_rules import CANARY, RIVALS, TABLES, Chains, Change, Content, Table, Variant, rival_chains
+from agent.model.iptables_rules import (
+    CANARY,
+    RIVALS,
+    TABLES,
+    Chains,
+    Content,
+    RulesChange,
+    Table,
+    Variant,
+    rival_chains,
+)
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
@@ -106,7 +116,7 @@ class IptablesTables:
         in_use = self._legacy_tables(self.family).split()
         return [table for table in TABLES if table in in_use]
 
-    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+    async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
         """One restore, which reads what is ahead while it is made."""
         argv = (self._name("-restore"), "-w", str(_WAIT_S), "--noflush", "--counters")
         if ahead:

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.iptables_error import ExtensionMissing
-from agent.model.iptables_rules import CANARY, TABLES, Chains, Change, Content, Table, as_saved, rival_chains
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, as_saved, rival_chains
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import Family
 
 _MOST_NAME = 28
@@ -34,7 +34,7 @@ class FakeTables(msgspec.Struct):
     failures: list[NftFailed] = msgspec.field(default_factory=list)
     without: set[str] = msgspec.field(default_factory=set)
     """Extensions that this kernel does not have."""
-    changes: list[Change] = msgspec.field(default_factory=list)
+    changes: list[RulesChange] = msgspec.field(default_factory=list)
     is_loopback_allowed: bool = False
 
     def of(self, family: Family) -> Content:
@@ -65,7 +65,7 @@ class FakeIptables:
     async def read(self) -> Content:
         return {table: dict(chains) for table, chains in self.kernel.of(self.family).items()}
 
-    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+    async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
         made = {name: rules for chains in ahead for name, rules in chains.items()}
         if made:
             change = replace(change, chains={**change.chains, "nat": {**change.chains.get("nat", {}), **made}})
@@ -91,11 +91,11 @@ class _Applied:
         self._chains = dict(chains)
         self._without = without
 
-    def after(self, change: Change, table: Table) -> Chains:
+    def after(self, change: RulesChange, table: Table) -> Chains:
         written, gone = change.chains.get(table, {}), change.gone.get(table, ())
         for name in (*change.kept.get(table, ()), *written, *gone):
             if len(name) > _MOST_NAME:
-                raise Refused(f"fake: chain name `{name}' too long (must be under 29 chars)")
+                raise NftRefused(f"fake: chain name `{name}' too long (must be under 29 chars)")
             self._chains[name] = ()
         for name, rule in change.deletes.get(table, ()):
             self._delete(name, as_saved(rule))
@@ -107,14 +107,14 @@ class _Applied:
             self._chains[name] = (self._checked(rule), *self._chains.get(name, ()))
         for name in gone:
             if any(rule.endswith(f"-j {name}") for rules in self._chains.values() for rule in rules):
-                raise Refused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}", errno=errno.EBUSY)
+                raise NftRefused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}", errno=errno.EBUSY)
             del self._chains[name]
         return self._chains
 
     def _delete(self, chain: str, rule: str) -> None:
         rules = list(self._chains.get(chain, ()))
         if rule not in rules:
-            raise Refused(f"fake: Bad rule (does a matching rule exist in that chain?): {chain} {rule}")
+            raise NftRefused(f"fake: Bad rule (does a matching rule exist in that chain?): {chain} {rule}")
         rules.remove(rule)
         self._chains[chain] = tuple(rules)
 
@@ -125,5 +125,5 @@ class _Applied:
                 raise ExtensionMissing(f"fake: Couldn't load {name}", line=rule)
         target = words[words.index("-j") + 1] if "-j" in words else ""
         if target and target not in _TARGETS and target not in self._chains:
-            raise Refused(f"fake: Couldn't load target `{target}':No such file or directory")
+            raise NftRefused(f"fake: Couldn't load target `{target}':No such file or directory")
         return as_saved(rule)

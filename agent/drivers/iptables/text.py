@@ -6,15 +6,15 @@ Source of behaviour: IP-3, IP-5.
 
 from collections.abc import Iterable, Iterator
 
-from agent.model.iptables_rules import TABLES, Chains, Change, Content, Table, as_saved
+from agent.model.iptables_rules import TABLES, Chains, Content, RulesChange, Table, as_saved
 
 
-def restore_text(change: Change) -> str:
+def restore_text(change: RulesChange) -> str:
     """One input for all tables that change. A chain is emptied by naming it, and can be removed once it is empty."""
     return "".join(restore_pieces(change))
 
 
-def restore_pieces(change: Change, ahead: Iterable[Chains] = ()) -> Iterator[str]:
+def restore_pieces(change: RulesChange, ahead: Iterable[Chains] = ()) -> Iterator[str]:
     """The same piece by piece, with chains of nat that exist only when their turn comes."""
     for table in TABLES:
         names, lines = _names(change, table), _rules(change, table)
@@ -34,12 +34,12 @@ def _filled(chains: Chains) -> list[str]:
     return [f"-A {name} {rule}\n" for name, rules in chains.items() for rule in rules]
 
 
-def _names(change: Change, table: Table) -> list[str]:
+def _names(change: RulesChange, table: Table) -> list[str]:
     names = (*change.kept.get(table, ()), *change.chains.get(table, {}), *change.gone.get(table, ()))
     return [f":{name} - [0:0]" for name in names]
 
 
-def _rules(change: Change, table: Table) -> list[str]:
+def _rules(change: RulesChange, table: Table) -> list[str]:
     chains, gone = change.chains.get(table, {}), change.gone.get(table, ())
     lines = [f"-D {chain} {rule}" for chain, rule in change.deletes.get(table, ())]
     lines += [f"-A {name} {rule}" for name, rules in chains.items() for rule in rules]

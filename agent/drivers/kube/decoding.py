@@ -10,11 +10,11 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from agent.drivers.kube.errors import AnswerUnreadable, Refused, Status, refusal, shown_message
-from agent.drivers.kube.resource import Change, Changed, Malformed, ObjectKey, Resource
+from agent.drivers.kube.errors import AnswerUnreadable, ApiRefused, Status, refusal, shown_message
+from agent.drivers.kube.resource import Changed, ChangeType, Malformed, ObjectKey, Resource
 
 END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
-CHANGES = {change.value: change for change in Change}
+CHANGES = {change.value: change for change in ChangeType}
 
 
 class Meta(Protocol):
@@ -134,7 +134,7 @@ class Decoding(Generic[T]):
         try:
             return ChangeLine(meta.resource_version, Changed(change, self._convert(answer.object)), key)
         except ValueError as error:
-            news = Malformed(key, shown_message(str(error)), change is Change.DELETED)
+            news = Malformed(key, shown_message(str(error)), change is ChangeType.DELETED)
             return ChangeLine(meta.resource_version, news, key)
 
     def _page_one_by_one(self, body: bytes | bytearray) -> ListPage[T]:
@@ -171,9 +171,9 @@ class Decoding(Generic[T]):
             self._object.decode(answer.object)
         except UNREADABLE as error:
             text = _reason(error)
-        return ChangeLine(meta.resource_version, Malformed(key, text, change is Change.DELETED), key)
+        return ChangeLine(meta.resource_version, Malformed(key, text, change is ChangeType.DELETED), key)
 
-    def _refusal(self, raw: msgspec.Raw) -> Refused:
+    def _refusal(self, raw: msgspec.Raw) -> ApiRefused:
         status = decode_status(bytes(raw)) or Status()
         return refusal(f"watch {self._what}", status.code or 500, status)
 

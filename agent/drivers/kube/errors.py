@@ -46,7 +46,7 @@ class AnswerUnreadable(KubeError):
     """An answer that is not what the API promises."""
 
 
-class Refused(KubeError):
+class ApiRefused(KubeError):
     """The server answered with an error status. `code` is the HTTP one, `reason` the server's word for it."""
 
     def __init__(self, text: str, code: int, reason: str = "", retry_after_s: float | None = None) -> None:
@@ -56,43 +56,43 @@ class Refused(KubeError):
         self.retry_after_s = retry_after_s
 
 
-class Unauthenticated(Refused):
+class Unauthenticated(ApiRefused):
     """401: the server does not know who asks."""
 
 
-class Denied(Refused):
+class Denied(ApiRefused):
     """403: the server knows who asks and says no."""
 
 
-class Missing(Refused):
+class Missing(ApiRefused):
     """404: no such object, or no such kind of object on this server."""
 
 
-class NotAcceptable(Refused):
+class NotAcceptable(ApiRefused):
     """406: the server cannot answer in the form that was asked for."""
 
 
-class Conflict(Refused):
+class Conflict(ApiRefused):
     """409: the object exists, or changed since it was read."""
 
 
-class Expired(Refused):
+class Expired(ApiRefused):
     """410: the resource version or page is older than what the server keeps."""
 
 
-class Unprocessable(Refused):
+class Unprocessable(ApiRefused):
     """400 or 422: the server does not understand the request, for instance an option it does not have."""
 
 
-class Throttled(Refused):
+class Throttled(ApiRefused):
     """429: too many requests."""
 
 
-class VersionAhead(Refused):
+class VersionAhead(ApiRefused):
     """504 with ResourceVersionTooLarge: this server does not know that resource version yet, or never will."""
 
 
-class ServerFailed(Refused):
+class ServerFailed(ApiRefused):
     """5xx, or a status that makes no sense here, such as a redirect."""
 
 
@@ -116,7 +116,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     details: Details | None = None
 
 
-BY_CODE: Mapping[int, type[Refused]] = {
+BY_CODE: Mapping[int, type[ApiRefused]] = {
     400: Unprocessable,
     401: Unauthenticated,
     403: Denied,
@@ -130,7 +130,7 @@ BY_CODE: Mapping[int, type[Refused]] = {
 }
 
 
-def refusal(what: str, code: int, status: Status | None, retry_after: str = "") -> Refused:
+def refusal(what: str, code: int, status: Status | None, retry_after: str = "") -> ApiRefused:
     """The error for an answer with `code`. `what` is verb, resource and server; `status` its body if it had one."""
     said = f": {shown_message(status.message)}" if status and status.message else ""
     return _kind_of(code, status)(
@@ -138,7 +138,7 @@ def refusal(what: str, code: int, status: Status | None, retry_after: str = "") 
     )
 
 
-def _kind_of(code: int, status: Status | None) -> type[Refused]:
+def _kind_of(code: int, status: Status | None) -> type[ApiRefused]:
     """The class of error for a status code; a cause of the body may make it more exact."""
     causes = status.details.causes if status and status.details else None
     if any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ()):

@@ -12,7 +12,7 @@ import msgspec
 
 from agent.drivers.kube.complaints import UnreadableObjects
 from agent.drivers.kube.decoding import ApiObject, BookmarkLine, Decoding
-from agent.drivers.kube.errors import AnswerUnreadable, KubeError, Refused, Status, Unreachable, refusal
+from agent.drivers.kube.errors import AnswerUnreadable, ApiRefused, KubeError, Status, Unreachable, refusal
 from agent.drivers.kube.fake_objects import KINDS, FakeObjects, StoreRefusal, event_object, list_body, read_selection
 from agent.drivers.kube.resource import Bookmark, Disconnected, Malformed, News, Replaced, Resource, Resumed
 
@@ -182,6 +182,6 @@ class FakeWatch(Generic[T]):
         return news
 
 
-def _refused(verb: str, what: str, no: StoreRefusal) -> Refused:
+def _refused(verb: str, what: str, no: StoreRefusal) -> ApiRefused:
     status = Status(message=str(no.body["message"]), reason=str(no.body["reason"]), code=no.code)
     return refusal(f"{verb} {what} at the fake", no.code, status)

@@ -13,12 +13,12 @@ import msgspec
 from agent.drivers.kube.complaints import UnreadableObjects
 from agent.drivers.kube.connection import JSON, METADATA, KubeConnection, KubeRequest, KubeTiming, Opened
 from agent.drivers.kube.decoding import ApiObject, BookmarkLine, ChangeLine, Decoding
-from agent.drivers.kube.errors import KubeError, Refused, Unreachable
+from agent.drivers.kube.errors import ApiRefused, KubeError, Unreachable
 from agent.drivers.kube.lines import LineSplitter
 from agent.drivers.kube.reflector import Phase, Position, Reply, advance, classify
 from agent.drivers.kube.resource import (
     Bookmark,
-    Change,
+    ChangeType,
     Disconnected,
     Malformed,
     News,
@@ -40,7 +40,7 @@ class RequestEnding(msgspec.Struct, frozen=True):
 
     @property
     def retry_after_s(self) -> float | None:
-        return self.error.retry_after_s if isinstance(self.error, Refused) else None
+        return self.error.retry_after_s if isinstance(self.error, ApiRefused) else None
 
 
 class Follower(Generic[T]):
@@ -187,7 +187,7 @@ class Follower(Generic[T]):
             if not event.news.is_gone:
                 self._unreadable.add(event.key)
             return [event.news] if self._complaints.is_new(event.news) else []
-        if event.news.change is not Change.DELETED:
+        if event.news.change is not ChangeType.DELETED:
             self._streamed[event.key] = event.news.object
         return []
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.drivers.kube.errors import KubeError
-from agent.model.kube_objects import EndpointSlice, Node, NodeMetadata, Pod, Service, ServiceCidr, Workload
+from agent.model.kube_objects import EndpointSlice, NodeMetadata, NodeObject, Pod, Service, ServiceCidr, Workload
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
 SERVICES = Resource("", "v1", "services", Service)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", EndpointSlice)
-NODES = Resource("", "v1", "nodes", Node)
+NODES = Resource("", "v1", "nodes", NodeObject)
 NODE_METADATA = Resource("", "v1", "nodes", NodeMetadata, is_metadata_only=True)
 PODS = Resource("", "v1", "pods", Pod)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
@@ -77,7 +77,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
 
 
-class Change(StrEnum):
+class ChangeType(StrEnum):
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -94,7 +94,7 @@ class Replaced(msgspec.Struct, Generic[T], frozen=True):
 class Changed(msgspec.Struct, Generic[T], frozen=True):
     """One object. An ADDED one may be known already, and a DELETED one unknown."""
 
-    change: Change
+    change: ChangeType
     object: T
 
 

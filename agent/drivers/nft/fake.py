@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent.drivers.nft.elements import data_size, key_size
 from agent.drivers.nft.fake_text import FakeTable, read_text
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import (
     LAYOUT,
     MAPS,
@@ -155,7 +155,7 @@ class _Change:
         for name, body in batch.bodies.items():
             self.table.rules[name] = tuple(rule.decode() for rule in body.rules)
             if self.table.hooks.get(name, "").partition(";")[0] != body.hook.partition(";")[0]:
-                raise Refused.by_kernel(errno.EEXIST, chain=name)
+                raise NftRefused.by_kernel(errno.EEXIST, chain=name)
             if body.hook:
                 self.table.hooks[name] = body.hook
         for chain in batch.chains:
@@ -173,14 +173,14 @@ class _Change:
 
     def _add_chain(self, chain: ChoiceChain) -> None:
         if LAYOUT not in self.table.rules or chain.map not in self.table.content:
-            raise Refused.by_kernel(errno.ENOENT, chain=chain.name)
+            raise NftRefused.by_kernel(errno.ENOENT, chain=chain.name)
         self.table.rules[chain.name] = _choice_rules(chain)
 
     def _drop_chain(self, name: str) -> None:
         if name not in self.table.rules:
-            raise Refused.by_kernel(errno.ENOENT, chain=name)
+            raise NftRefused.by_kernel(errno.ENOENT, chain=name)
         if self.table.jumps[name]:
-            raise Refused.by_kernel(errno.EBUSY, chain=name)
+            raise NftRefused.by_kernel(errno.EBUSY, chain=name)
         del self.table.rules[name]
 
     def _check_sizes(self, name: str, elements: Mapping[bytes, Data]) -> None:
@@ -189,33 +189,33 @@ class _Change:
         size = key_size(layout, self._family) * (2 if layout.kind is MapKind.INTERVAL else 1)
         for key in elements:
             if len(key) != size:
-                raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+                raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
 
     def _delete(self, name: str, key: bytes) -> None:
         elements = self.table.content.get(name)
         if elements is None or key not in elements:
-            raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+            raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
         del elements[key]
 
     def _add(self, name: str, key: bytes, data: Data) -> None:
         layout = MAPS[name]
         elements = self.table.content.get(name)
         if elements is None:
-            raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+            raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
         width = data_size(layout, self._family)
         if layout.kind is MapKind.VERDICT:
             if not isinstance(data, str):
-                raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+                raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
             if data and data not in self.table.rules:
-                raise Refused.by_kernel(errno.ENOENT, map=name, key=key)
+                raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
         elif width and (not isinstance(data, bytes) or len(data) != width):
-            raise Refused.by_kernel(errno.EINVAL, map=name, key=key)
+            raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
         if key in elements:
             if elements[key] != data:
-                raise Refused.by_kernel(errno.EEXIST, map=name, key=key)
+                raise NftRefused.by_kernel(errno.EEXIST, map=name, key=key)
             return
         if layout.kind is MapKind.INTERVAL and _overlaps(elements, key, self._widths(name)):
-            raise Refused.by_kernel(errno.EEXIST, map=name, key=key)
+            raise NftRefused.by_kernel(errno.EEXIST, map=name, key=key)
         elements[key] = data
 
     def _widths(self, name: str) -> list[int]:

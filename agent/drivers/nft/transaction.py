@@ -14,7 +14,7 @@ from agent.drivers.nft.dump import HOOKS
 from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
-from agent.model.nft_error import Refused
+from agent.model.nft_error import NftRefused
 from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
 
 _BEGIN, _END = 0x10, 0x11
@@ -25,7 +25,7 @@ _MESSAGE_HEADER_BYTES = 20
 _HOOK = re.compile(r"type (?P<type>\w+) hook (?P<hook>\w+) priority (?P<priority>-?\d+); policy (?P<policy>\w+)")
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _BatchPart(msgspec.Struct, frozen=True):
     chain: str = ""
     map: str = ""
     keys: Sequence[bytes] = ()
@@ -33,14 +33,14 @@ class _Part(msgspec.Struct, frozen=True):
     offset: int = 0
     """Where in the message the first element begins."""
 
-    def refusal(self, errno: int, offset: int) -> Refused:
+    def refusal(self, errno: int, offset: int) -> NftRefused:
         at = self.offset
         for key, element in zip(self.keys, self.elements, strict=True):
             if at <= offset < at + len(element):
-                return Refused.by_kernel(errno, map=self.map, key=key)
+                return NftRefused.by_kernel(errno, map=self.map, key=key)
             at += len(element)
         key = self.keys[0] if len(self.keys) == 1 else b""
-        return Refused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
+        return NftRefused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -48,19 +48,19 @@ class Transaction(msgspec.Struct, frozen=True):
 
     data: bytes
     first: int
-    parts: Sequence[_Part]
+    parts: Sequence[_BatchPart]
 
     @property
     def last(self) -> int:
         """The sequence number of the message that is acknowledged."""
         return self.first + len(self.parts)
 
-    def refusal(self, errno: int, sequence: int, offset: int) -> Refused:
+    def refusal(self, errno: int, sequence: int, offset: int) -> NftRefused:
         """Who is to blame. `offset` is where in that message the kernel stopped, 0 if it does not say."""
         index = sequence - self.first - 1
         if 0 <= index < len(self.parts):
             return self.parts[index].refusal(errno, offset)
-        return Refused.by_kernel(errno)
+        return NftRefused.by_kernel(errno)
 
 
 class _Writer:
@@ -70,9 +70,9 @@ class _Writer:
         self._family = family
         self._first = first
         self._pending: list[tuple[Message, int, bytes]] = []
-        self._parts: list[_Part] = []
+        self._parts: list[_BatchPart] = []
 
-    def add(self, kind: Message, flags: int, payload: bytes, part: _Part) -> None:
+    def add(self, kind: Message, flags: int, payload: bytes, part: _BatchPart) -> None:
         self._pending.append((kind, flags, payload))
         self._parts.append(part)
 
@@ -83,7 +83,7 @@ class _Writer:
         step = max(1, _MOST_NESTED_BYTES // longest)
         for at in range(0, len(elements), step):
             piece = elements[at : at + step]
-            part = _Part("", map_name, keys[at : at + step], piece, _MESSAGE_HEADER_BYTES + len(whose) + 4)
+            part = _BatchPart("", map_name, keys[at : at + step], piece, _MESSAGE_HEADER_BYTES + len(whose) + 4)
             self.add(kind, flags, whose + nested(3, *piece), part)
 
     def finish(self) -> Transaction:
@@ -100,7 +100,7 @@ def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, C
     """New chains, deletions, additions, chains that go. `counts`: by map, what replaced elements had counted."""
     writer = _Writer(family, first)
     for name, body in batch.bodies.items():
-        writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, name) + _hook(body.hook), _Part(name))
+        writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, name) + _hook(body.hook), _BatchPart(name))
     for name, body in batch.bodies.items():
         _write_rules(writer, name, body.rules)
     for chain in batch.chains:
@@ -111,19 +111,19 @@ def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, C
         elements = additions(MAPS[name], family, pairs, (counts or {}).get(name))
         writer.add_elements(Message.NEW_ELEMENTS, name, [key for key, _ in pairs], elements)
     for name in batch.gone_chains:
-        writer.add(Message.DELETE_CHAIN, 0, text(1, TABLE) + text(3, name), _Part(name))
+        writer.add(Message.DELETE_CHAIN, 0, text(1, TABLE) + text(3, name), _BatchPart(name))
     return writer.finish()
 
 
 def _add_chain(writer: _Writer, chain: ChoiceChain, family: Family) -> None:
     """A chain that exists loses the rules it has."""
-    writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, chain.name), _Part(chain.name))
+    writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, chain.name), _BatchPart(chain.name))
     _write_rules(writer, chain.name, choice_rules(chain, family))
 
 
 def _write_rules(writer: _Writer, chain: str, rules: Iterable[bytes]) -> None:
     """These, in place of those that the chain has."""
-    part = _Part(chain)
+    part = _BatchPart(chain)
     whose = text(1, TABLE) + text(2, chain)
     writer.add(Message.DELETE_RULE, 0, whose, part)
     for rule in rules:
@@ -141,5 +141,5 @@ def _hook(hook: str) -> bytes:
 
 def removal(table: str, family: Family, first: int) -> Transaction:
     writer = _Writer(family, first)
-    writer.add(Message.DELETE_TABLE, 0, text(1, table), _Part())
+    writer.add(Message.DELETE_TABLE, 0, text(1, table), _BatchPart())
     return writer.finish()

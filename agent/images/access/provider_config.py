@@ -46,14 +46,14 @@ def read_providers(documents: Sequence[tuple[str, bytes]]) -> tuple[tuple[Provid
             line = f":{mark.line + 1}" if mark is not None else ""
             findings.append(Finding(f"{where}{line}", "", "is neither JSON nor YAML"))
             continue
-        providers += _Reader(where, findings).document(document)
+        providers += _ConfigReader(where, findings).document(document)
     names = [provider.name for provider in providers]
     twice = sorted({name for name in names if names.count(name) > 1})
     findings += [Finding("", f"providers.{name}", "is given more than once") for name in twice]
     return tuple(providers), tuple(findings)
 
 
-class _Reader:
+class _ConfigReader:
     def __init__(self, where: str, findings: list[Finding]) -> None:
         self._where = where
         self._findings = findings

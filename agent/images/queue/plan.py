@@ -252,7 +252,7 @@ def plan_pulls(flights: Iterable[Flight], rules: QueueRules, gates: Gates, now_s
             wake_times += [expires_s] if expires_s is not None else []
     load = _Load(running, rules, now_s)
     keeper = _Gatekeeper(gates, rules, now_s)
-    walk = _Walk(load, keeper)
+    walk = _QueueWalk(load, keeper)
     walk.over(flight for flight in waiting if not flight.is_prefetch)
     walk.over(flight for flight in waiting if flight.is_prefetch)
     times = [time_s for time_s in (*wake_times, *keeper.wake_times) if time_s > now_s]
@@ -269,7 +269,7 @@ def plan_pulls(flights: Iterable[Flight], rules: QueueRules, gates: Gates, now_s
 Turn = tuple[float, int, int, Flight]
 
 
-class _Walk:
+class _QueueWalk:
     """Takes flights in the order of their turns; keeps what starts and what is held by what."""
 
     def __init__(self, load: _Load, keeper: _Gatekeeper) -> None:

@@ -7,7 +7,7 @@ Preferences, taints and room do not count: a manifest lies beside a node on purp
 import platform
 from collections.abc import Iterator, Mapping
 
-from agent.model.pod_affinity import NodeRequirement, NodeTerm
+from agent.model.pod_affinity import NodeRequirement, NodeSelectorTerm
 from agent.model.pod_fields import PodFields
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -39,7 +39,7 @@ def _said(key: str, value: str, labels: Mapping[str, str]) -> str:
     return f"nodeSelector wants {key}={value}, which here {mine}"
 
 
-def _fits(term: NodeTerm, labels: Mapping[str, str], node: str) -> bool:
+def _fits(term: NodeSelectorTerm, labels: Mapping[str, str], node: str) -> bool:
     """An empty term fits no node."""
     if not term.match_expressions and not term.match_fields:
         return False

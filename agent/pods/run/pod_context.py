@@ -13,7 +13,7 @@ from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.drain import Group
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.ports import Containers, Features, Groups, Images, Maintenance, ProbeClient, Records, Sandboxes
+from agent.pods.ports import Containers, Features, Groups, Maintenance, NodeImages, PodRecords, ProbeClient, Sandboxes
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.runtime.qos import BurstableShares
@@ -70,10 +70,10 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
     sandboxes: Sandboxes
     containers: Containers
-    images: Images
+    images: NodeImages
     maintenance: Maintenance
     probe_client: ProbeClient
-    records: Records
+    records: PodRecords
     clock: Clock
     files: PodFiles
     settings: Callable[[], PodSettings]

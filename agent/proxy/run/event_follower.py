@@ -16,7 +16,7 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox, drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
-from agent.proxy.ports import ProxyRuntime, Records, RuntimeEvents
+from agent.proxy.ports import ProxyRecords, ProxyRuntime, RuntimeEvents
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
 
@@ -30,7 +30,12 @@ class EventFollower:
     """Of one run."""
 
     def __init__(
-        self, state: ProxyState, runtime: ProxyRuntime, readiness: Readiness, events: RuntimeEvents, records: Records
+        self,
+        state: ProxyState,
+        runtime: ProxyRuntime,
+        readiness: Readiness,
+        events: RuntimeEvents,
+        records: ProxyRecords,
     ) -> None:
         self._state = state
         self._runtime = runtime

@@ -22,7 +22,7 @@ from agent.model.component import Report
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.proxy.gates.kubelet_advice import KubeletSettings
-from agent.proxy.ports import Asker, Kubelet, ProxyRuntime, Pulls, Records, RuntimeEvents
+from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls, RuntimeEvents
 from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
 from agent.proxy.run.judge import GateJudge
@@ -61,7 +61,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     runtime: ProxyRuntime
     events: RuntimeEvents
     asker: Asker
-    records: Records
+    records: ProxyRecords
     kubelet: Kubelet
     clock: Clock
     pulls: Pulls | None

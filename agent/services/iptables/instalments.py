@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agent.model.iptables_rules import Change
+from agent.model.iptables_rules import RulesChange
 
 _MARKS = "KUBE-MARK-MASQ"
 _KINDS = (("KUBE-SEP-",), ("KUBE-SVC-", "KUBE-SVL-"), ("KUBE-EXT-",), ("KUBE-FW-",))
 """Each leads only to those before it. The first: endpoints."""
 
 
-def instalments(change: Change, most: int) -> Iterator[Change]:
+def instalments(change: RulesChange, most: int) -> Iterator[RulesChange]:
     """To be applied one after the other. `most` chains at once; 0: as many as there are."""
     nat, gone = change.chains.get("nat", {}), change.gone.get("nat", ())
     if not most or len(nat) + len(gone) <= most:
@@ -29,17 +29,17 @@ def instalments(change: Change, most: int) -> Iterator[Change]:
     own = {name for name in (*nat, *gone) if name.startswith(tuple(one for kind in _KINDS for one in kind))}
     shared = {name: tuple(rules) for name, rules in nat.items() if name not in own}
     if _MARKS in shared:
-        yield Change({"nat": {_MARKS: shared[_MARKS]}})
+        yield RulesChange({"nat": {_MARKS: shared[_MARKS]}})
     for names in _together(_groups({name: nat[name] for name in nat if name in own}), most):
-        yield Change({"nat": {name: tuple(nat[name]) for name in names}})
+        yield RulesChange({"nat": {name: tuple(nat[name]) for name in names}})
     entries = [name for name in gone if name not in own and name != _MARKS]
     chains = {**change.chains, "nat": shared} if "nat" in change.chains else change.chains
     yield replace(change, chains=chains, gone={**change.gone, "nat": entries})
     for kind in reversed(_KINDS):
         for stale in _parts([name for name in gone if name.startswith(kind)], most):
-            yield Change(gone={"nat": stale})
+            yield RulesChange(gone={"nat": stale})
     if _MARKS in gone:
-        yield Change(gone={"nat": [_MARKS]})
+        yield RulesChange(gone={"nat": [_MARKS]})
 
 
 def _groups(chains: Mapping[str, Sequence[str]]) -> Iterable[list[str]]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.model.iptables_rules import GUARD, Chains, Change, Content, Table, as_saved, is_ours
+from agent.model.iptables_rules import GUARD, Chains, Content, RulesChange, Table, as_saved, is_ours
 from agent.model.service import ServiceKey
 from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
 from agent.services.iptables.names import names_of
@@ -41,8 +41,8 @@ class Written(msgspec.Struct, frozen=True):
 class StagedChange(msgspec.Struct, frozen=True):
     """A change, its opposite, and what to remember once it is in the kernel."""
 
-    change: Change
-    opposite: Change
+    change: RulesChange
+    opposite: RulesChange
     services: Mapping[ServiceKey, Written | None]
     settings: RuleSettings
     rules: Mapping[Table, int] = msgspec.field(default_factory=dict)
@@ -183,7 +183,7 @@ class IptablesMirror:
         content["nat"].update(one.chains(settings))
         return content
 
-    def repair(self, have: Content, staged: StagedChange, spared: Plans = NO_PLANS) -> Change:
+    def repair(self, have: Content, staged: StagedChange, spared: Plans = NO_PLANS) -> RulesChange:
         """From what is in the kernel to what should be (IP-7). `spared`: Services that keep what they have there."""
         self._kept = {}
         if spared:
@@ -192,7 +192,7 @@ class IptablesMirror:
             self._kept = kept_of(self.content(staged), have, reached_from(chains, have))
         return difference(have, self.content(staged), staged.settings)
 
-    def repair_over(self, have: Content, staged: StagedChange) -> Change:
+    def repair_over(self, have: Content, staged: StagedChange) -> RulesChange:
         """The same where all that others have stays (SY-6)."""
         want = self.content(staged)
         return difference(have, beside(want, kept_of(want, have), staged.settings), staged.settings)
@@ -207,7 +207,7 @@ def rule_counts(
     return counts
 
 
-def difference(have: Content, want: Content, settings: RuleSettings) -> Change:
+def difference(have: Content, want: Content, settings: RuleSettings) -> RulesChange:
     """Only chains whose text differs are written; jumps that are there stay where they are."""
     chains: dict[Table, Chains] = {}
     gone: dict[Table, list[str]] = {}
@@ -232,7 +232,7 @@ def difference(have: Content, want: Content, settings: RuleSettings) -> Change:
     missing = {table: [name for name in names if name not in have.get(table, {})] for table, names in kept.items()}
     guard = [(GUARD, GUARD_RULE)] if settings.has_loopback_node_ports else []
     last: dict[Table, list[tuple[str, str]]] = {"filter": [one for one in guard if not _has(have, "filter", one)]}
-    return Change(chains, _filled(missing), _filled(first), _filled(last), {}, gone)
+    return RulesChange(chains, _filled(missing), _filled(first), _filled(last), {}, gone)
 
 
 def ways_in(content: Content) -> frozenset[Claim]:
@@ -248,14 +248,14 @@ def ways_in(content: Content) -> frozenset[Claim]:
     return frozenset(found)
 
 
-def removal(have: Content) -> Change:
+def removal(have: Content) -> RulesChange:
     """IP-13: all that is ours; the guard and the hint stay."""
     jumps = {
         table: [(name, rule) for name, rules in chains.items() for rule in rules if _leads_to_ours(name, rule)]
         for table, chains in have.items()
     }
     gone = {table: [name for name in chains if is_ours(name)] for table, chains in have.items()}
-    return Change(deletes=_filled(jumps), gone=_filled(gone))
+    return RulesChange(deletes=_filled(jumps), gone=_filled(gone))
 
 
 def _name(item: tuple[ServiceKey, Written | None]) -> ServiceKey:
@@ -275,7 +275,7 @@ def _filled(parts: Mapping[Table, list[Item]]) -> dict[Table, list[Item]]:
     return {table: items for table, items in parts.items() if items}
 
 
-def _between(gone: Chains, come: Chains, before: Content, after: Content) -> Change:
+def _between(gone: Chains, come: Chains, before: Content, after: Content) -> RulesChange:
     """Chains whose text is the same before and after are not written."""
     chains: dict[Table, Chains] = {}
     for table in {*before, *after}:
@@ -287,4 +287,4 @@ def _between(gone: Chains, come: Chains, before: Content, after: Content) -> Cha
     if own:
         chains["nat"] = {**chains.get("nat", {}), **own}
     stale = [name for name in gone if name not in come]
-    return Change(chains, gone={"nat": stale} if stale else {})
+    return RulesChange(chains, gone={"nat": stale} if stale else {})

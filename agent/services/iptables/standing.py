@@ -7,7 +7,7 @@ Never: keeps rules of other programs, which nothing of ours touches.
 
 from collections.abc import Collection
 
-from agent.model.iptables_rules import Chains, Change, Content, Table, as_saved, is_ours
+from agent.model.iptables_rules import Chains, Content, RulesChange, Table, as_saved, is_ours
 from agent.services.iptables.frame import last_rules
 from agent.services.iptables.rendering import RuleSettings
 
@@ -62,7 +62,7 @@ def beside(want: Content, kept: Content, settings: RuleSettings, *, only_rules: 
     return content
 
 
-def restoring(now: Content, before: Content) -> Change:
+def restoring(now: Content, before: Content) -> RulesChange:
     """Back to what an earlier reading had, after a change of which some tables or parts were taken."""
     chains: dict[Table, Chains] = {}
     gone: dict[Table, list[str]] = {}
@@ -74,7 +74,7 @@ def restoring(now: Content, before: Content) -> Change:
             chains[table] = differ
         if fresh:
             gone[table] = fresh
-    return Change(chains, gone=gone)
+    return RulesChange(chains, gone=gone)
 
 
 def _target(rule: str) -> str:

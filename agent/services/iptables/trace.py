@@ -40,7 +40,7 @@ class _Rule(msgspec.Struct, frozen=True, gc=False):
 
 
 def trace_rules(content: Content, packet: Packet) -> Outcome:
-    return _Walk(content, packet).outcome()
+    return _ChainWalk(content, packet).outcome()
 
 
 @lru_cache(MOST_PARSED)
@@ -68,7 +68,7 @@ def _parse(text: str) -> _Rule:
     return _Rule(tuple(matches), target, value, text)
 
 
-class _Walk:
+class _ChainWalk:
     def __init__(self, content: Content, packet: Packet) -> None:
         self._content = content
         self._packet = packet

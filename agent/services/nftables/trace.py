@@ -59,10 +59,10 @@ class Ended(Exception):
 
 
 def trace(content: Content, settings: TableSettings, packet: Packet) -> Outcome:
-    return _Walk(content, settings, packet).outcome()
+    return _TableWalk(content, settings, packet).outcome()
 
 
-class _Walk:
+class _TableWalk:
     def __init__(self, content: Content, settings: TableSettings, packet: Packet) -> None:
         self._content = content
         self._settings = settings

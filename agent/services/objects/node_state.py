@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from agent.model.finding import Finding, shown
-from agent.model.kube_objects import Node
+from agent.model.kube_objects import NodeObject
 from agent.model.nft_table import Content, Detection, Family, TableSettings
 from agent.model.node import ZONE_LABEL
 from agent.model.service import Address, Range
@@ -57,7 +57,7 @@ class FamilyFacts(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def node_sight(node: Node) -> NodeSight:
+def node_sight(node: NodeObject) -> NodeSight:
     """InternalIP entries first, then ExternalIP, in the order of the list (IN-17)."""
     listed = node.status.addresses or ()
     texts = [one.address for kind in ("InternalIP", "ExternalIP") for one in listed if one.type == kind]

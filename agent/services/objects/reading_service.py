@@ -59,14 +59,14 @@ def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFa
     if item.spec.type == "ExternalName" or item.spec.cluster_ip in ("", "None"):
         return None, ()
     findings: list[Finding] = []
-    reader = _Reader(f"Service {_service_key(item)}", item.spec, findings, is_strict=is_strict)
+    reader = _ServiceReader(f"Service {_service_key(item)}", item.spec, findings, is_strict=is_strict)
     try:
         return reader.facts(item), tuple(findings)
     except Unusable:
         return None, tuple(findings)
 
 
-class _Reader:
+class _ServiceReader:
     def __init__(self, where: str, spec: ServiceSpec, findings: list[Finding], *, is_strict: bool) -> None:
         self._is_strict = is_strict
         self._where = where

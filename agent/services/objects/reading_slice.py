@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from agent.model.finding import Finding, shown
-from agent.model.kube_objects import Endpoint, EndpointPort, EndpointSlice, HintTarget
+from agent.model.kube_objects import EndpointObject, EndpointPort, EndpointSlice, HintTarget
 from agent.model.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
 from agent.services.objects.addresses import endpoint_key, read_address, unfit_endpoint
 
@@ -102,10 +102,10 @@ def _port_key(name: str, protocol: str) -> PortKey:
 
 
 def _endpoints(
-    endpoints: Sequence[Endpoint], family: str, where: str, findings: list[Finding]
-) -> list[tuple[Address, Endpoint]]:
+    endpoints: Sequence[EndpointObject], family: str, where: str, findings: list[Finding]
+) -> list[tuple[Address, EndpointObject]]:
     """Those that can be sent to, by their first address (IN-7, IN-15)."""
-    found: list[tuple[Address, Endpoint]] = []
+    found: list[tuple[Address, EndpointObject]] = []
     for position, endpoint in enumerate(endpoints):
         if not endpoint.addresses:
             continue
@@ -125,7 +125,7 @@ def _endpoints(
     return found
 
 
-def _backends(endpoints: list[tuple[Address, Endpoint]], port: int) -> list[Backend]:
+def _backends(endpoints: list[tuple[Address, EndpointObject]], port: int) -> list[Backend]:
     tail = port.to_bytes(2, "big") + b"\x00\x00"
     found = []
     for address, endpoint in endpoints:

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, Refused, RivalFound
+from agent.model.nft_error import NftFailed, NftRefused, RivalFound
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
@@ -216,7 +216,7 @@ class FamilySync:
             await asyncio.sleep(0)
         broken, self.desired.broken = self.desired.broken, {}
         for key, text in broken.items():
-            self._set_aside(key, Refused(text))
+            self._set_aside(key, NftRefused(text))
 
     def _idle(self) -> int:
         """Still nothing there and nothing wanted: most often a family that the cluster does not have."""
@@ -258,16 +258,16 @@ class FamilySync:
         finally:
             self.rules.release_dump()
 
-    def _refusal(self, caught: Exception) -> Refused:
+    def _refusal(self, caught: Exception) -> NftRefused:
         """A fault of ours on one Service is isolated like a refusal of the kernel (FS-9); all else is raised again."""
-        if isinstance(caught, Refused) and not self._may_pass(caught):
+        if isinstance(caught, NftRefused) and not self._may_pass(caught):
             return caught
         if isinstance(caught, NftFailed):
             raise caught
         log.error("service_rules_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
-        return Refused(f"kepd failed to make its rules: {caught!r}")
+        return NftRefused(f"kepd failed to make its rules: {caught!r}")
 
-    def _may_pass(self, error: Refused) -> bool:
+    def _may_pass(self, error: NftRefused) -> bool:
         """A shortage of the kernel is waited out, but one that comes each time is a Service's, and stops the others."""
         if not error.is_passing or self._shortages >= MOST_SHORTAGES:
             return False
@@ -349,7 +349,7 @@ class FamilySync:
         if not await self.rules.prepare(self._facts, is_wanted=True):
             raise NftFailed("another program deleted the rules; kepd creates them again")
 
-    async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, Refused | None]:
+    async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, NftRefused | None]:
         try:
             written = await self.rules.write_over({key: self._todo.plans[key] for key in keys})
         except Exception as caught:  # noqa: BLE001  # a refusal, or raised again
@@ -359,7 +359,7 @@ class FamilySync:
             self._suspects.discard(key)
         return written, None
 
-    def _set_aside(self, key: ServiceKey, error: Refused) -> None:
+    def _set_aside(self, key: ServiceKey, error: NftRefused) -> None:
         self.quarantine[key] = str(error)
         self._suspects.add(key)
         self._quarantined_s = self._clock.now_s()

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.model.event import Event
 from agent.model.finding import Finding
-from agent.model.kube_objects import Node
+from agent.model.kube_objects import NodeObject
 from agent.model.nft_table import Family
 from agent.model.service import Address, ServiceKey
 from agent.services.objects.fold import Fold
@@ -164,7 +164,7 @@ class Intake:
         for where, found in by_place.items():
             self._complain(MANIFEST, "", where, found)
 
-    def set_node(self, node: Node | None) -> None:
+    def set_node(self, node: NodeObject | None) -> None:
         """This node's object; None: there is none among the manifests."""
         sight = node_sight(node) if node is not None else NodeSight()
         self.complete("node")

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.iptables_rules import OWNER, TABLES, Chains, Change, Content, Table, is_ours
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.iptables_rules import OWNER, TABLES, Chains, Content, RulesChange, Table, is_ours
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts, ways_in
@@ -117,7 +117,7 @@ class IptablesRuleset:
 
         alone = sum(counts.values())
         await self.tables.apply(change, ahead())
-        self.mirror.commit(StagedChange(Change(), Change(), services, settings, counts))
+        self.mirror.commit(StagedChange(RulesChange(), RulesChange(), services, settings, counts))
         self._written = counts
         return change.size + chain_count + sum(counts.values()) - alone
 
@@ -140,7 +140,7 @@ class IptablesRuleset:
             try:
                 for part in instalments(change, self.tables.most_chains):
                     await self.tables.apply(part)
-            except Refused:
+            except NftRefused:
                 # Of several tables those before the refused one have it already.
                 for part in instalments(restoring(await self.tables.read(), found), self.tables.most_chains):
                     await self.tables.apply(part)
@@ -166,13 +166,13 @@ class IptablesRuleset:
         try:
             for part in instalments(staged.change, self.tables.most_chains):
                 await self.tables.apply(part)
-        except Refused as refusal:
+        except NftRefused as refusal:
             if refusal.is_passing:
                 raise
             # The tables before the refused one have it already, and others must not wait for a full sync because of it.
             try:
                 await self._take_back(staged)
-            except Refused as error:
+            except NftRefused as error:
                 raise NftFailed(f"the written part of a refused change cannot be undone: {error}") from error
             raise
 

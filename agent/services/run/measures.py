@@ -18,7 +18,7 @@ PROGRAMMING_BOUNDS = (
 )  # fmt: skip
 
 
-class Histogram:
+class SyncHistogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -28,8 +28,8 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def plus(self, other: "Histogram") -> "Histogram":
-        found = Histogram(self.bounds)
+    def plus(self, other: "SyncHistogram") -> "SyncHistogram":
+        found = SyncHistogram(self.bounds)
         found.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         found.sum = self.sum + other.sum
         return found
@@ -46,9 +46,9 @@ class Histogram:
 class Measures(msgspec.Struct):
     """Changed by the plane alone."""
 
-    durations: dict[tuple[Family, bool], Histogram] = msgspec.field(default_factory=dict)
+    durations: dict[tuple[Family, bool], SyncHistogram] = msgspec.field(default_factory=dict)
     """Family, whether it was a full sync → how long they took."""
-    programming: dict[Family, Histogram] = msgspec.field(default_factory=dict)
+    programming: dict[Family, SyncHistogram] = msgspec.field(default_factory=dict)
     elements: Counter[str] = msgspec.field(default_factory=Counter)
     transactions: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     repairs: Counter[str] = msgspec.field(default_factory=Counter)
@@ -56,13 +56,13 @@ class Measures(msgspec.Struct):
     partial_failures: Counter[str] = msgspec.field(default_factory=Counter)
     """Syncs of what changed alone that failed, and had everything read again."""
     tallies: dict[Family, Tally] = msgspec.field(default_factory=dict)
-    flow_rounds: dict[Family, Histogram] = msgspec.field(default_factory=dict)
+    flow_rounds: dict[Family, SyncHistogram] = msgspec.field(default_factory=dict)
     flows_deleted: Counter[str] = msgspec.field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Health page, status code → how often."""
 
     def synced(self, family: Family, report: SyncReport, now_s: float) -> None:
-        histogram = self.durations.setdefault((family, report.is_full), Histogram(SYNC_BOUNDS))
+        histogram = self.durations.setdefault((family, report.is_full), SyncHistogram(SYNC_BOUNDS))
         histogram.observe(report.duration_s)
         self.elements[family] += report.elements
         self.transactions[family, "ok"] += 1
@@ -77,7 +77,7 @@ class Measures(msgspec.Struct):
         self.partial_failures[family] += not is_full
 
     def flows_looked_at(self, family: Family, deleted: int, took_s: float) -> None:
-        self.flow_rounds.setdefault(family, Histogram(SYNC_BOUNDS)).observe(took_s)
+        self.flow_rounds.setdefault(family, SyncHistogram(SYNC_BOUNDS)).observe(took_s)
         self.flows_deleted[family] += deleted
 
     def repaired(self, family: str) -> None:
@@ -85,4 +85,4 @@ class Measures(msgspec.Struct):
 
     def programmed(self, family: Family, delays_s: Iterable[float]) -> None:
         for delay_s in delays_s:
-            self.programming.setdefault(family, Histogram(PROGRAMMING_BOUNDS)).observe(max(0.0, delay_s))
+            self.programming.setdefault(family, SyncHistogram(PROGRAMMING_BOUNDS)).observe(max(0.0, delay_s))

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from agent.model.iptables_rules import Table
 from agent.model.nft_table import Family
 from agent.services.ruleset import RuleCounts
-from agent.services.run.measures import Histogram
+from agent.services.run.measures import SyncHistogram
 from agent.services.run.plane import ServicesPlane
 
 COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
@@ -112,7 +112,7 @@ def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:
 
 def _compatible_times(plane: ServicesPlane) -> Iterator[Metric]:
     measures = plane.measures
-    merged: dict[str, Histogram] = {}
+    merged: dict[str, SyncHistogram] = {}
     for kind, name in ((True, "full"), (False, "partial")):
         chosen = [(family, one) for (family, is_full), one in measures.durations.items() if is_full is kind]
         yield _histograms(
@@ -187,7 +187,7 @@ def _by_family(family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[t
     return family
 
 
-def _histograms(name: str, text: str, label: str, rows: Iterable[tuple[str, Histogram]]) -> HistogramMetricFamily:
+def _histograms(name: str, text: str, label: str, rows: Iterable[tuple[str, SyncHistogram]]) -> HistogramMetricFamily:
     found = HistogramMetricFamily(name, text, labels=[label])
     for value, histogram in rows:
         found.add_metric([value], histogram.cumulative(), histogram.sum)

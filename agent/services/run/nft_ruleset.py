@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
 from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror, Staged, left_targets
@@ -97,7 +97,7 @@ class NftRuleset:
             wrong = {name: body for name, body in self._bodies.items() if state.bodies.get(name) != body}
             try:
                 await self.table.apply(Batch(bodies=wrong))
-            except Refused as error:
+            except NftRefused as error:
                 # A chain of that name with another hook, for instance.
                 damage = str(error)
             else:
@@ -202,7 +202,7 @@ class NftRuleset:
             batch = Batch(bodies={name: bodies[name] for name in names}, gone_chains=names)
             try:
                 await self.table.apply(batch)
-            except Refused as error:
+            except NftRefused as error:
                 log.info("service_chains_kept", chains=len(batch.gone_chains), error=str(error))
             self.mirror.committed_chains(batch)
 

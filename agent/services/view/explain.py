@@ -11,7 +11,7 @@ from agent.model.service import Backend
 from agent.services.routes.selection import Place, Selection, is_local
 
 
-class Reason(NamedTuple):
+class SelectionReason(NamedTuple):
     """A rule of docs/rules/ and a half-sentence."""
 
     rule: str
@@ -41,47 +41,51 @@ class Reasons:
         """By traffic that has to stay on this node."""
         return backend.key in self._local
 
-    def of(self, backend: Backend) -> Reason:
+    def of(self, backend: Backend) -> SelectionReason:
         """About the cluster list; if that is not in use, about the local one."""
         if self._selection.cluster is None:
             return self._local_reason(backend)
         if self.is_used(backend):
             return self._kept()
         if not backend.is_ready and not self._selection.is_last_resort:
-            return Reason("SEL-3", f"it is {state_of(backend)}, and others are ready")
+            return SelectionReason("SEL-3", f"it is {state_of(backend)}, and others are ready")
         if not backend.is_ready:
-            return Reason("SEL-4", f"it is {state_of(backend)}: only endpoints that terminate but still serve are used")
+            return SelectionReason(
+                "SEL-4", f"it is {state_of(backend)}: only endpoints that terminate but still serve are used"
+            )
         return self._passed_over(backend)
 
-    def _kept(self) -> Reason:
+    def _kept(self) -> SelectionReason:
         if self._selection.is_last_resort:
-            return Reason("SEL-4", "no endpoint is ready, so terminating ones that still serve are used")
+            return SelectionReason("SEL-4", "no endpoint is ready, so terminating ones that still serve are used")
         match self._selection.mode:
             case "PreferSameNode":
-                return Reason("SEL-2", "its hint names this node")
+                return SelectionReason("SEL-2", "its hint names this node")
             case "PreferSameZone":
-                return Reason("SEL-2", "its hint names this zone")
+                return SelectionReason("SEL-2", "its hint names this zone")
             case "Fallback":
-                return Reason("SEL-20", f"it shares {self._selection.level} with this node")
-        return Reason("SEL-3", "it is ready")
+                return SelectionReason("SEL-20", f"it shares {self._selection.level} with this node")
+        return SelectionReason("SEL-3", "it is ready")
 
-    def _passed_over(self, backend: Backend) -> Reason:
+    def _passed_over(self, backend: Backend) -> SelectionReason:
         match self._selection.mode:
             case "PreferSameNode":
-                return Reason("SEL-2", f"its hint names other nodes ({', '.join(backend.nodes)})")
+                return SelectionReason("SEL-2", f"its hint names other nodes ({', '.join(backend.nodes)})")
             case "PreferSameZone":
                 here = self._place.zone
-                return Reason("SEL-2", f"its hint names other zones ({', '.join(backend.zones)}), this is {here}")
+                return SelectionReason(
+                    "SEL-2", f"its hint names other zones ({', '.join(backend.zones)}), this is {here}"
+                )
         level = self._selection.level
         where = f"an endpoint shares {level} with this node" if level else "no key matches"
-        return Reason("SEL-20", f"{where}; it does not")
+        return SelectionReason("SEL-20", f"{where}; it does not")
 
-    def _local_reason(self, backend: Backend) -> Reason:
+    def _local_reason(self, backend: Backend) -> SelectionReason:
         if self.is_used_locally(backend):
-            return Reason("SEL-6", "it is on this node")
+            return SelectionReason("SEL-6", "it is on this node")
         if not is_local(backend, self._place):
-            return Reason("SEL-6", f"it is on node {backend.node or '(none)'}, the policy is Local")
-        return Reason("SEL-6", f"it is here, but {state_of(backend)}")
+            return SelectionReason("SEL-6", f"it is on node {backend.node or '(none)'}, the policy is Local")
+        return SelectionReason("SEL-6", f"it is here, but {state_of(backend)}")
 
 
 def explain_hints(selection: Selection, place: Place) -> Iterator[str]:

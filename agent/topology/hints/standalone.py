@@ -26,7 +26,7 @@ from agent.topology.hints.capacity import (
 from agent.topology.hints.distribution import distribute_hints
 from agent.topology.hints.mode import ModeChoice, choose_mode
 from agent.topology.hints.slices import Endpoint, Slice, SliceLists, strip_hints
-from agent.topology.manifest.facts import ServiceFacts
+from agent.topology.manifest.facts import SelectingService
 
 THRESHOLD_ANNOTATION = "kepd.dev/hints-overload-threshold"
 
@@ -71,7 +71,7 @@ class FilledHints(msgspec.Struct, frozen=True, gc=False):
 
 
 def fill_hints(
-    service: ServiceFacts,
+    service: SelectingService,
     family: str,
     slices: Iterable[Slice],
     nodes: Sequence[Node],
@@ -139,7 +139,7 @@ def complete_endpoints(
     return done, tuple(notes)
 
 
-def _threshold(service: ServiceFacts, options: HintOptions) -> tuple[float, tuple[Finding, ...]]:
+def _threshold(service: SelectingService, options: HintOptions) -> tuple[float, tuple[Finding, ...]]:
     written = service.annotations.get(THRESHOLD_ANNOTATION)
     if written is None:
         return options.overload_threshold, ()

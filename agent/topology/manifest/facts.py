@@ -51,7 +51,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
+class SelectingService(msgspec.Struct, frozen=True, gc=False):
     """What of a Service bears on hints and on default spreading."""
 
     namespace: str

@@ -16,7 +16,7 @@ from agent.model.quantity import ZERO, Quantity, QuantityError, parse_quantity
 from agent.topology.hints.capacity import CONTROL_PLANE_LABELS
 from agent.topology.hints.mode import mode_findings
 from agent.topology.hints.slices import Endpoint, Hints, Slice
-from agent.topology.manifest.facts import PodFacts, ServiceFacts
+from agent.topology.manifest.facts import PodFacts, SelectingService
 from agent.topology.manifest.pods import (
     WorkloadFacts,
     check_labels,
@@ -69,7 +69,7 @@ class SliceManifest(msgspec.Struct, frozen=True, gc=False):
 class Manifests(msgspec.Struct, frozen=True, gc=False):
     """All that was usable, in the order in which it came. Errors are for exit code 2, notes are worth showing."""
 
-    services: tuple[ServiceFacts, ...] = ()
+    services: tuple[SelectingService, ...] = ()
     slices: tuple[SliceManifest, ...] = ()
     nodes: tuple[Node, ...] = ()
     pods: tuple[PodFacts, ...] = ()
@@ -78,7 +78,7 @@ class Manifests(msgspec.Struct, frozen=True, gc=False):
     notes: tuple[Finding, ...] = ()
 
 
-Converted = ServiceFacts | SliceManifest | Node | PodFacts | WorkloadFacts
+Converted = SelectingService | SliceManifest | Node | PodFacts | WorkloadFacts
 
 
 def read_manifests(documents: Iterable[Document]) -> Manifests:
@@ -104,7 +104,7 @@ def read_manifests(documents: Iterable[Document]) -> Manifests:
         errors += complaints.errors
         notes += complaints.notes
     return Manifests(
-        services=tuple(value for value in converted if isinstance(value, ServiceFacts)),
+        services=tuple(value for value in converted if isinstance(value, SelectingService)),
         slices=tuple(value for value in converted if isinstance(value, SliceManifest)),
         nodes=tuple(value for value in converted if isinstance(value, Node)),
         pods=tuple(value for value in converted if isinstance(value, PodFacts)),
@@ -164,7 +164,7 @@ def _convert(kind: str, content: Mapping[str, object], complaints: ManifestCompl
         case PodFacts():
             check_pod(value, complaints)
             return value, value.key
-        case ServiceFacts():
+        case SelectingService():
             complaints.notes += mode_findings(complaints.where, value.annotations, value.traffic_distribution)
             return value, value.key
         case SliceManifest():
@@ -173,14 +173,14 @@ def _convert(kind: str, content: Mapping[str, object], complaints: ManifestCompl
             return value, value.name
 
 
-def read_service(top: Part) -> ServiceFacts:
+def read_service(top: Part) -> SelectingService:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     spec = top.part("spec", "service.spec")
     selector = spec.text_map("selector") if spec.has("selector") else None
     check_labels(spec.at("selector"), selector or {}, top.complaints)
     annotations = metadata.text_map("annotations")
-    return ServiceFacts(namespace, name, annotations, spec.optional_text("trafficDistribution"), selector)
+    return SelectingService(namespace, name, annotations, spec.optional_text("trafficDistribution"), selector)
 
 
 def _read_slice(top: Part) -> SliceManifest:
@@ -306,7 +306,7 @@ def _read_taint(part: Part) -> Taint:
     return taint
 
 
-READERS: Mapping[str, Callable[[Part], ServiceFacts | SliceManifest | Node | PodFacts]] = {
+READERS: Mapping[str, Callable[[Part], SelectingService | SliceManifest | Node | PodFacts]] = {
     "Service": read_service,
     "EndpointSlice": _read_slice,
     "Node": read_node,

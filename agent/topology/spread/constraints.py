@@ -12,7 +12,7 @@ import msgspec
 
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.model.selector import LabelSelector, Matcher, compile_selector, equality_matcher, selector_faults
-from agent.topology.manifest.facts import PodFacts, ServiceFacts, SpreadConstraint
+from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
 from agent.topology.spread.placement import NodeStanding
 
 HARD = "DoNotSchedule"
@@ -67,7 +67,7 @@ class PreparedConstraints(msgspec.Struct, frozen=True, gc=False):
 
 def prepare_constraints(
     pod: PodFacts,
-    services: Sequence[ServiceFacts] = (),
+    services: Sequence[SelectingService] = (),
     defaulting: Defaulting = SYSTEM_DEFAULTS,
     owner_selector: LabelSelector | None = None,
 ) -> PreparedConstraints:
@@ -125,7 +125,9 @@ def _completed(constraint: SpreadConstraint, position: int, matcher: Matcher) ->
     )
 
 
-def _derived_matcher(pod: PodFacts, services: Sequence[ServiceFacts], owner_selector: LabelSelector | None) -> Matcher:
+def _derived_matcher(
+    pod: PodFacts, services: Sequence[SelectingService], owner_selector: LabelSelector | None
+) -> Matcher:
     """All that Services and the owner select this pod by (TOP-63)."""
     merged: dict[str, str] = {}
     for service in services:

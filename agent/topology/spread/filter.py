@@ -13,7 +13,7 @@ import msgspec
 
 from agent.model.node import Node
 from agent.model.selector import LabelSelector, Matcher
-from agent.topology.manifest.facts import FINISHED_PHASES, PodFacts, ServiceFacts
+from agent.topology.manifest.facts import FINISHED_PHASES, PodFacts, SelectingService
 from agent.topology.spread.constraints import (
     SYSTEM_DEFAULTS,
     Defaulting,
@@ -37,7 +37,7 @@ class SpreadQuestion(msgspec.Struct, frozen=True, gc=False):
     pod: PodFacts
     nodes: tuple[Node, ...]
     pods: tuple[PodFacts, ...] = ()
-    services: tuple[ServiceFacts, ...] = ()
+    services: tuple[SelectingService, ...] = ()
     defaulting: Defaulting = SYSTEM_DEFAULTS
     owner_selector: LabelSelector | None = None
 

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import JSON_PATCH, KubeClient
 from agent.drivers.kube.resource import NODES, Resource
-from agent.model.kube_objects import Node
+from agent.model.kube_objects import NodeObject
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates
 from tests.drivers.kube.following import FAST, QuickClock, access_to, client_of
 
-EVENTS = Resource("", "v1", "events", Node, namespace="default")
+EVENTS = Resource("", "v1", "events", NodeObject, namespace="default")
 NODE = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "kepd.dev/not-ready", "effect": "NoSchedule"}]}}
 
 

@@ -16,12 +16,12 @@ from agent.drivers.kube.resource import (
     PODS,
     SERVICE_CIDRS,
     SERVICES,
-    Change,
+    ChangeType,
     Malformed,
     ObjectKey,
     Resource,
 )
-from agent.model.kube_objects import Hints, HintTarget, Pod
+from agent.model.kube_objects import HintsObject, HintTarget, Pod
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -55,7 +55,7 @@ def test_recorded_slices_are_read() -> None:
 
     assert recorded_slice.metadata.labels.service_name == "a"
     assert (first.addresses, first.node_name) == (("10.1.0.1",), "node-1")
-    assert second.hints == Hints((HintTarget("zone-b"),), (HintTarget("node-2"),))
+    assert second.hints == HintsObject((HintTarget("zone-b"),), (HintTarget("node-2"),))
     assert (second.conditions.ready, second.conditions.serving, second.conditions.terminating) == (False, True, True)
 
 
@@ -166,7 +166,7 @@ def test_deletion_of_a_hostile_object_is_known_as_such() -> None:
 def test_change_type_is_kept() -> None:
     step = decoding_of(SERVICES).event(event("DELETED", metadata={"name": "x"}))
 
-    assert step.news.change is Change.DELETED
+    assert step.news.change is ChangeType.DELETED
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ async def test_one_failure_can_be_ordered() -> None:
 async def test_patch_the_server_would_refuse_is_refused() -> None:
     fake = FakeKube()
     fake.put("nodes", NODE)
-    with pytest.raises(errors.Refused, match="415"):
+    with pytest.raises(errors.ApiRefused, match="415"):
         await fake.patch(NODES, "n", {}, content_type="text/plain")
     await fake.patch(NODES, "n", {"metadata": {"labels": {"zone": None, "x": "y"}}})
 

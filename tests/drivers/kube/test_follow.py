@@ -6,8 +6,8 @@ from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
     SERVICES,
     Bookmark,
-    Change,
     Changed,
+    ChangeType,
     Disconnected,
     Malformed,
     ObjectKey,
@@ -34,7 +34,7 @@ async def test_first_news_are_all_objects_then_each_change(server: ApiServer) ->
 
     assert names(first) == ["a", "b"]
     changes = [(news.change, news.object.metadata.name) for news in feed.of(Changed)]
-    assert changes == [(Change.ADDED, "c"), (Change.MODIFIED, "a"), (Change.DELETED, "b")]
+    assert changes == [(ChangeType.ADDED, "c"), (ChangeType.MODIFIED, "a"), (ChangeType.DELETED, "b")]
     assert feed.of(Changed)[1].object.spec.cluster_ip == "10.0.0.9"
 
 
@@ -97,7 +97,7 @@ async def test_selectors_and_namespace_reach_the_server(server: ApiServer) -> No
         gone = await feed.until(Changed)
 
     assert names(first) == ["a"]
-    assert gone.change is Change.DELETED
+    assert gone.change is ChangeType.DELETED
     assert server.seen[0].query["fieldSelector"] == "spec.clusterIP!=None"
 
 

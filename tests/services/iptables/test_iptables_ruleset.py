@@ -10,7 +10,7 @@ import pytest
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import Change
+from agent.model.iptables_rules import RulesChange
 from agent.model.nft_error import OutcomeUnknown
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
@@ -33,7 +33,7 @@ class Mortal(FakeIptables):
         self.most_chains = 5
         self.lives = lives
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: RulesChange) -> None:
         if not self.lives:
             raise Died("")
         self.lives -= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.drivers.iptables.text import parse_save, restore_text
-from agent.model.iptables_rules import Change, Content, as_saved
+from agent.model.iptables_rules import Content, RulesChange, as_saved
 from agent.model.nft_table import Detection, Family
 from agent.model.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
@@ -34,7 +34,7 @@ def content_of(fold: Fold, family: Family = "IPv4", **options: Any) -> Content:
 
 
 def text_of(content: Content) -> str:
-    return restore_text(Change(content))
+    return restore_text(RulesChange(content))
 
 
 def test_services_of_every_kind_read_as_reviewed() -> None:
@@ -200,7 +200,7 @@ def test_steps_lead_to_the_same_rules_as_a_fresh_start(
     assert not mirror.stage(second, settings_now).change
 
 
-def applied(have: Content, change: Change) -> Content:
+def applied(have: Content, change: RulesChange) -> Content:
     """The kernel after a restore, by the text that a save of it would have."""
     content: Content = {table: dict(chains) for table, chains in have.items()}
     for table, chains in parse_save(restore_text(change)).items():
@@ -212,7 +212,7 @@ def applied(have: Content, change: Change) -> Content:
     return content
 
 
-def firsts(change: Change, table: Any) -> dict[str, tuple[str, ...]]:
+def firsts(change: RulesChange, table: Any) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, rule in change.first.get(table, ()):
         found[name] = (*found.get(name, ()), as_saved(rule))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
-from agent.model.kube_objects import EndpointSlice, Node, Service
+from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.nft_table import Family
 from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
 from agent.services.objects.reading_service import read_service
@@ -262,7 +262,7 @@ NODES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("node", NODES)
 def test_a_node_with_faults_opens_nothing(node: dict[str, Any]) -> None:
     """TY-3: an address that is not known opens no node port, and a bad CIDR makes nobody a pod."""
-    sight = node_sight(msgspec.convert({"metadata": {"name": "n"}, **node}, Node))
+    sight = node_sight(msgspec.convert({"metadata": {"name": "n"}, **node}, NodeObject))
     facts = family_facts("IPv4", NodeSettings(node="n"), sight, ())
 
     assert facts.node.node_port_addresses == ()

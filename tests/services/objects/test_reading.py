@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.model.kube_objects import EndpointSlice, Node
+from agent.model.kube_objects import EndpointSlice, NodeObject
 from agent.model.service import PortKey, ServiceKey, SliceFacts
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
@@ -173,7 +173,7 @@ NODE = {
 
 def test_a_node_is_known_by_its_first_internal_address_unless_told_otherwise() -> None:
     """IN-17."""
-    sight = node_sight(msgspec.convert(NODE, Node))
+    sight = node_sight(msgspec.convert(NODE, NodeObject))
 
     def primary(family: Any, *given: str) -> list[str]:
         found = family_facts(family, NodeSettings(node="a", addresses=given), sight, ())
@@ -187,7 +187,7 @@ def test_a_node_is_known_by_its_first_internal_address_unless_told_otherwise() -
 def test_networks_of_services_are_those_of_all_objects_together() -> None:
     """SY-11: what lies within another is no second one."""
     ranges = ("10.96.0.0/16", "10.96.1.0/24", "fd00::/108")
-    found = family_facts("IPv4", NodeSettings(), node_sight(msgspec.convert(NODE, Node)), (), ranges)
+    found = family_facts("IPv4", NodeSettings(), node_sight(msgspec.convert(NODE, NodeObject)), (), ranges)
 
     assert [(one.first, one.last) for one in found.node.service_ranges] == [
         (bytes([10, 96, 0, 0]), bytes([10, 96, 255, 255]))

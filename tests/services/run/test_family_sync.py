@@ -9,7 +9,7 @@ import pytest
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, Refused
+from agent.model.nft_error import NftFailed, NftRefused, NotPermitted, OutcomeUnknown
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
@@ -259,7 +259,7 @@ class Picky(FakeNft):
         for name, items in batch.adds.items():
             for key, _ in items:
                 if key.startswith(self.poison):
-                    raise Refused.by_kernel(22, map=name, key=key)
+                    raise NftRefused.by_kernel(22, map=name, key=key)
         await super().apply(batch)
 
 
@@ -634,7 +634,7 @@ async def test_a_change_of_many_services_is_written_in_portions(refused: int) ->
             applied += bool(batch)
             if applied == refused:
                 applied += 1
-                raise Refused.by_kernel(errno.ENOMEM)
+                raise NftRefused.by_kernel(errno.ENOMEM)
             await super().apply(batch)
 
     bench.rules.table = table = Refusing("IPv4", bench.kernel)

@@ -13,7 +13,7 @@ from agent.daemon.services.health import ServiceHealth
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.component import Board, State
-from agent.model.kube_objects import Node
+from agent.model.kube_objects import NodeObject
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import NodeSettings
@@ -34,7 +34,7 @@ def test_a_node_that_has_not_arrived_yet_is_not_called_incomplete() -> None:
     with capture_logs() as before:
         intake.set_service_ranges(["10.96.0.0/16"])
     with capture_logs() as after:
-        intake.set_node(msgspec.json.decode(b'{"metadata": {"name": "n1"}}', type=Node))
+        intake.set_node(msgspec.json.decode(b'{"metadata": {"name": "n1"}}', type=NodeObject))
 
     assert before == []
     assert [line["event"] for line in after] == ["service_node_incomplete"]
@@ -48,10 +48,10 @@ def make(kernel: FakeKernel, waits_for: tuple[str, ...] = ("services", "slices",
     return ServicesPlane(intake, rules, clock=FakeClock(), tell=lambda _event: None)
 
 
-def node(*ranges: str) -> Node:
+def node(*ranges: str) -> NodeObject:
     spec = {"podCIDRs": list(ranges)}
     status = {"addresses": [{"type": "InternalIP", "address": "192.168.0.10"}]}
-    return msgspec.convert({"metadata": {"name": "n1"}, "spec": spec, "status": status}, type=Node)
+    return msgspec.convert({"metadata": {"name": "n1"}, "spec": spec, "status": status}, type=NodeObject)
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import failure
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.iptables_rules import Chains, Change
-from agent.model.nft_error import NftFailed, Refused
+from agent.model.iptables_rules import Chains, RulesChange
+from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import Batch, TableState
 from agent.model.service import ServiceKey
 from agent.services.iptables.trace import trace_rules
@@ -62,7 +62,7 @@ class Kernel:
         self.steps += 1
         code = self.refusals.pop(self.steps, self.poison_code if self.poison and self.poison in text else 0)
         if code and self.backend == "nftables":
-            raise Refused.by_kernel(code, map="services")
+            raise NftRefused.by_kernel(code, map="services")
         if code:
             raise failure("iptables-nft-restore", 4, f"line 7: RULE_APPEND failed ({os.strerror(code)})", text)
 
@@ -115,21 +115,21 @@ class ChainsOf(FakeIptables):
         super().__init__("IPv4", kernel.chains)
         self.around, self.facts, self.most_chains = kernel, facts, most_chains
 
-    async def apply(self, change: Change, ahead: Iterable[Chains] = ()) -> None:
+    async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
         made = list(ahead)
         try:
             self.around.refuse(f"{change} {made}")
-        except Refused:
+        except NftRefused:
             # A refused restore may have changed the tables before nat.
             earlier = {name: {"filter": part.get("filter", {})} for name, part in parts_of(change).items()}
-            await super().apply(Change(**{name: part for name, part in earlier.items() if part["filter"]}))
+            await super().apply(RulesChange(**{name: part for name, part in earlier.items() if part["filter"]}))
             self.around.look(self.facts)
             raise
         await super().apply(change, made)
         self.around.look(self.facts)
 
 
-def parts_of(change: Change) -> dict[str, Any]:
+def parts_of(change: RulesChange) -> dict[str, Any]:
     return {name: getattr(change, name) for name in ("chains", "kept", "last")}
 
 
@@ -289,10 +289,10 @@ def test_a_moment_without_memory_is_no_refusal_of_a_rule(code: int) -> None:
     """FS-2: in the words of iptables-restore, as in the kernel's own."""
     told: NftFailed = failure("iptables-nft-restore", 4, f"line 9: CHAIN_ADD failed ({os.strerror(code)}): chain X", "")
 
-    assert isinstance(told, Refused)
+    assert isinstance(told, NftRefused)
     assert told.is_passing
-    assert Refused.by_kernel(code).is_passing
-    assert not Refused.by_kernel(errno.EINVAL).is_passing
+    assert NftRefused.by_kernel(code).is_passing
+    assert not NftRefused.by_kernel(errno.EINVAL).is_passing
 
 
 async def test_a_service_that_always_exhausts_the_kernel_is_isolated_in_the_end(kernel: Kernel) -> None:

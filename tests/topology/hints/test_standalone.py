@@ -17,10 +17,10 @@ from agent.topology.hints.standalone import (
     fill_hints,
     told_transition,
 )
-from agent.topology.manifest.facts import ServiceFacts
+from agent.topology.manifest.facts import SelectingService
 from tests.topology.builders import endpoint, hint_letters, node, nodes, piece
 
-AUTO = ServiceFacts("default", "web", {MODE_ANNOTATION: "Auto"})
+AUTO = SelectingService("default", "web", {MODE_ANNOTATION: "Auto"})
 CLUSTER = nodes(a="2", b="2", c="4")
 
 
@@ -96,12 +96,12 @@ def test_mode_off_and_mode_manifest_compute_nothing():
 
 def test_a_service_that_asks_for_nothing_gets_nothing():
     """TOP-2."""
-    assert filled("aabb", ServiceFacts("default", "web")).status == HintStatus("none")
+    assert filled("aabb", SelectingService("default", "web")).status == HintStatus("none")
 
 
 def test_traffic_distribution_needs_no_capacity():
     """TOP-34."""
-    result = filled("ab", ServiceFacts("default", "web", traffic_distribution="PreferSameZone"), ())
+    result = filled("ab", SelectingService("default", "web", traffic_distribution="PreferSameZone"), ())
 
     assert result.status == HintStatus("distribution")
     assert hint_letters(result.slices) == ["a", "b"]
@@ -125,7 +125,7 @@ def test_only_nodes_that_carry_clients_count_when_asked():
 
 def test_the_threshold_comes_from_the_annotation_then_from_the_options():
     """TOP-52."""
-    own = ServiceFacts("default", "web", {MODE_ANNOTATION: "Auto", THRESHOLD_ANNOTATION: "0.4"})
+    own = SelectingService("default", "web", {MODE_ANNOTATION: "Auto", THRESHOLD_ANNOTATION: "0.4"})
 
     assert filled("abbcc", own).status == HintStatus("active")
     assert filled("abbcc", options=HintOptions(overload_threshold=0.4)).status == HintStatus("active")
@@ -134,7 +134,7 @@ def test_the_threshold_comes_from_the_annotation_then_from_the_options():
 @pytest.mark.parametrize("value", ["", "a lot", "-0.1", "1.1", "nan", "inf"])
 def test_a_wrong_threshold_is_told_and_not_used(value):
     """TOP-52: a wrong annotation is ignored, not guessed."""
-    own = ServiceFacts("default", "web", {MODE_ANNOTATION: "Auto", THRESHOLD_ANNOTATION: value})
+    own = SelectingService("default", "web", {MODE_ANNOTATION: "Auto", THRESHOLD_ANNOTATION: value})
     result = filled("abbcc", own)
 
     assert result.threshold == 0.2

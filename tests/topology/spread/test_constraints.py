@@ -3,7 +3,7 @@
 
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.model.selector import LabelSelector, Requirement
-from agent.topology.manifest.facts import ServiceFacts
+from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.constraints import Defaulting, prepare_constraints
 from tests.topology.builders import constraint, pod
 
@@ -17,7 +17,7 @@ LIST = Defaulting(
 
 
 def service(selector, namespace="default"):
-    return ServiceFacts(namespace, "s", selector=selector)
+    return SelectingService(namespace, "s", selector=selector)
 
 
 def test_hard_and_soft_constraints_keep_the_order_and_place_of_the_pod():

@@ -5,7 +5,7 @@ import pytest
 
 from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Taint, Toleration
 from agent.model.selector import LabelSelector, Requirement
-from agent.topology.manifest.facts import ServiceFacts
+from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.filter import AS_IT_IS, SpreadQuestion, WhatIf, evaluate_spread
 from tests.topology.builders import constraint, node, pod, pods_on
 
@@ -256,7 +256,7 @@ def test_what_if_ignores_dead_domains_for_the_minimum_but_not_for_their_number()
 
 def test_defaults_apply_only_to_pods_without_constraints_and_need_a_service():
     """TOP-63."""
-    service = ServiceFacts("default", "web", selector={"app": "web"})
+    service = SelectingService("default", "web", selector={"app": "web"})
     question = SpreadQuestion(pod(), ABC, pods_on(n1=2), (service,))
 
     assert evaluate_spread(question).prepared.source == "system-defaults"

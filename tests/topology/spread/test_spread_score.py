@@ -6,7 +6,7 @@ import math
 import pytest
 
 from agent.model.node import HOSTNAME_LABEL
-from agent.topology.manifest.facts import ServiceFacts
+from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.constraints import SYSTEM_DEFAULTS
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
 from agent.topology.spread.score import _rounded
@@ -84,7 +84,7 @@ def test_domains_without_a_candidate_are_not_tracked():
 
 def test_system_defaults_keep_nodes_without_a_zone_in_the_race():
     """TOP-76, TOP-77: the missing label reads as an empty value."""
-    service = ServiceFacts("default", "web", selector={"app": "web"})
+    service = SelectingService("default", "web", selector={"app": "web"})
     cluster = (*FIVE, node("x", None))
     result = evaluate_spread(SpreadQuestion(pod(), cluster, (*PLACED, *pods_on(x=1)), (service,))).score
 

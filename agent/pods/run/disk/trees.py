@@ -57,7 +57,7 @@ def remove_tree(root: Path) -> None:
                     os.unlink(entry.name, dir_fd=handle)
         return below
 
-    _Walk(look, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
+    _TreeWalk(look, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
 
 
 def tree_bytes(root: Path) -> int:
@@ -76,11 +76,11 @@ def tree_bytes(root: Path) -> int:
                         total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
         return below
 
-    _Walk(look, lambda _above, _name: None, is_strict=False).run(root)
+    _TreeWalk(look, lambda _above, _name: None, is_strict=False).run(root)
     return total
 
 
-class _Walk:
+class _TreeWalk:
     """One walk, the deepest first. `look` sees each directory once and answers with the names of those in it.
 
     `leave` hears of each directory, by the one above it, when everything below is done. Where the walk is not strict,
