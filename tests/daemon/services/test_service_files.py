@@ -24,7 +24,8 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(content)
     plain = Configuration()
     settled = replace(plain.manifests, directory=str(tmp_path), debounce=0.0)
-    current = replace(plain, manifests=settled, services=replace(plain.services, hints=_mode(plain, "off")))
+    node = replace(plain.node, state_directory=str(tmp_path / "state"))
+    current = replace(plain, node=node, manifests=settled, services=replace(plain.services, hints=_mode(plain, "off")))
     intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
     source = ManifestServices(lambda: current, intake, NoPods())
 
