@@ -12,7 +12,8 @@ from agent.model.nft_table import Family
 from agent.services.nftables.structure import structure_text
 from agent.services.run import nft_ruleset
 from agent.services.run.nft_ruleset import NftRuleset
-from tests.lab.network import PORT, Network
+from tests.lab.network import POD_RANGES, PORT, Network
+from tests.node.neighbour_rules import CHAINS, FIREWALLD
 from tests.node.test_services import SHORT_S, WITHIN_S, Cluster, off_loop
 
 pytestmark = pytest.mark.node
@@ -21,6 +22,7 @@ RANGES = {"IPv4": "10.96.0.0/16", "IPv6": "fd00:96::/64"}
 NEIGHBOURS = {"IPv4": "10.96.0.77", "IPv6": "fd00:96::4d"}
 STRANGERS = {"IPv4": "10.96.77.7", "IPv6": "fd00:96::77"}
 PLACES = ("pod1", "client", "node")
+OWN_TABLES = ("table ip kepd", "table ip6 kepd")
 
 
 @pytest.fixture(params=["IPv4", "IPv6"])
@@ -77,6 +79,40 @@ async def test_a_neighbours_service_goes_on_answering(cluster: Cluster, priority
     assert before == dict.fromkeys(PLACES, "pod2")
     assert set(after.values()) == {"pod2"}, after
     assert own == dict.fromkeys(PLACES, "pod1")
+
+
+def load_rules_of(cluster: Cluster, name: str) -> None:
+    """As the program `name` leaves them; node ports are let through, where it would close them."""
+    node = cluster.network.node.namespace
+    if name == "firewalld":
+        node.run("nft", "-f", "-", text=FIREWALLD)
+        return
+    program, icmp = ("iptables", "icmp") if cluster.family == "IPv4" else ("ip6tables", "ipv6-icmp")
+    text = CHAINS[name].format(pods=POD_RANGES[cluster.family], icmp=icmp)
+    node.run(f"{program}-nft-restore", "--noflush", text=text)
+
+
+def rules_of_others(cluster: Cluster) -> list[str]:
+    """All but ours; counters aside."""
+    text = re.sub(r"counter packets \d+ bytes \d+ ?", "", cluster.network.node.namespace.run("nft", "list", "ruleset"))
+    tables = [one for one in re.split(r"(?m)^(?=table )", text) if one and not one.startswith(OWN_TABLES)]
+    return [line for table in tables for line in table.splitlines() if "KUBE-" not in line and "kepd" not in line]
+
+
+@pytest.mark.parametrize("name", [*CHAINS, "firewalld"])
+async def test_beside_the_rules_of_others_all_answer_and_theirs_stay(cluster: Cluster, name: str) -> None:
+    """FS-1, FS-5, TY-18: from pods, from outside and from the node; nobody is taken for a rival."""
+    load_rules_of(cluster, name)
+    before = rules_of_others(cluster)
+    await cluster.put("pod1", "pod2")
+    seen = {place: cluster.connect(place).server for place in PLACES}
+    after = rules_of_others(cluster)
+    rivals = await cluster.rules.rivals()
+    cluster.network.node.namespace.run("nft", "flush", "ruleset")
+
+    assert set(seen.values()) <= {"pod1", "pod2"}, seen
+    assert [line for line in before if line not in after] == []
+    assert rivals == []
 
 
 async def test_an_address_that_no_proxy_has_is_still_refused(cluster: Cluster) -> None:
