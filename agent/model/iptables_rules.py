@@ -48,6 +48,15 @@ def rival_chains(chains: Mapping[str, Sequence[str]]) -> list[str]:
     return [] if OWNER in chains else [name for name in RIVALS if chains.get(name)]
 
 
+def rivals_in(tables: Mapping[Table, Mapping[str, Sequence[str]]], where: str) -> list[str]:
+    """The same of all tables, in words."""
+    return [
+        f"chain {chain} of {RIVALS[chain]} in table {table} of {where}"
+        for table, chains in tables.items()
+        for chain in rival_chains(chains)
+    ]
+
+
 def is_ours(chain: str) -> bool:
     """Whether the chain is emptied and removed with the backend (IP-13)."""
     return chain in _FIXED or chain.startswith(_PREFIXES)

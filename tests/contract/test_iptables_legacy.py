@@ -65,7 +65,7 @@ async def test_another_program_for_services_is_found_by_its_chain(family: Family
 
 
 async def test_what_was_left_behind_goes_and_all_else_stays(family: Family, tmp_path: Path) -> None:
-    """IP-13: chains of every kind, in all tables; the rules of others, the guard and the hint stay as they were."""
+    """IP-13, FS-30: chains of every kind, in all tables; rules of others, the guard and the hint stay as they were."""
     with Namespace() as node:
         programs = real(family, "legacy", node).tables
         mirror = IptablesMirror()

@@ -6,7 +6,7 @@ Never: decides when; a switch of the backend, a takeover and `kepd cleanup` do. 
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
-from agent.model.iptables_rules import OWNER, RIVALS, Content, RulesChange, Table, is_ours, rival_chains
+from agent.model.iptables_rules import OWNER, Content, RulesChange, Table, is_ours
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
@@ -27,6 +27,7 @@ KUBE_PROXY_TABLE = "kube-proxy"
 IP = {"IPv4": "ip", "IPv6": "ip6"}
 Whose = Callable[[Collection[str]], bool]
 """Of the chains of one iptables table."""
+_Found = TypeVar("_Found")
 
 
 class Leftover(msgspec.Struct, frozen=True):
@@ -77,15 +78,18 @@ async def _in_iptables(family: Family, whose: Whose) -> list[Leftover]:
 
 async def _marks(family: Family) -> list[Leftover]:
     """Only what tells our chains from kube-proxy's."""
-    found = []
-    for tables in (IptablesTables(family, variant="nft"), IptablesTables(family, variant="legacy")):
-        chains = await _readable(tables) if tables.variant == "nft" else await _legacy_chains(family)
-        marked = {table: [OWNER] for table, names in chains.items() if are_ours(names)}
-        if marked:
-            where = f"iptables-{tables.variant} of {family}"
-            text = f"{where}: the mark of kepd in {', '.join(marked)}; the chains are kube-proxy's now"
-            found.append(Leftover(text, partial(tables.apply, RulesChange(gone=marked))))
-    return found
+    nft, legacy = IptablesTables(family, variant="nft"), LegacyTables(family)
+    gone = {table: [OWNER] for table, chains in (await _readable(nft)).items() if are_ours(chains)}
+    in_legacy = [table for table, chains in (await _legacy_chains(family)).items() if are_ours(chains)]
+
+    def mark(variant: str, tables: Collection[str], remove: Callable[[], Awaitable[object]]) -> list[Leftover]:
+        where = f"iptables-{variant} of {family}: the mark of kepd in {', '.join(tables)}"
+        return [Leftover(f"{where}; the chains are kube-proxy's now", remove)] if tables else []
+
+    return [
+        *mark("nft", gone, lambda: nft.apply(RulesChange(gone=gone))),
+        *mark("legacy", in_legacy, lambda: legacy.remove(are_ours, lambda chain: chain == OWNER)),
+    ]
 
 
 async def _readable(tables: IptablesTables) -> Content:
@@ -97,24 +101,19 @@ async def _readable(tables: IptablesTables) -> Content:
 
 
 async def _legacy_chains(family: Family) -> Mapping[Table, Mapping[str, Sequence[str]]]:
-    """By the library, or by the programs of that variant where it is missing."""
-    try:
-        return await LegacyTables(family).read()
-    except NftMissing as missing:
-        programs = IptablesTables(family, variant="legacy")
-        try:
-            return await programs.read()
-        except NftMissing:
-            log.warning("legacy_tables_unread", family=family, error=str(missing))
-            return {}
+    return await _if_readable(family, LegacyTables(family).read(), {})
 
 
 async def legacy_rivals(family: Family) -> Sequence[str]:
-    return [
-        f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {family}"
-        for table, chains in (await _legacy_chains(family)).items()
-        for chain in rival_chains(chains)
-    ]
+    return await _if_readable(family, LegacyTables(family).rivals(), [])
+
+
+async def _if_readable(family: Family, reading: Awaitable[_Found], otherwise: _Found) -> _Found:
+    try:
+        return await reading
+    except NftMissing as missing:
+        log.warning("legacy_tables_unread", family=family, error=str(missing))
+        return otherwise
 
 
 async def remove_table(table: NftTable, family: Family) -> str:
@@ -137,8 +136,5 @@ async def remove_chains(tables: IptablesTables, whose: Whose = are_ours) -> str:
 
 
 async def remove_legacy(family: Family, whose: Whose = are_ours) -> str:
-    """The same of the legacy tables, whether their programs are installed or not."""
-    try:
-        return "the rules of iptables-legacy" if await LegacyTables(family).remove(whose) else ""
-    except NftMissing:
-        return await remove_chains(IptablesTables(family, variant="legacy"), whose)
+    """The same of the legacy tables, whose programs need not be installed."""
+    return "the rules of iptables-legacy" if await LegacyTables(family).remove(whose) else ""

@@ -17,17 +17,7 @@ import structlog
 from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, legacy_names, look
-from agent.model.iptables_rules import (
-    CANARY,
-    RIVALS,
-    TABLES,
-    Chains,
-    Content,
-    RulesChange,
-    Table,
-    Variant,
-    rival_chains,
-)
+from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, Variant, rivals_in
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
 
@@ -98,11 +88,7 @@ class IptablesTables:
         return found
 
     async def rivals_here(self) -> list[str]:
-        return [
-            f"chain {chain} of {RIVALS[chain]} in table {table} of {self._name()}"
-            for table, chains in (await self.read()).items()
-            for chain in rival_chains(chains)
-        ]
+        return rivals_in(await self.read(), self._name())
 
     async def read(self) -> Content:
         """All that is there, others' chains included."""

@@ -26,7 +26,7 @@ import structlog
 
 from agent.drivers.iptables.variant import legacy_names
 from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import RIVALS, TABLES, Table, is_ours, rival_chains
+from agent.model.iptables_rules import TABLES, Table, is_ours, rivals_in
 from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 
@@ -40,21 +40,8 @@ Jumps = Mapping[Table, Mapping[str, Sequence[str]]]
 """Table → chain → the chains its rules lead to."""
 
 
-class OpenTable(Protocol):
-    """What we use of the library's table. The numbers of rules are known to its C library alone."""
-
-    _iptc: Any
-    _handle: object
-
-    @property
-    def chains(self) -> Sequence[Any]: ...
-    def first_rule(self, chain: str) -> Any: ...  # noqa: ANN401
-    def next_rule(self, entry: Any) -> Any: ...  # noqa: ANN401
-    def get_target(self, entry: Any) -> bytes | None: ...  # noqa: ANN401
-    def flush_entries(self, chain: str) -> None: ...
-    def delete_chain(self, chain: str) -> None: ...
-    def commit(self) -> None: ...
-    def close(self) -> None: ...
+OpenTable = Any
+"""The library has no types."""
 
 
 class Inside(Protocol):
@@ -109,11 +96,7 @@ class LegacyTables:
 
     async def rivals(self) -> Sequence[str]:
         """Chains of other programs for Services (DS-14)."""
-        return [
-            f"chain {chain} of {RIVALS[chain]} in table {table} of the legacy tables of {self.family}"
-            for table, chains in (await self.read()).items()
-            for chain in rival_chains(chains)
-        ]
+        return rivals_in(await self.read(), f"the legacy tables of {self.family}")
 
     async def read(self) -> Jumps:
         tables = self.in_use()
@@ -122,12 +105,14 @@ class LegacyTables:
         library = self._needed(tables)
         return await asyncio.to_thread(self._inside, lambda: {table: self._jumps(library, table) for table in tables})
 
-    async def remove(self, is_meant: Callable[[Collection[str]], bool]) -> Sequence[Table]:
+    async def remove(
+        self, is_meant: Callable[[Collection[str]], bool], goes: Callable[[str], bool] = is_ours
+    ) -> Sequence[Table]:
         """Chains for Services and the jumps to them, from tables whose chains are meant. The tables that had any."""
         found = [table for table, chains in (await self.read()).items() if is_meant(chains)]
         if found:
             library = self._needed(found)
-            await asyncio.to_thread(self._inside, lambda: self._clean(library, found))
+            await asyncio.to_thread(self._inside, lambda: self._clean(library, found, goes))
         return found
 
     def _needed(self, tables: Sequence[str]) -> ModuleType:
@@ -142,31 +127,29 @@ class LegacyTables:
     def _jumps(self, library: ModuleType, table: Table) -> dict[str, list[str]]:
         with self._opened(library, table) as opened:
             chains = [chain.name for chain in opened.chains]
-            return {chain: list(_targets(opened, chain)) for chain in chains}
+            return {chain: [target for _, target in _rules(opened, chain)] for chain in chains}
 
-    def _clean(self, library: ModuleType, tables: Sequence[Table]) -> None:
+    def _clean(self, library: ModuleType, tables: Sequence[Table], goes: Callable[[str], bool]) -> None:
         with self._held_lock():
             for table in tables:
                 with self._opened(library, table) as opened:
-                    _take_out(opened)
+                    _take_out(opened, goes)
                     opened.commit()
 
     @contextmanager
     def _opened(self, library: ModuleType, table: Table) -> Iterator[OpenTable]:
-        kind = library.Table if self.family == "IPv4" else library.Table6
-        # The library keeps a table once opened, with the rules of that moment and of that network namespace.
-        kind._cache.pop(table, None)  # noqa: SLF001
+        opened = None
         try:
-            opened = kind(table, autocommit=False)
-        except library.IPTCError as error:
-            raise NftFailed(f"legacy table {table} of {self.family}: {error}; kepd needs CAP_NET_RAW") from error
-        try:
+            opened = (library.Table if self.family == "IPv4" else library.Table6)(table, autocommit=False)
+            # The library keeps a table once opened, with the rules of that moment and of that network namespace.
+            opened.refresh()
             yield opened
         except library.IPTCError as error:
-            raise NftFailed(f"legacy table {table} of {self.family}: {error}; kepd tries again") from error
+            text = f"legacy table {table} of {self.family}: {error}; kepd needs CAP_NET_RAW, and tries again"
+            raise NftFailed(text) from error
         finally:
-            opened.close()
-            kind._cache.pop(table, None)  # noqa: SLF001
+            if opened is not None:
+                opened.close()
 
     @contextmanager
     def _held_lock(self) -> Iterator[None]:
@@ -191,34 +174,35 @@ def _locks(descriptor: int) -> bool:
     return True
 
 
-def _targets(opened: OpenTable, chain: str) -> Iterator[str]:
+def _rules(opened: OpenTable, chain: str) -> Iterator[tuple[Any, str]]:
+    """Each with the chain that it leads to."""
     entry = opened.first_rule(chain)
     while entry:
-        yield (opened.get_target(entry) or b"").decode()
+        yield entry, (opened.get_target(entry) or b"").decode()
         entry = opened.next_rule(entry)
 
 
-def _take_out(opened: OpenTable) -> None:
+def _take_out(opened: OpenTable, goes: Callable[[str], bool]) -> None:
     """Jumps first: a chain that anybody leads to cannot go."""
     chains = [chain.name for chain in opened.chains]
-    own = [chain for chain in chains if is_ours(chain)]
+    own = [chain for chain in chains if goes(chain)]
     for chain in chains:
         if chain not in own:
-            _drop_jumps(opened, chain)
+            _drop_jumps(opened, chain, goes)
     for chain in own:
         opened.flush_entries(chain)
     for chain in own:
         opened.delete_chain(chain)
 
 
-def _drop_jumps(opened: OpenTable, chain: str) -> None:
-    """From the last to the first, so that the numbers of those that remain to be dropped stay right."""
-    numbers = [number for number, target in enumerate(_targets(opened, chain)) if is_ours(target)]
-    for number in reversed(numbers):
-        _delete_rule(opened, chain, number)
+def _drop_jumps(opened: OpenTable, chain: str, goes: Callable[[str], bool]) -> None:
+    """From the last to the first, so that the numbers of those that remain to be dropped stay right.
 
-
-def _delete_rule(opened: OpenTable, chain: str, number: int) -> None:
-    """The library deletes rules by comparing them only, and finds none that leads to a chain."""
-    if not opened._iptc.iptc_delete_num_entry(chain.encode(), ctypes.c_uint(number), opened._handle):  # noqa: SLF001
-        raise NftFailed(f"rule {number + 1} of chain {chain} could not be removed; kepd tries again")
+    The library deletes a rule by comparing it, and finds none that leads to a chain. So the rule is first replaced by
+    what it is without a target: that is what its own bytes say, as they name no chain.
+    """
+    for number, (entry, target) in reversed(list(enumerate(_rules(opened, chain)))):
+        if goes(target):
+            same = ctypes.string_at(ctypes.addressof(entry), entry.next_offset)
+            opened.replace_entry(chain, ctypes.create_string_buffer(same, len(same)), number)
+            opened.delete_entry(chain, ctypes.create_string_buffer(same, len(same)), b"\xff" * len(same))
