@@ -20,6 +20,7 @@ from agent.proxy.run.figures import Figures
 
 EVENTS = {
     "AddressConflict": "A Service's address and port belong to another Service, which keeps them.",
+    "AffinityCrowded": "A Service has too many clients for the map that Services share, or got no map of its own.",
     "BackOff": "A container or a pull waits before the next attempt.",
     "BackendConflict": "Another program writes rules for Services; kepd writes none until it has gone.",
     "Created": "A container was created.",
@@ -139,6 +140,7 @@ ANNOTATIONS = (
     ("topology-min-endpoints", "number from 1", "Service", "A label key with fewer endpoints is passed over."),
     ("endpoint-weights", "`IP=W`, `node:NAME=W`, 0 to 256", "Service", "Each endpoint's share of the traffic."),
     ("no-local-verdict", "`reject` or `drop`", "Service", "What happens to traffic without a local endpoint."),
+    ("affinity-clients", "64 to 65536", "Service", "Clients of each port are remembered in a map of its own, so many."),
     ("no-endpoints", "`pass`", "Service", "Without endpoints, traffic passes unchanged instead of being rejected."),
     (
         "hints-overload-threshold",

@@ -425,6 +425,9 @@ class Services:
     strict_source_ranges: bool = restart(
         BOOL, False, "An invalid source range closes the Service instead of being ignored."
     )
+    own_affinity_maps: int = key(
+        integer(0, 1024), 64, "Service ports that may have an affinity map of their own, in each family."
+    )
     drop_invalid: bool = key(BOOL, False, "Drop packets that connection tracking marks invalid.")
     tamper_repair: bool = key(BOOL, True, "Repair rules that other programs changed.")
     drain_seconds: int = restart(integer(0), 0, "Seconds between failing the health check and exit.")

@@ -45,6 +45,7 @@ class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
     endpoint_weights: str | None = msgspec.field(default=None, name="kepd.dev/endpoint-weights")
     no_local_verdict: str | None = msgspec.field(default=None, name="kepd.dev/no-local-verdict")
     no_endpoints: str | None = msgspec.field(default=None, name="kepd.dev/no-endpoints")
+    affinity_clients: str | None = msgspec.field(default=None, name="kepd.dev/affinity-clients")
     balance: str | None = msgspec.field(default=None, name="kepd.dev/balance")
     affinity_scope: str | None = msgspec.field(default=None, name="kepd.dev/affinity-scope")
     source_ranges_everywhere: str | None = msgspec.field(default=None, name="kepd.dev/source-ranges-everywhere")

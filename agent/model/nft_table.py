@@ -6,9 +6,10 @@ kernel's own form (NF-2), so that a mirror of 100 000 elements is compared and s
 Source of behaviour: NF-1 to NF-10, NF-20 to NF-23.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,7 +31,7 @@ Content = dict[str, dict[bytes, Data]]
 
 WAYS_IN = ("services", "nodeports")
 CLIENTS = "clients"
-"""Client address and number of the service port → endpoint; filled by the kernel, never by us."""
+"""Client address and number of the service port → endpoint. The kernel fills it; we take away, or shorten lives."""
 
 
 class MapKind(StrEnum):
@@ -39,6 +40,8 @@ class MapKind(StrEnum):
     NUMBER = "number"
     MEMBER = "member"
     INTERVAL = "interval"
+    CLIENT = "client"
+    """Data: what the kernel has there, and milliseconds to live in eight bytes."""
 
 
 class MapLayout(msgspec.Struct, frozen=True):
@@ -81,16 +84,58 @@ MAPS: Mapping[str, MapLayout] = {
 }
 
 
+_WITH_OWN_MAP = re.compile(r"n?[cl]_\d+_\d+_([0-9a-f]{8}_\d+)")
+
+
+def own_map(number: bytes, size: int) -> str:
+    """The map of the clients of one port (SVN-101)."""
+    return f"cl_{number.hex()}_{size}"
+
+
+def client_map_of(chain: str) -> str:
+    """The map of its own that a choice chain looks into, by its name, which ends like that of the map; "" if none."""
+    found = _WITH_OWN_MAP.fullmatch(chain)
+    return f"cl_{found[1]}" if found else ""
+
+
+def layout_of(name: str) -> MapLayout:
+    """Of a map, also of one for clients."""
+    return MAPS.get(name) or MapLayout(name, MapKind.CLIENT, ("address", "number"))
+
+
 class ChoiceChain(msgspec.Struct, frozen=True):
     """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20). `timeout_s` is not 0
     where clients come back to the endpoint they had: the chain looks for the client's address and the number of its
     service port in the map `clients`, and follows what it finds there while that is still a member of the list
-    (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them."""
+    (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them. A port may have its
+    own map all the same: it comes with its first chain."""
 
     name: str
     map: str
     count: int
     timeout_s: int = 0
+
+    @property
+    def clients(self) -> str:
+        """Where its clients are remembered."""
+        return client_map_of(self.name) or CLIENTS
+
+
+class Client(NamedTuple):
+    """An entry of a map of clients: a client of a port, its endpoint, and how long that is remembered."""
+
+    key: bytes
+    data: bytes
+    life_ms: int
+
+    @property
+    def pair(self) -> bytes:
+        """The endpoint with the number of the port, as in `aff_cluster`."""
+        return self.data[4:] + self.key[-4:]
+
+    def living(self, life_ms: int) -> tuple[bytes, bytes]:
+        """As it is written, to live so long."""
+        return self.key, self.data + life_ms.to_bytes(8, "big")
 
 
 class Detection(msgspec.Struct, frozen=True):
@@ -136,8 +181,8 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """One transaction. Order inside: new chains, deletions, additions, chains that go (NF-21). A chain that is there
-    already gets its rules anew."""
+    """One transaction. Order inside: new chains, deletions, additions, chains that go, maps that go (NF-21). A chain
+    that is there already gets its rules anew."""
 
     chains: Sequence[ChoiceChain] = ()
     deletes: Mapping[str, Sequence[bytes]] = msgspec.field(default_factory=dict)
@@ -145,6 +190,7 @@ class Batch(msgspec.Struct, frozen=True):
     gone_chains: Sequence[str] = ()
     bodies: Mapping[str, ChainBody] = msgspec.field(default_factory=dict)
     """Chains that get exactly this."""
+    gone_maps: Sequence[str] = ()
 
     @property
     def size(self) -> int:
@@ -160,4 +206,4 @@ class Batch(msgspec.Struct, frozen=True):
         return {name: keys for name, keys in found.items() if keys}
 
     def __bool__(self) -> bool:
-        return bool(self.chains or self.gone_chains or self.bodies or self.size)
+        return bool(self.chains or self.gone_chains or self.gone_maps or self.bodies or self.size)

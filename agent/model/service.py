@@ -79,6 +79,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     weights: tuple[tuple[str, int], ...] = ()
     no_local_rejects: bool = False
     passes_when_empty: bool = False
+    affinity_clients: int = 0
 
 
 DEFAULT_OPTIONS = ServiceOptions()

@@ -8,7 +8,7 @@ from agent.model.flow import Answerers, Flow
 from agent.model.iptables_rules import Chains, RulesChange
 from agent.model.iptables_rules import Content as ChainContent
 from agent.model.iptables_rules import Table as ChainTable
-from agent.model.nft_table import Batch, Family, TableState
+from agent.model.nft_table import Batch, Client, Family, TableState
 from agent.model.service import Protocol as ServiceProtocol
 
 
@@ -38,6 +38,12 @@ class RuleTable(Protocol):
 
     async def apply(self, batch: Batch) -> None:
         """All of it or nothing."""
+
+    async def client_count(self, name: str) -> int:
+        """Entries of a map of clients."""
+
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+        """About so many of them, or all; of these, those of the given endpoints and numbers of ports."""
 
     def changes(self) -> AsyncGenerator[str, None]:
         """Who changed our table, other than we ourselves: a sentence for the log. Never ends."""

@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.netlink.connection import open_socket
+from agent.drivers.nft import kernel_table
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed, NftRefused
-from agent.model.nft_table import MAPS, Batch, ChoiceChain, Detection, Family, TableSettings
+from agent.model.nft_table import MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
 from agent.services.nftables.structure import removal_text, replacement_text, settings_text, structure_damage
 from tests.lab.namespace import Namespace
 
@@ -367,3 +368,93 @@ async def test_packets_lost_in_a_race_are_counted_from_zero(subject: Subject, ta
 async def test_counters_of_a_table_that_is_gone_are_an_error(subject: Subject) -> None:
     with pytest.raises(NftFailed):
         await subject.driver().counters("services")
+
+
+def client(subject: Subject, number: int, life_ms: int = 600_000, endpoint: int = 0) -> Client:
+    return Client(subject.address(number, 7) + slot(7), bytes(4) + subject.endpoint(endpoint), life_ms)
+
+
+def clients_added(name: str, *clients: Client) -> Batch:
+    return Batch(adds={name: [one.living(one.life_ms) for one in clients]})
+
+
+async def test_clients_are_told_with_the_time_they_have_left(subject: Subject, table: Any) -> None:
+    """SVN-101: all of them, some, or those of an endpoint and port."""
+    some = [client(subject, number, 1000 * number + 60_000, number % 2) for number in range(900)]
+    await table.apply(clients_added("clients", *some))
+    every, first = await table.clients("clients"), await table.clients("clients", 100)
+    gone = await table.clients("clients", 0, {subject.endpoint(1) + slot(7)})
+
+    assert await table.client_count("clients") == 900
+    assert {one.key: one.data for one in every} == {one.key: one.data for one in some}
+    assert all(abs(one.life_ms - dict(zip([s.key for s in some], some, strict=True))[one.key].life_ms) < 30_000
+               for one in every)  # fmt: skip
+    assert 100 <= len(first) <= 900
+    assert {one.key for one in gone} == {one.key for one in some[1::2]}
+
+
+async def test_a_clients_life_is_cut_by_writing_it_anew(subject: Subject, table: Any) -> None:
+    """SVN-101."""
+    one = client(subject, 1)
+    await table.apply(clients_added("clients", one))
+    await table.apply(Batch(deletes={"clients": [one.key]}, adds={"clients": [one.living(60_000)]}))
+    (found,) = await table.clients("clients")
+
+    assert (found.key, found.data) == (one.key, one.data)
+    assert 30_000 < found.life_ms <= 60_000
+
+
+async def test_a_client_that_is_gone_already_is_named(subject: Subject, table: Any) -> None:
+    """SVN-102."""
+    here, gone = client(subject, 1), client(subject, 2)
+    await table.apply(clients_added("clients", here))
+    with pytest.raises(NftRefused) as caught:
+        await table.apply(Batch(deletes={"clients": [here.key, gone.key]}))
+
+    assert (caught.value.errno, caught.value.map, caught.value.key) == (errno.ENOENT, "clients", gone.key)
+
+
+async def test_a_map_of_its_own_comes_with_its_first_chain_and_goes_after_the_last(
+    subject: Subject, table: Any
+) -> None:
+    """SVN-101: one that is there stays as it is."""
+    name = own_map(slot(7), 64)
+    chains = [ChoiceChain(f"c_{count}_600_{slot(7).hex()}_64", "eps", count, 600) for count in (2, 3)]
+    one = client(subject, 1)
+    await table.apply(Batch(chains=chains[:1]))
+    await table.apply(clients_added(name, one))
+    await table.apply(Batch(chains=chains))
+    kept = await table.clients(name)
+    for chains_left in (chains, chains[1:]):
+        with pytest.raises(NftRefused):
+            await table.apply(Batch(gone_maps=[name]))
+        await table.apply(Batch(gone_chains=[chains_left[0].name]))
+    await table.apply(Batch(gone_maps=[name]))
+
+    assert [found.key for found in kept] == [one.key]
+    with pytest.raises(NftFailed):
+        await table.clients(name)
+
+
+async def test_a_map_of_its_own_holds_so_many_clients(subject: Subject, table: Any) -> None:
+    """SVN-101: a full one takes none from others."""
+    if isinstance(table, FakeNft):
+        pytest.skip("the fake has no sizes")
+    name = own_map(slot(7), 64)
+    await table.apply(Batch(chains=[ChoiceChain(f"c_2_600_{slot(7).hex()}_64", "eps", 2, 600)]))
+    await table.apply(clients_added(name, *(client(subject, number) for number in range(64))))
+    with pytest.raises(NftRefused):
+        await table.apply(clients_added(name, client(subject, 64)))
+    await table.apply(clients_added("clients", *(client(subject, number) for number in range(65))))
+
+    assert await table.client_count("clients") == 65
+
+
+async def test_clients_are_counted_by_kernels_that_do_not_say_it(
+    subject: Subject, table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-101: before 6.16."""
+    await table.apply(clients_added("clients", *(client(subject, number) for number in range(700))))
+    monkeypatch.setattr(kernel_table, "_SET_COUNT", 255)
+
+    assert await table.client_count("clients") == 700

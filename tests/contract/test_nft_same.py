@@ -18,7 +18,7 @@ from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeNft
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.nft_error import NftRefused
-from agent.model.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings, TableState
+from agent.model.nft_table import Batch, ChoiceChain, Client, Data, Detection, Family, TableSettings, TableState
 from agent.services.nftables.structure import replacement_text
 from tests.lab.namespace import Namespace
 
@@ -173,6 +173,27 @@ async def test_nft_can_list_affinity_in_text_and_json(family: Family) -> None:
         node.run("nft", "-f", "-", text="table inet another { chain c { type filter hook input priority 0; }; }")
 
     assert text.count("update @clients") == 2 * 8
+
+
+async def test_nft_can_list_maps_of_single_ports_in_text_and_json(family: Family) -> None:
+    """NF-41, SVN-101: a client in it included."""
+    name, prefixes = "cl_0badcafe_64", {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
+    width = 4 if family == "IPv4" else 16
+    one = Client(bytes(width) + bytes.fromhex("0badcafe"), bytes(width + 8), 60_000)
+    with Namespace() as node:
+        driver = NftTable(family, command=node.command("nft"), opens=lambda: node.call(open_socket))
+        await driver.load(replacement_text(TableSettings(family=family, detection=Detection("cidrs"))))
+        counts = [(name, prefix, count) for name, prefix in prefixes.items() for count in (1, 40)]
+        chains = [ChoiceChain(f"{prefix}_{count}_9_0badcafe_64", eps, count, 9) for eps, prefix, count in counts]
+        await driver.apply(Batch(chains))
+        await driver.apply(Batch(adds={name: [one.living(one.life_ms)]}))
+        await driver.close()
+        text = node.run("nft", "-nn", "-a", "list", "ruleset")
+        node.run("nft", "-j", "list", "ruleset")
+
+    assert text.count(f"update @{name}") == 2 * 8
+    assert f"map {name} {{" in text
+    assert "size 64" in text
 
 
 async def test_others_are_noticed_while_we_do_not_listen(family: Family) -> None:

@@ -20,8 +20,11 @@ from agent.drivers.kube.fake import FakeKube
 from agent.model.flow import Flow
 from agent.model.kube_objects import EndpointSlice
 from agent.model.nft_error import NftFailed
+from agent.model.nft_table import CLIENTS, Batch, Client
+from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice
+from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
 from agent.services.run.kernel_counts import KernelCounts
@@ -75,6 +78,7 @@ async def of_nftables() -> set[str]:
     await what_is_refused(node, watched)
     await what_others_do(node, watched)
     await flows_that_lead_nowhere(node, watched)
+    await clients_that_crowd_a_map(node, watched)
     for page in node.health.pages().values():
         page({}, {})
     watched.look()
@@ -130,6 +134,19 @@ async def flows_that_lead_nowhere(node: LivingNode, watched: Watched) -> None:
     await node.later()
     await until(lambda: node.conntrack.deleted)
     cleaning.cancel()
+    watched.look()
+
+
+async def clients_that_crowd_a_map(node: LivingNode, watched: Watched) -> None:
+    """Those of one Service are many; a map of 100 is what they share with another's."""
+    for name, ip in (("loud", "10.96.0.40"), ("quiet", "10.96.0.41")):
+        node.put(name, ip, sessionAffinity="ClientIP")
+    await node.later()
+    loud = node.nft.mirror.programmed(ServiceKey("shop", "loud"))
+    assert loud is not None
+    some = [Client(bytes((11, 0, 0, one)) + loud.slots[0].number, bytes(12), 600_000) for one in range(80)]
+    await node.nft.table.apply(Batch(adds={CLIENTS: [one.living(one.life_ms) for one in some]}))
+    await AffinityKeeper(node.plane, node.clock, 100).look("IPv4")
     watched.look()
 
 

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ import pytest
 
 from agent.drivers.netlink.attributes import nested, text
 from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.elements import deletions
 from agent.drivers.nft.messages import Message
-from agent.model.nft_table import MAPS, TABLE
+from agent.model.nft_error import NftRefused
+from agent.model.nft_table import CLIENTS, MAPS, TABLE, Batch
+from agent.services.nftables.structure import MOST_CLIENTS
 from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
@@ -142,7 +146,41 @@ async def one_address(cluster: Cluster) -> None:
             await asyncio.sleep(0)
 
 
-ATTACKS: list[Callable[[Cluster], Any]] = [wide_slices, many_ports, many_pairs, edited_timeouts, one_address]
+async def a_million_clients(cluster: Cluster) -> None:
+    """FS-14: as many sources as a chain of the loud Service meets; what does not fit is not remembered.
+
+    kepd takes what is written here for tampering, as packets are not, and compares its rules all the time.
+    """
+    for name, ip in (("quiet", "10.96.1.4"), ("loud", "10.96.1.5")):
+        cluster.put("services", service(name, ip, HTTP, sessionAffinity="ClientIP"))
+        cluster.put("endpointslices", pieces(f"{name}-1", name, HTTP, ["10.1.0.1"]))
+    await cluster.honest("two Services with affinity")
+    began_s = time.monotonic()
+    kernel = NftTable("IPv4", opens=lambda: cluster.node.call(open_socket))
+    quiet = clients("quiet", range(100))
+    await kernel.apply(quiet)
+    for first in range(0, 1_000_000, 4000):
+        with suppress(NftRefused):
+            await kernel.apply(clients("loud", range(first, first + 4000)))
+    async with asyncio.timeout(WITHIN_S):
+        while (await kernel.client_count(CLIENTS) or 0) > 0.9 * MOST_CLIENTS:
+            await asyncio.sleep(0.1)
+    came_s = time.monotonic() - began_s
+    await kernel.apply(Batch(deletes={CLIENTS: [key for key, _ in quiet.adds[CLIENTS]]}))
+    await kernel.close()
+    print(f"a million clients: {came_s:.1f} s until there was room again; those of others are all there")
+
+
+def clients(name: str, numbers: range) -> Batch:
+    """Of a Service, for three hours each."""
+    number = sha256(f"shop/{name}:http/TCP".encode()).digest()[:4]
+    data = bytes(4) + ip_address("10.1.0.1").packed + struct.pack(">HH", 80, 0) + (10_800_000).to_bytes(8, "big")
+    return Batch(adds={CLIENTS: [(struct.pack(">I", 0x0B000000 + one) + number, data) for one in numbers]})
+
+
+ATTACKS: list[Callable[[Cluster], Any]] = [
+    wide_slices, many_ports, many_pairs, edited_timeouts, one_address, a_million_clients
+]  # fmt: skip
 
 
 async def scenario(folder: Path, node: Namespace) -> None:

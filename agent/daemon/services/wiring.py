@@ -33,6 +33,7 @@ from agent.model.refused import Refused
 from agent.model.service import Protocol
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import PRIMARY, NodeSettings
+from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
@@ -107,7 +108,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
                 lambda: _follow_interfaces(intake, needed),
                 lambda: _follow_default_addresses(intake, parts),
                 health.listeners.run,
-                cleaner.run,
+                *(cleaner.run, AffinityKeeper(plane, parts.clock).run),
                 *taint,
                 counts.run,
                 lambda: _undisturbed(intake.arrived, programmed),
@@ -265,6 +266,7 @@ def _node_settings(configuration: Configuration) -> NodeSettings:
         rejects_with_reset=services.reject_with == "auto",
         drops_invalid=services.drop_invalid or (is_iptables and not services.conntrack.tcp_be_liberal),
         counts_endpoints=services.counters.endpoints,
+        own_maps=services.own_affinity_maps,
     )
 
 

@@ -121,22 +121,33 @@ class Connection:
 
     def dump(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Dump:
         """Every answer to a question for all there is. Raises OSError with the errno."""
+        answers: list[Answer] = []
+        is_whole = True
+        for answer, is_cut in self.stream(kind, family, payload, deadline_s):
+            is_whole = is_whole and not is_cut
+            answers.append(answer)
+        return Dump(tuple(answers), is_whole)
+
+    def stream(self, kind: int, family: str, payload: bytes, deadline_s: float) -> Iterator[tuple[Answer, bool]]:
+        """The same one by one, each with whether things changed meanwhile; the last one is empty.
+
+        Whoever stops before that has to close the connection: the kernel has more to tell.
+        """
         deadline = time.monotonic() + deadline_s
         asked = self.take_sequence()
         self._send(message(kind, REQUEST | DUMP, asked, family, payload), deadline)
-        answers: list[Answer] = []
-        is_whole = True
         while True:
             for answer, flags, sequence, begin, end in self._receive(deadline):
                 if sequence != asked:
                     continue
-                is_whole = is_whole and not flags & _INTERRUPTED
                 if answer in (_DONE, _ERROR):
                     code = self._code(begin, end)
                     if code or answer == _ERROR:
                         raise OSError(code or errno.EPROTO, "netfilter refused to answer")
-                    return Dump(tuple(answers), is_whole)
-                answers.append((self._block, begin + 4, end))
+                    if flags & _INTERRUPTED:
+                        yield (b"", 0, 0), True
+                    return
+                yield (self._block, begin + 4, end), bool(flags & _INTERRUPTED)
 
     def _failure(self, sequence: int, begin: int, end: int) -> NetlinkFailure | None:
         code = self._code(begin, end)

@@ -8,9 +8,9 @@ Structure goes through the nft program, everything else through netlink (NF-3). 
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, closing, contextmanager
 from typing import TypeVar
 
 from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
@@ -19,7 +19,7 @@ from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.nft_error import NotPermitted, OutcomeUnknown
-from agent.model.nft_table import Batch, Family, TableState
+from agent.model.nft_table import Batch, Client, Family, TableState
 
 _DEADLINE_S = 30.0
 _Result = TypeVar("_Result")
@@ -91,6 +91,22 @@ class NftTable:
         """Packets that were dropped because their endpoint went between two lookups."""
         return await self._call(lambda table: table.race_drops())
 
+    async def client_count(self, name: str) -> int:
+        return await self._aside(lambda table: table.client_count(name))
+
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+        """Entries of a map of clients: about so many, or all; of these, those of the pairs."""
+        return await self._aside(lambda table: table.clients(name, most, pairs))
+
+    async def _aside(self, work: Callable[[KernelTable], _Result]) -> _Result:
+        """By a thread and a socket of its own: no sync waits for that."""
+
+        def run() -> _Result:
+            with self._told_failures(), closing(Connection(self._opens())) as connection:
+                return work(KernelTable(self.family, connection, self._deadline_s))
+
+        return await asyncio.to_thread(run)
+
     async def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on our table (NF-64)."""
         opened = await self._call(lambda _: self._open_unclaimed())
@@ -138,11 +154,16 @@ class NftTable:
             ) from error
 
     def _work(self, work: Callable[[KernelTable], _Result]) -> _Result:
-        try:
+        with self._told_failures():
             if self._connection is None:
                 self._connection = Connection(self._opens())
                 self._own_sockets.add_port(self._connection.port_id)
             return work(KernelTable(self.family, self._connection, self._deadline_s))
+
+    @contextmanager
+    def _told_failures(self) -> Iterator[None]:
+        try:
+            yield
         except NetlinkSilent as error:
             raise OutcomeUnknown(f"table of {self.family}: {error}; kepd reads it again") from error
         except OSError as error:

@@ -11,11 +11,11 @@ import msgspec
 
 from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
-from agent.model.nft_table import Data, Family, MapKind, MapLayout
+from agent.model.nft_table import CLIENTS, Client, Data, Family, MapKind, MapLayout, layout_of
 
 _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3
-_KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 2, 3, 7, 10
+_KEY, _DATA, _FLAGS, _EXPIRES, _EXPRESSION, _KEY_END = 1, 2, 3, 5, 7, 10
 _INTERVAL_END = 1
 HOOKS = ("prerouting", "input", "forward", "output", "postrouting")
 _FRAME_BYTES = 12
@@ -112,6 +112,31 @@ def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]] 
                     counted[_value(block, parts[_KEY])] = _counter(block, parts[_EXPRESSION])
                     told += 1
     return counted if told == len(counted) else None
+
+
+def clients_in(answer: Answer, family: Family) -> list[Client]:
+    """The entries of one message. All have one shape, but for what others may have put there."""
+    layout = layout_of(CLIENTS)
+    size, width = key_size(layout, family), data_size(layout, family) - 8
+    found: list[Client] = []
+    for block, begin, end in _lists(answer):
+        (length,) = struct.unpack_from("=H", block, begin)
+        rest = length - _FRAME_BYTES - size - 8 - width - 8
+        if rest >= 0 and (end - begin) % length == 0:
+            # Last stands how long it still lives; some kernels tell before that how long in all.
+            frame = struct.Struct(f"=H10x{size}s8x{width}s{rest}x8s")
+            rows = list(frame.iter_unpack(memoryview(block)[begin:end]))
+            if {one for one, *_ in rows} == {length}:
+                found += [Client(key, data, int.from_bytes(left, "big")) for _, key, data, left in rows]
+                continue
+        for _, at, stop in attributes(block, begin, end):
+            parts = {kind: (a, b) for kind, a, b in attributes(block, at, stop)}
+            if parts.keys() >= {_KEY, _DATA, _EXPIRES}:
+                left = block[slice(*parts[_EXPIRES])]
+                found.append(
+                    Client(_value(block, parts[_KEY]), _value(block, parts[_DATA]), int.from_bytes(left, "big"))
+                )
+    return found
 
 
 def object_packets(answer: Answer) -> int:

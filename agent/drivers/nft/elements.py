@@ -17,7 +17,7 @@ Counts = Mapping[bytes, tuple[int, int]]
 """Key → packets and bytes that an element begins with."""
 
 _ADDRESS_BYTES = {"IPv4": 4, "IPv6": 16}
-_ELEMENT, _KEY, _DATA, _FLAGS, _EXPRESSION, _KEY_END = 1, 1, 2, 3, 7, 10
+_ELEMENT, _KEY, _DATA, _FLAGS, _TIMEOUT, _EXPRESSION, _KEY_END = 1, 1, 2, 3, 4, 7, 10
 _VALUE, _VERDICT = 1, 2
 _INTERVAL_END = number(_FLAGS, 1)
 _GOTO, _DROP = -4 & 0xFFFFFFFF, 0
@@ -30,7 +30,8 @@ def key_size(layout: MapLayout, family: str) -> int:
 
 def data_size(layout: MapLayout, family: str) -> int:
     """Bytes of the data, where it has a fixed size."""
-    return {MapKind.ENDPOINT: _ADDRESS_BYTES[family] + 4, MapKind.NUMBER: 4}.get(layout.kind, 0)
+    address = _ADDRESS_BYTES[family]
+    return {MapKind.ENDPOINT: address + 4, MapKind.NUMBER: 4, MapKind.CLIENT: address + 16}.get(layout.kind, 0)
 
 
 def additions(
@@ -75,8 +76,12 @@ def _valued(layout: MapLayout, size: int, width: int, pairs: Sequence[tuple[byte
     if set(map(type, values)) - {bytes} or set(map(len, values)) - {width}:  # type: ignore[arg-type]
         wrong = next(key for key, data in pairs if not isinstance(data, bytes) or len(data) != width)
         raise NftRefused.by_kernel(errno.EINVAL, map=layout.name, key=wrong)
-    head = _head(size, 8 + width)
+    # The life that ends the data of a client is an attribute of its own.
+    width, end = (width - 8, struct.pack("=HH", 12, _TIMEOUT)) if layout.kind is MapKind.CLIENT else (width, b"")
+    head = _head(size, 8 + width + 3 * len(end))
     middle = struct.pack("=HHHH", 8 + width, _DATA | 0x8000, 4 + width, _VALUE)
+    if end:
+        return [head + key + middle + data[:width] + end + data[width:] for key, data in pairs]  # type: ignore[index, operator]
     return [head + key + middle + data for key, data in pairs]  # type: ignore[operator]
 
 

@@ -2,14 +2,14 @@
 """The expressions of nf_tables that our own rules are made of, and the rules of a choice chain.
 
 Registers are counted in words of four bytes, 0 to 15 (NF-46). Text for nft could not say these rules once their maps
-are in the kernel (NF-40), and has no form at all for affinity that keeps every client in one shared map.
+are in the kernel (NF-40), and has no form at all for affinity that keeps clients of many ports in one map.
 """
 
 import struct
 from collections.abc import Iterator
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
-from agent.model.nft_table import CLIENTS, ChoiceChain
+from agent.model.nft_table import ChoiceChain
 
 _FIRST_REGISTER = 8
 _ADDRESS_WORDS = {"IPv4": 1, "IPv6": 4}
@@ -59,9 +59,9 @@ def _known_client(chain: ChoiceChain, family: str) -> bytes:
             _lookup(numbers, first, _IDENTITY),
             _lookup(numbers, first, number_of_member),
             _payload(_TRANSPORT, 2, 2, port),
-            _lookup(CLIENTS, _IDENTITY - words, pad),
+            _lookup(chain.clients, _IDENTITY - words, pad),
             _lookup(members, endpoint, None),
-            _remember(_UPDATE, _IDENTITY - words, endpoint, chain.timeout_s),
+            _remember(chain, _UPDATE, _IDENTITY - words, endpoint),
             _dnat(family, endpoint),
         )
     )
@@ -81,8 +81,8 @@ def _new_client(chain: ChoiceChain, family: str) -> bytes:
             _lookup(numbers, first, _IDENTITY),
             _random(_AFTER_FRONTEND, chain.count),
             _lookup(chain.map, first, endpoint),
-            _remember(_DELETE, key, pad, chain.timeout_s),
-            _remember(_UPDATE, key, pad, chain.timeout_s),
+            _remember(chain, _DELETE, key, pad),
+            _remember(chain, _UPDATE, key, pad),
             _dnat(family, endpoint),
         )
     )
@@ -149,9 +149,9 @@ def _lookup(name: str, source: int, destination: int | None) -> bytes:
     return _expression("lookup", text(1, name), _register(2, source), found)
 
 
-def _remember(operation: int, key: int, data: int, timeout_s: int) -> bytes:
-    timeout = attribute(6, struct.pack(">Q", timeout_s * 1000))
-    target = (text(1, CLIENTS), number(3, operation), _register(4, key), _register(5, data))
+def _remember(chain: ChoiceChain, operation: int, key: int, data: int) -> bytes:
+    timeout = attribute(6, struct.pack(">Q", chain.timeout_s * 1000))
+    target = (text(1, chain.clients), number(3, operation), _register(4, key), _register(5, data))
     return _expression("dynset", *target, timeout)
 
 

@@ -7,7 +7,7 @@ Source of behaviour: NF-8, NF-35 and tests/contract/test_nft.py, which runs both
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,16 +16,18 @@ from agent.drivers.nft.fake_text import FakeTable, read_text
 from agent.model.nft_error import NftFailed, NftRefused
 from agent.model.nft_table import (
     LAYOUT,
-    MAPS,
     PATTERN,
     TABLE,
     WAYS_IN,
     Batch,
     ChoiceChain,
+    Client,
     Data,
     Family,
     MapKind,
     TableState,
+    client_map_of,
+    layout_of,
 )
 
 
@@ -136,6 +138,17 @@ class FakeNft:
             raise NftFailed("counter race_drops: No such file or directory")
         return self.kernel.race_drops
 
+    async def client_count(self, name: str) -> int:
+        return len(await self.clients(name))
+
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+        table = self.kernel.tables.get(self._family)
+        if table is None or name not in table.clients:
+            raise NftFailed(f"map {name}: No such file or directory")
+        entries = [(key, data) for key, data in table.clients[name].items() if isinstance(data, bytes)]
+        every = [Client(key, data[:-8], int.from_bytes(data[-8:], "big")) for key, data in entries[: most or None]]
+        return [one for one in every if pairs is None or one.pair in pairs]
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
@@ -170,11 +183,17 @@ class _Change:
                 self._add(name, key, data)
         for gone in batch.gone_chains:
             self._drop_chain(gone)
+        for name in batch.gone_maps:
+            if name in map(client_map_of, self.table.rules):
+                raise NftRefused.by_kernel(errno.EBUSY, map=name)
+            if self.table.clients.pop(name, None) is None:
+                raise NftRefused.by_kernel(errno.ENOENT, map=name)
 
     def _add_chain(self, chain: ChoiceChain) -> None:
         if LAYOUT not in self.table.rules or chain.map not in self.table.content:
             raise NftRefused.by_kernel(errno.ENOENT, chain=chain.name)
         self.table.rules[chain.name] = _choice_rules(chain)
+        self.table.clients.setdefault(chain.clients, {})
 
     def _drop_chain(self, name: str) -> None:
         if name not in self.table.rules:
@@ -185,21 +204,21 @@ class _Change:
 
     def _check_sizes(self, name: str, elements: Mapping[bytes, Data]) -> None:
         """The driver itself refuses these before anything is sent."""
-        layout = MAPS[name]
+        layout = layout_of(name)
         size = key_size(layout, self._family) * (2 if layout.kind is MapKind.INTERVAL else 1)
         for key in elements:
             if len(key) != size:
                 raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
 
     def _delete(self, name: str, key: bytes) -> None:
-        elements = self.table.content.get(name)
+        elements = self._elements(name)
         if elements is None or key not in elements:
             raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
         del elements[key]
 
     def _add(self, name: str, key: bytes, data: Data) -> None:
-        layout = MAPS[name]
-        elements = self.table.content.get(name)
+        layout = layout_of(name)
+        elements = self._elements(name)
         if elements is None:
             raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
         width = data_size(layout, self._family)
@@ -218,9 +237,12 @@ class _Change:
             raise NftRefused.by_kernel(errno.EEXIST, map=name, key=key)
         elements[key] = data
 
+    def _elements(self, name: str) -> dict[bytes, Data] | None:
+        return self.table.content.get(name, self.table.clients.get(name))
+
     def _widths(self, name: str) -> list[int]:
         address = 4 if self._family == "IPv4" else 16
-        return [address if part == "address" else 4 for part in MAPS[name].key]
+        return [address if part == "address" else 4 for part in layout_of(name).key]
 
 
 def _choice_rules(chain: ChoiceChain) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from agent.model.nft_error import NftRefused
-from agent.model.nft_table import LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
+from agent.model.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
 
 _FAMILIES: Mapping[str, Family] = {"ip": "IPv4", "ip6": "IPv6"}
 _ADD = re.compile(rf"(add|delete) table (ip6?) {TABLE}")
@@ -31,10 +31,13 @@ class FakeTable(msgspec.Struct):
     rules: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     hooks: dict[str, str] = msgspec.field(default_factory=dict)
     content: Content = msgspec.field(default_factory=dict)
+    clients: Content = msgspec.field(default_factory=lambda: {CLIENTS: {}})
+    """Their maps; the data end with milliseconds to live."""
 
     def copy(self) -> "FakeTable":
         content = {name: dict(elements) for name, elements in self.content.items()}
-        return FakeTable(self.comment, dict(self.rules), dict(self.hooks), content)
+        clients = {name: dict(entries) for name, entries in self.clients.items()}
+        return FakeTable(self.comment, dict(self.rules), dict(self.hooks), content, clients)
 
     def bodies(self) -> dict[str, ChainBody]:
         """With the texts of the rules where the kernel has expressions."""

@@ -7,14 +7,15 @@ Source of behaviour: NF-2 to NF-4, NF-8, NF-21.
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from agent.drivers.netlink.attributes import Answer, attributes, nested, number, text
+from agent.drivers.netlink.attributes import Answer, attribute, attributes, nested, number, text
 from agent.drivers.netlink.connection import Connection
 from agent.drivers.nft.dump import (
     chain_facts,
+    clients_in,
     counted_elements,
     elements,
     object_packets,
@@ -29,6 +30,7 @@ from agent.drivers.nft.watch import OwnSockets
 from agent.model.iptables_rules import OWNER, RIVALS
 from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NftRefused, NotPermitted
 from agent.model.nft_table import (
+    CLIENTS,
     LAYOUT,
     MAPS,
     PATTERN,
@@ -37,9 +39,11 @@ from agent.model.nft_table import (
     WAYS_IN,
     Batch,
     ChainBody,
+    Client,
     Content,
     Family,
     TableState,
+    layout_of,
 )
 
 _KUBE_PROXY_TABLE = "kube-proxy"
@@ -48,6 +52,10 @@ _MOST_READINGS = 40
 _SETTLE_S = 0.02
 _MOST_SINGLY = 64
 _ELEMENT_BYTES = 160
+_SET_COUNT = 20
+# What makes a map one of clients: all but its name, handle and size, and what the kernel says besides.
+_LIKE_CLIENTS = (3, 4, 5, 6, 7, 13)
+_LONGEST_PAUSE_S = 0.1
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
 _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
@@ -101,8 +109,11 @@ class KernelTable:
         return any(rule_chain(answer) == chain for answer in answers)
 
     def apply(self, batch: Batch, own_sockets: OwnSockets) -> None:
-        counts = {name: self._counts_of(name, keys) for name, keys in batch.replaced.items() if MAPS[name].has_counter}
-        planned = transaction(batch, self._family, self._connection.take_sequence(0), counts)
+        counted = {name: keys for name, keys in batch.replaced.items() if layout_of(name).has_counter}
+        counts = {name: self._counts_of(name, keys) for name, keys in counted.items()}
+        facts = self._facts_of(CLIENTS) if any(one.clients != CLIENTS for one in batch.chains) else {}
+        like = b"".join(attribute(kind, facts[kind]) for kind in _LIKE_CLIENTS if kind in facts)
+        planned = transaction(batch, self._family, self._connection.take_sequence(0), counts, like)
         self._connection.take_sequence(len(planned.parts) + 2)
         if len(planned.data) > self._connection.most_bytes:
             text = (
@@ -161,6 +172,33 @@ class KernelTable:
 
     def counters(self, name: str) -> dict[bytes, tuple[int, int]]:
         return self._whole(name, counted_elements)
+
+    def client_count(self, name: str) -> int:
+        """Entries of a map of clients. Kernels before 6.16 do not say it, and all are told."""
+        count = self._facts_of(name).get(_SET_COUNT)
+        return int.from_bytes(count, "big") if count else sum(map(len, self._clients(name)))
+
+    def clients(self, name: str, most: int, pairs: Collection[bytes] | None) -> list[Client]:
+        """The first that the kernel tells, which it does in the order of a hash: a sample. `most` 0: all."""
+        found: list[Client] = []
+        for some in self._clients(name, is_paced=not most):
+            found += some if pairs is None else [one for one in some if one.pair in pairs]
+            if most and len(found) >= most:
+                break
+        return found
+
+    def _clients(self, name: str, *, is_paced: bool = True) -> Iterator[list[Client]]:
+        """The kernel begins anew for each message, so that 262 144 take it 5 s: all are read at half a core."""
+        whose, began_s = text(1, TABLE) + text(2, name), time.monotonic()
+        for answer, _ in self._connection.stream(Message.GET_ELEMENTS, self._family, whose, self._deadline_s):
+            yield clients_in(answer, self._family)
+            time.sleep(min(time.monotonic() - began_s, _LONGEST_PAUSE_S) if is_paced else 0)
+            began_s = time.monotonic()
+
+    def _facts_of(self, name: str) -> dict[int, bytes]:
+        whose = text(1, TABLE) + text(2, name)
+        block, begin, end = self._connection.ask(Message.GET_SET, self._family, whose, self._deadline_s)
+        return {kind: block[at:stop] for kind, at, stop in attributes(block, begin, end)}
 
     def race_drops(self) -> int:
         """What the named counter of that name has counted."""

@@ -15,7 +15,7 @@ from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
 from agent.model.nft_error import NftRefused
-from agent.model.nft_table import MAPS, TABLE, Batch, ChoiceChain, Family
+from agent.model.nft_table import CLIENTS, TABLE, Batch, ChoiceChain, Family, layout_of
 
 _BEGIN, _END = 0x10, 0x11
 _NF_TABLES = 10
@@ -96,9 +96,19 @@ class _Writer:
         return Transaction(b"".join(messages), self._first, self._parts)
 
 
-def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, Counts] | None = None) -> Transaction:
-    """New chains, deletions, additions, chains that go. `counts`: by map, what replaced elements had counted."""
+def transaction(
+    batch: Batch, family: Family, first: int, counts: Mapping[str, Counts] | None = None, like_clients: bytes = b""
+) -> Transaction:
+    """New chains, deletions, additions, chains and maps that go.
+
+    `counts`: by map, what replaced elements had counted. `like_clients`: what makes a map one of clients.
+    """
     writer = _Writer(family, first)
+    for number_in_batch, name in enumerate(sorted({one.clients for one in batch.chains} - {CLIENTS}), 1):
+        # One that is there already stays as it is.
+        size = nested(9, number(1, int(name.rpartition("_")[2])))
+        made_of = text(1, TABLE) + text(2, name) + like_clients + size + number(10, number_in_batch)
+        writer.add(Message.NEW_SET, CREATE, made_of, _BatchPart(map=name))
     for name, body in batch.bodies.items():
         writer.add(Message.NEW_CHAIN, CREATE, text(1, TABLE) + text(3, name) + _hook(body.hook), _BatchPart(name))
     for name, body in batch.bodies.items():
@@ -106,12 +116,14 @@ def transaction(batch: Batch, family: Family, first: int, counts: Mapping[str, C
     for chain in batch.chains:
         _add_chain(writer, chain, family)
     for name, keys in batch.deletes.items():
-        writer.add_elements(Message.DELETE_ELEMENTS, name, keys, deletions(MAPS[name], family, keys))
+        writer.add_elements(Message.DELETE_ELEMENTS, name, keys, deletions(layout_of(name), family, keys))
     for name, pairs in batch.adds.items():
-        elements = additions(MAPS[name], family, pairs, (counts or {}).get(name))
+        elements = additions(layout_of(name), family, pairs, (counts or {}).get(name))
         writer.add_elements(Message.NEW_ELEMENTS, name, [key for key, _ in pairs], elements)
     for name in batch.gone_chains:
         writer.add(Message.DELETE_CHAIN, 0, text(1, TABLE) + text(3, name), _BatchPart(name))
+    for name in batch.gone_maps:
+        writer.add(Message.DELETE_SET, 0, text(1, TABLE) + text(2, name), _BatchPart(map=name))
     return writer.finish()
 
 

@@ -2,7 +2,8 @@
 """A Service's plan as elements of the nftables maps. Same plan, same slots, same elements.
 
 The slots say which endpoint has which number, so that a change touches few of them. Elements that several Services may
-share are distinguished. Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62.
+share are distinguished. Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62,
+SVN-101.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from struct import Struct
 
 import msgspec
 
-from agent.model.nft_table import ChoiceChain, Data
+from agent.model.nft_table import ChoiceChain, Data, own_map
 from agent.model.service import DEFAULT_OPTIONS, Backend, Range, ServiceKey, ServiceOptions
 from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
@@ -135,11 +136,16 @@ def _weighted(backends: Sequence[Backend], options: ServiceOptions) -> list[byte
     return [data for data, weight in found for _ in range(-(-(weight // divisor) // scale))]
 
 
-def choice_chain(map_name: str, count: int, affinity_s: int) -> ChoiceChain:
-    """The chain that picks one of so many slots: `c_3`, or `c_3_600` where clients come back."""
+def choice_chain(map_name: str, count: int, port: PortPlan, slots: Slots) -> ChoiceChain:
+    """The chain that picks one of so many slots: `c_3`, or `c_3_600` where clients come back.
+
+    `c_3_600_1a2b3c4d_4096` belongs to one port, whose clients have a map of that name.
+    """
     prefix = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}[map_name]
-    name = f"{prefix}_{count}_{affinity_s}" if affinity_s else f"{prefix}_{count}"
-    return ChoiceChain(name, map_name, count, affinity_s)
+    name = f"{prefix}_{count}_{port.affinity_s}" if port.affinity_s else f"{prefix}_{count}"
+    if port.affinity_s and port.own_clients:
+        name += own_map(slots.number, port.own_clients).removeprefix("cl")
+    return ChoiceChain(name, map_name, count, port.affinity_s)
 
 
 def affinity_number(key: ServiceKey, plan: PortPlan, is_taken: Callable[[bytes], bool]) -> bytes:
@@ -161,10 +167,10 @@ def rows_of(plan: ServicePlan, slots: Sequence[Slots], only: Sequence[Numbers | 
     """The same, map by map. `only`: of each port's endpoints those in these slots."""
     for port, own, numbers in zip(plan.ports, slots, only or (None,) * len(slots), strict=True):
         for frontend in port.frontends:
-            yield from _frontend(frontend, own, port.affinity_s, numbers)
+            yield from _frontend(frontend, port, own, numbers)
 
 
-def _frontend(one: Frontend, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
+def _frontend(one: Frontend, port: PortPlan, slots: Slots, only: Numbers | None) -> Iterator[Rows]:
     key = frontend_key(one)
     is_node_port = one.kind == "nodePort"
     if one.verdict == "pass":
@@ -173,13 +179,13 @@ def _frontend(one: Frontend, slots: Slots, affinity_s: int, only: Numbers | None
         return
     first, prefix = ("nodeports", "n") if is_node_port else ("services", "x")
     if one.kind == "clusterIP":
-        yield from _cluster_ip(one, key, slots, affinity_s, only)
+        yield from _cluster_ip(one, key, port, slots, only)
     elif not slots.cluster:
         yield first, ((key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)),)
     else:
         policy = "local" if one.is_local_policy else "cluster"
         yield first, ((key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"),)
-        yield from _outside(one, key, slots, affinity_s, only)
+        yield from _outside(one, key, port, slots, only)
     if slots.number and (slots.cluster or slots.local):
         yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
     if one.ranges and not is_node_port:
@@ -190,29 +196,29 @@ def _end(one: Frontend) -> str:
     return REJECT if one.verdict == "reject" else DROP
 
 
-def _cluster_ip(one: Frontend, key: bytes, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
+def _cluster_ip(one: Frontend, key: bytes, port: PortPlan, slots: Slots, only: Numbers | None) -> Iterator[Rows]:
     name, chosen = ("eps_local", slots.local) if one.is_local_policy else ("eps", slots.cluster)
     numbers = only and only[one.is_local_policy]
     if not chosen:
         yield "services", ((key, _end(one)),)
         return
-    yield "services", ((key, choice_chain(name, len(chosen), affinity_s).name),)
+    yield "services", ((key, choice_chain(name, len(chosen), port, slots).name),)
     yield name, _endpoints(key, chosen, numbers)
 
 
-def _outside(one: Frontend, key: bytes, slots: Slots, affinity_s: int, only: Numbers | None) -> Iterator[Rows]:
+def _outside(one: Frontend, key: bytes, port: PortPlan, slots: Slots, only: Numbers | None) -> Iterator[Rows]:
     """The second level, which traffic from elsewhere reaches once it is marked or not (TY-11, TY-12)."""
     cluster_map, local_map, eps, eps_local = (
         ("np_cluster", "np_local", "np_eps", "np_eps_local")
         if one.kind == "nodePort"
         else ("svc_cluster", "svc_local", "eps", "eps_local")
     )
-    yield cluster_map, ((key, choice_chain(eps, len(slots.cluster), affinity_s).name),)
+    yield cluster_map, ((key, choice_chain(eps, len(slots.cluster), port, slots).name),)
     yield eps, _endpoints(key, slots.cluster, only and only[0])
     if not one.is_local_policy:
         return
     if slots.local:
-        yield local_map, ((key, choice_chain(eps_local, len(slots.local), affinity_s).name),)
+        yield local_map, ((key, choice_chain(eps_local, len(slots.local), port, slots).name),)
         yield eps_local, _endpoints(key, slots.local, only and only[1])
     elif one.verdict == "reject":
         yield local_map, ((key, REJECT),)
@@ -257,4 +263,4 @@ def chains_of(plan: ServicePlan, slots: Sequence[Slots]) -> Iterator[ChoiceChain
             is_node_port = frontend.kind == "nodePort"
             for name, chosen in (("eps", own.cluster), ("eps_local", own.local)):
                 if chosen:
-                    yield choice_chain(f"np_{name}" if is_node_port else name, len(chosen), port.affinity_s)
+                    yield choice_chain(f"np_{name}" if is_node_port else name, len(chosen), port, own)

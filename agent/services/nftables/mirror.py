@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState
+from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState, client_map_of
 from agent.model.service import ServiceKey
 from agent.services.nftables.elements import (
     MOST_STATIC,
@@ -322,6 +322,29 @@ class Mirror:
         """Choice chains that elements lead to, but for those of every table."""
         return frozenset(name for name, count in self._uses.items() if count > 0)
 
+    def spare_maps(self, chains: Iterable[str]) -> list[str]:
+        """Own maps of clients into which these chains look, and no other (SVN-101)."""
+        gone = frozenset(chains)
+        spare = {client_map_of(name) for name in gone} - {""}
+        return sorted(spare.difference(map(client_map_of, self.chains - gone))) if spare else []
+
+    def port_of(self, number: bytes) -> tuple[ServiceKey, PortPlan] | None:
+        """Whose clients have this number."""
+        owner = self._numbers.get(number)
+        if owner is None:
+            return None
+        ports = self._services[owner[0]].plan.ports
+        return next(((owner[0], one) for one in ports if _identity(one) == owner[1:]), None)
+
+    @property
+    def sharing_ports(self) -> int:
+        """Ports with affinity whose clients have no map of their own."""
+        return len(self._numbers) - len({client_map_of(name) for name in self.used} - {""})
+
+    def is_member(self, pair: bytes) -> bool:
+        """Whether clients may still come back to this endpoint: its data, and the number of the port."""
+        return ("aff_cluster", pair) in self._shared or ("aff_local", pair) in self._shared
+
     def programmed(self, key: ServiceKey) -> Programmed | None:
         return self._services.get(key)
 
@@ -333,8 +356,8 @@ def _is_alike(before: Programmed, after: Programmed) -> bool:
     """Whether they differ in endpoints alone."""
     had, has = before.plan.ports, after.plan.ports
     return len(had) == len(has) and all(
-        (one.port, one.frontends, one.affinity_s, own.number)
-        == (other.port, other.frontends, other.affinity_s, its.number)
+        (one.port, one.frontends, one.affinity_s, one.own_clients, own.number)
+        == (other.port, other.frontends, other.affinity_s, other.own_clients, its.number)
         for one, other, own, its in zip(had, has, before.slots, after.slots, strict=True)
     )
 

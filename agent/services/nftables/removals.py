@@ -26,6 +26,6 @@ def removals(batch: Batch, most: int) -> Iterator[Batch]:
         for name, key in gone[at : at + most]:
             deletes.setdefault(name, []).append(key)
         yield Batch(deletes=deletes)
-    rest = Batch(batch.chains, kept, batch.adds, batch.gone_chains, batch.bodies)
+    rest = Batch(batch.chains, kept, batch.adds, batch.gone_chains, batch.bodies, batch.gone_maps)
     if rest:
         yield rest

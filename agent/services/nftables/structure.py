@@ -32,7 +32,8 @@ from agent.services.nftables.elements import MOST_STATIC
 PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
 """Endpoint map → how its static chains are called: `c_2`."""
 
-# A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else (NF-31).
+# A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else (NF-31). Before that
+# ports with many clients lose some of theirs (crowding.py).
 MOST_CLIENTS = 262_144
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@+-]{1,15}\*?")

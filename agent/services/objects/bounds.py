@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits how much of a node one Service may take, and decides which Services stay out if all are too much (SY-12).
 
-The smallest get room first, so that large ones never displace small ones.
+The smallest get room first, so that large ones never displace small ones. Maps of their own for clients go to the
+oldest first, so that no newcomer takes one away (SVN-101).
 """
 
 from typing import NamedTuple
 
 from agent.model.finding import Finding
-from agent.model.service import ServiceKey
+from agent.model.service import ServiceFacts, ServiceKey
 
 MOST_OF_SERVICE = 131_072
 """Endpoints of one Service in a family, counted for each port and each way in: so many elements are one transaction."""
@@ -67,3 +68,38 @@ class Room:
             )
             return Finding(f"Service {key}", "endpoints", text)
         return None
+
+
+class OwnMaps:
+    """Which Services of one family have their clients in maps of their own, one for each port."""
+
+    def __init__(self) -> None:
+        self.granted: frozenset[ServiceKey] = frozenset()
+        self._wanted: dict[ServiceKey, tuple[str, int]] = {}
+        self._settled: tuple[int, dict[ServiceKey, tuple[str, int]]] = (0, {})
+
+    def put(self, key: ServiceKey, service: ServiceFacts | None) -> None:
+        """It is so now; None: there is none in this family."""
+        self._wanted.pop(key, None)
+        if service is not None and service.affinity_s and service.options.affinity_clients:
+            self._wanted[key] = (service.created, len(service.ports))
+
+    def settle(self, most: int) -> frozenset[ServiceKey]:
+        """After any number of changes: who got maps by them, or lost them."""
+        if self._settled == (most, self._wanted):
+            return frozenset()
+        before, left, granted = self.granted, most, set()
+        for _, key, ports in sorted((created, key, ports) for key, (created, ports) in self._wanted.items()):
+            if ports <= left:
+                left -= ports
+                granted.add(key)
+        self.granted, self._settled = frozenset(granted), (most, dict(self._wanted))
+        return before ^ self.granted
+
+    def refusals(self, key: ServiceKey) -> tuple[Finding, ...]:
+        """Why it has none; empty: it has, or wants none."""
+        if key not in self._wanted or key in self.granted:
+            return ()
+        ports, most = self._wanted[key][1], self._settled[0]
+        text = f"{ports} maps for clients do not fit into the {most} of services.ownAffinityMaps; Services share one"
+        return (Finding(f"Service {key}", "metadata.annotations[kepd.dev/affinity-clients]", text),)

@@ -36,6 +36,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     rejects_with_reset: bool = True
     drops_invalid: bool = False
     counts_endpoints: bool = False
+    own_maps: int = 64
 
 
 class NodeSight(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ def family_facts(
         is_open_everywhere=is_open,
         pod_ranges=pods,
         service_ranges=collapse(one for one in ranges if one is not None and one.family == family),
+        own_maps=settings.own_maps,
     )
     table = TableSettings(
         family=family,

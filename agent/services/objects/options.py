@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the annotations `kepd.dev/…` of a Service. An invalid value disables only that annotation and is reported.
 
-Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10; docs/reference.md has all annotations.
+Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-101; docs/reference.md has all annotations.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from agent.services.objects.addresses import read_address
 HEAVIEST = 256
 MOST_KEYS = 16
 MOST_ENDPOINTS = 10_000
+FEWEST_CLIENTS, MOST_CLIENTS = 64, 65_536
 T = TypeVar("T")
 
 # Annotations that have a name and on which this version does not act.
@@ -49,10 +50,11 @@ def read_options(
         keys = ()
     return ServiceOptions(
         topology_keys=keys,
-        min_endpoints=read("topology_min_endpoints", _count, 1),
+        min_endpoints=read("topology_min_endpoints", _number(1, MOST_ENDPOINTS), 1),
         weights=read("endpoint_weights", _weights, ()),
         no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
         passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
+        affinity_clients=read("affinity_clients", _number(FEWEST_CLIENTS, MOST_CLIENTS), 0),
     )
 
 
@@ -78,10 +80,13 @@ def _keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_ENDPOINTS:
-        raise ValueError(f"expected a whole number from 1 to {MOST_ENDPOINTS}")
-    return int(text)
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"expected a whole number from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 def _weights(text: str) -> tuple[tuple[str, int], ...]:

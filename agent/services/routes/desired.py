@@ -2,7 +2,8 @@
 """Keeps what one family should have: a plan for every Service, updated by what changed.
 
 A change concerns the Services that changed, and those that win or lose an address by that: work grows with the change,
-never with the number of Services. Its owner is the sync of that family. Source of behaviour: IN-3, IN-19, TY-19, SY-4.
+never with the number of Services. Its owner is the sync of that family. Source of behaviour: IN-3, IN-19, TY-19, SY-4,
+SVN-101.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -13,7 +14,7 @@ import msgspec
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
 from agent.model.service import Address, Backend, PortKey, Range, ServiceKey
-from agent.services.objects.bounds import Room, Size
+from agent.services.objects.bounds import OwnMaps, Room, Size
 from agent.services.objects.fold import Fold
 from agent.services.routes.claims import Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
@@ -33,6 +34,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     is_open_everywhere: bool = False
     pod_ranges: tuple[Range, ...] = ()
     service_ranges: tuple[Range, ...] = ()
+    own_maps: int = 0
+    """Ports that may have their clients in a map of their own."""
 
 
 class Desired:
@@ -55,6 +58,7 @@ class Desired:
         """Services that are too large to be programmed."""
         self.broken: dict[ServiceKey, str] = {}
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
+        self.own_maps = OwnMaps()
         self._room = Room()
 
     def set_node(self, node: NodeFacts) -> None:
@@ -85,6 +89,8 @@ class Desired:
             todo.append(key)
             size = self._size(key)
             self._room.put(key, size)
+            service = self.fold.services.get(key)
+            self.own_maps.put(key, service if service is not None and service.part(self.family) else None)
             pairs += size.pairs
             if most and pairs >= MOST_PAIRS_AT_ONCE:
                 break
@@ -105,7 +111,7 @@ class Desired:
 
     def _make_room(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
         """Others that have to go, or may come, because of these."""
-        moved = self._room.settle()
+        moved = self._room.settle() | self.own_maps.settle(self.node.own_maps)
         return [key for key in moved if key not in todo]
 
     def _update(
@@ -145,7 +151,9 @@ class Desired:
         def backends(port: PortKey) -> tuple[Backend, ...]:
             return self.fold.backends(key, self.family, port)
 
-        return plan_service(service, self.family, backends, self.node.place, self.node.addresses)
+        own_clients = service.options.affinity_clients if key in self.own_maps.granted else 0
+        place, addresses = self.node.place, self.node.addresses
+        return plan_service(service, self.family, backends, place, addresses, own_clients)
 
     def _claim(self, key: ServiceKey, plan: ServicePlan | None) -> set[ServiceKey]:
         before = self._wanted.get(key, ())
@@ -203,6 +211,6 @@ class Desired:
         return self._plans.get(key)
 
 
-def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...]]:
+def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...], int]:
     """What every plan depends on."""
-    return node.place.node, node.place.zone, node.addresses
+    return node.place.node, node.place.zone, node.addresses, node.own_maps

@@ -55,6 +55,8 @@ class PortPlan(msgspec.Struct, frozen=True, gc=False):
     affinity_s: int
     local: tuple[Backend, ...] = ()
     """Endpoints on this node that are in use: who may meet itself (TY-8)."""
+    own_clients: int = 0
+    """How many clients its own map holds; 0: they are in the map that ports share (SVN-101)."""
 
 
 class ServicePlan(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +86,7 @@ def plan_service(
     backends: Callable[[PortKey], Sequence[Backend]],
     place: Place,
     node_addresses: Sequence[Address] = (),
+    own_clients: int = 0,
 ) -> ServicePlan | None:
     """None: the Service does not exist in this family. `backends` gives what `merge` made of a port's slices."""
     part = service.part(family)
@@ -95,7 +98,7 @@ def plan_service(
         selection = select(backends(port.key), use, place, service.options)
         local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
         frontends = _frontends(service, part, port, selection, node_addresses)
-        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local))
+        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients))
     return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)
 
 

@@ -58,6 +58,8 @@ class Measures(msgspec.Struct):
     tallies: dict[Family, Tally] = msgspec.field(default_factory=dict)
     flow_rounds: dict[Family, SyncHistogram] = msgspec.field(default_factory=dict)
     flows_deleted: Counter[str] = msgspec.field(default_factory=Counter)
+    affinity_clients: dict[Family, int] = msgspec.field(default_factory=dict)
+    affinity_trimmed: Counter[str] = msgspec.field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Health page, status code → how often."""
 

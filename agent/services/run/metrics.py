@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from agent.model.iptables_rules import Table
 from agent.model.nft_table import Family
 from agent.services.ruleset import RuleCounts
-from agent.services.run.measures import SyncHistogram
+from agent.services.run.measures import Measures, SyncHistogram
 from agent.services.run.plane import ServicesPlane
 
 COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
@@ -53,6 +53,7 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
         CounterMetricFamily("kepd_services_stale_flows_deleted", "Stale flows deleted.", labels=["family"]),
         measures.flows_deleted.items(),
     )
+    yield from _affinity(measures)
     without = GaugeMetricFamily(
         "kepd_services_ports_without_local_endpoints",
         "Service ports with a Local policy and no local endpoint.",
@@ -72,6 +73,15 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
         ),
         ((family, plane.overdue_s(family)) for family in plane.families),
     )
+
+
+def _affinity(measures: Measures) -> Iterator[Metric]:
+    text = "Clients in the affinity map that Services share."
+    clients = GaugeMetricFamily("kepd_services_affinity_clients", text, labels=["family"])
+    yield _by_family(clients, measures.affinity_clients.items())
+    text = "Clients that were forgotten, or are soon, because a Service had too many."
+    trimmed = CounterMetricFamily("kepd_services_affinity_trimmed", text, labels=["family"])
+    yield _by_family(trimmed, measures.affinity_trimmed.items())
 
 
 def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:

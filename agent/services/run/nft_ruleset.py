@@ -51,6 +51,8 @@ class NftRuleset:
         """Elements of one transaction."""
         self._settings: TableSettings | None = None
         self._bodies: Mapping[str, ChainBody] = {}
+        self.left: set[bytes] = set()
+        """Endpoints with numbers of ports to which clients stopped coming back; whoever forgets them empties it."""
 
     def __len__(self) -> int:
         return len(self.mirror)
@@ -129,7 +131,7 @@ class NftRuleset:
             staged = self.mirror.prepare({}, node_content(facts.node))
             batch = await asyncio.to_thread(self.mirror.repair, state, staged, spared_ways, constant)
         for part in removals(batch, self._most):
-            await self.table.apply(part)
+            await self._apply(part)
         self.mirror.commit(staged)
         self.mirror.committed_chains(batch)
         used = constant | self.mirror.used | left_targets(state.content, batch)
@@ -160,7 +162,7 @@ class NftRuleset:
             self.mirror.commit(made)
             number += 1
             try:
-                _, after = await asyncio.gather(self.table.apply(made.batch), staged(number))
+                _, after = await asyncio.gather(self._apply(made.batch), staged(number))
             except BaseException:
                 self.mirror.commit(opposite)
                 raise
@@ -182,7 +184,7 @@ class NftRuleset:
         if self._standing is None:
             self._standing = await asyncio.to_thread(Standing, state.content, self._width)
         staged = self.mirror.stage_over(self._standing, plans)
-        await self.table.apply(staged.batch)
+        await self._apply(staged.batch)
         self.mirror.commit(staged)
         self._standing.take(staged.batch)
         return staged.batch.size
@@ -190,16 +192,21 @@ class NftRuleset:
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
         node = node_content(facts.node) if facts is not None else self.mirror.node
         written = await self._write_all(plans, node)
-        if len(self.mirror.unused) > MOST_UNUSED:
+        if len(self.mirror.unused) > MOST_UNUSED or self.mirror.spare_maps(self.mirror.unused):
             await self._drop_chains(dict.fromkeys(self.mirror.unused, ChainBody()))
         return written
+
+    async def _apply(self, batch: Batch) -> None:
+        await self.table.apply(batch)
+        self.left.update(*(batch.deletes.get(name, ()) for name in ("aff_cluster", "aff_local")))
 
     async def _drop_chains(self, bodies: Mapping[str, ChainBody]) -> None:
         """Those that no element leads to (FS-13). They are emptied first, as one of them may lead to another."""
         left = sorted(bodies)
         for at in range(0, len(left), MOST_DROPPED):
             names = left[at : at + MOST_DROPPED]
-            batch = Batch(bodies={name: bodies[name] for name in names}, gone_chains=names)
+            maps = self.mirror.spare_maps(names)
+            batch = Batch(bodies={name: bodies[name] for name in names}, gone_chains=names, gone_maps=maps)
             try:
                 await self.table.apply(batch)
             except NftRefused as error:

@@ -64,7 +64,7 @@ class ServicesPlane:
         self._tell = tell
         self._failures = _Failures()
         self._conflicts: dict[tuple[Family, ServiceKey], tuple[Frontend, ...]] = {}
-        self._refused: set[tuple[Family, ServiceKey]] = set()
+        self._refused: set[tuple[Family, str, ServiceKey]] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
         self.families: dict[Family, FamilySync] = {
@@ -161,16 +161,20 @@ class ServicesPlane:
                     self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
     def _tell_refusals(self, family: Family, report: SyncReport) -> None:
-        """SY-12: once for each time that a Service becomes too large."""
-        refused = self.families[family].desired.refused
-        for key in report.looked:
-            if key not in refused:
-                self._refused.discard((family, key))
-            elif (family, key) not in self._refused:
-                self._refused.add((family, key))
-                for finding in refused[key]:
-                    log.warning("service_too_large", family=family, problem=str(finding))
-                    self._warn("ServiceTooLarge", f"{family}: {finding.text}", key)
+        """SY-12, SVN-101: once for each time that a Service becomes too large, or gets no map for its clients."""
+        desired = self.families[family].desired
+        for reason, why in (("ServiceTooLarge", desired.refused.get), ("AffinityCrowded", desired.own_maps.refusals)):
+            for key in report.looked:
+                refusals, known = why(key) or (), (family, reason, key)
+                for finding in refusals if known not in self._refused else ():
+                    log.warning("service_bounded", family=family, reason=reason, problem=str(finding))
+                    self._warn(reason, f"{family}: {finding.text}", key)
+                (self._refused.add if refusals else self._refused.discard)(known)
+
+    def crowded(self, family: Family, key: ServiceKey, text: str) -> None:
+        """SVN-101: what a port loses that has too many clients."""
+        log.warning("affinity_crowded", family=family, service=str(key), effect=text)
+        self._warn("AffinityCrowded", f"{family}: {text}", key)
 
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         self.measures.failed(family, is_full=is_full)

@@ -100,7 +100,8 @@ class ServicesView:
         for finding in self._plane.intake.findings.get(("Service", *key), ()):
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
-            for finding in (*sync.desired.refused.get(key, ()), *sync.desired.conflicts(key)):
+            bounded = (*sync.desired.refused.get(key, ()), *sync.desired.own_maps.refusals(key))
+            for finding in (*bounded, *sync.desired.conflicts(key)):
                 yield f"{finding.path}: {finding.text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
@@ -174,6 +175,11 @@ class ServicesView:
             lines.append(f"{sync.desired.family} port {name}: {count} endpoints in use")
             lines += [f"  {_told_frontend(one)}" for one in port.frontends]
             lines += [f"  {line}" for line in explain_hints(port.selection, sync.facts.node.place)]
+            if port.affinity_s:
+                where = (
+                    f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
+                )
+                lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += [f"finding: {text}" for text in self._findings(key)]
         return RouteReport(lines=tuple(lines), endpoints=tuple(self.endpoints(key, port_name)))
 
