@@ -35,6 +35,7 @@ EVENTS = {
     "FailedKillPod": "The runtime did not stop a container or a sandbox; kepd tries again.",
     "FailedMount": "A volume could not be prepared.",
     "FailedPostStartHook": "A postStart hook failed, so kepd ends its container.",
+    "ForwardingDropped": "Another program's chain drops what the node forwards; with nftables kepd cannot accept it.",
     "PostStartHookInterrupted": "kepd was restarted during a postStart hook; it counts as done and is not run again.",
     "FailedPreStopHook": "A preStop hook failed or did not end in time; the stop continues.",
     "FailedSync": "The link to a container's log could not be created.",

@@ -21,6 +21,9 @@ class RuleTable(Protocol):
     async def rivals(self) -> Sequence[str]:
         """What else programs Services here, as far as its rules show."""
 
+    async def forward_drops(self) -> Sequence[str]:
+        """Chains of others whose policy drops what this node forwards."""
+
     async def load(self, text: str) -> None:
         """Run a text of structure as one transaction."""
 

@@ -54,6 +54,9 @@ class Ruleset(Protocol):
     async def rivals(self) -> Sequence[str]:
         """What else programs Services here."""
 
+    async def forward_drops(self) -> Sequence[str]:
+        """What drops forwarded packets of Services, and rules of this kind cannot prevent it (TY-18)."""
+
     async def has_rules(self) -> bool:
         """Whether the kernel has Services that kepd wrote, this process or an earlier one."""
 

@@ -65,3 +65,23 @@ async def test_a_table_of_kube_proxy_counts_once_it_has_rules(
     node.run("nft", "-f", "-", text=TABLE.replace("RULE", f"{rule}\n" if rule else ""))
 
     assert list(await table.rivals()) == expected
+
+
+DROPPING = """*filter
+:FORWARD DROP [0:0]
+COMMIT
+"""
+OUR_OWN = "table ip kepd { chain forwarded { type filter hook forward priority 0; policy drop; }; }\n"
+OPEN = "table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; policy accept; }; }\n"
+CLOSED = "table inet filter { chain forward { type filter hook forward priority 0; policy drop; }; }\n"
+
+
+async def test_what_drops_forwarded_packets_is_found(node: Namespace, table: NftTable) -> None:
+    """TY-18: an accept of ours cannot override it; what lets packets pass and what is ours does not count."""
+    node.run("nft", "-f", "-", text=OUR_OWN + OPEN)
+    before = list(await table.forward_drops())
+    node.run("nft", "-f", "-", text=CLOSED)
+    node.run("iptables-nft-restore", "--noflush", text=DROPPING)
+
+    assert before == []
+    assert sorted(await table.forward_drops()) == ["chain FORWARD of table filter", "chain forward of table filter"]

@@ -56,6 +56,9 @@ class NftTable:
         """Tables and chains of other programs for Services (DS-14)."""
         return await self._call(KernelTable.rivals)
 
+    async def forward_drops(self) -> Sequence[str]:
+        return await self._call(KernelTable.forward_drops)
+
     async def load(self, text: str) -> None:
         try:
             with self._own_sockets.program():

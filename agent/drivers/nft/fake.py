@@ -40,6 +40,7 @@ class FakeKernel:
         """Map and key → packets and bytes, as a test wants them counted."""
         self.race_drops = 0
         self.rivals: list[str] = []
+        self.forward_drops: list[str] = []
         """What else programs Services."""
         self.failures: list[NftFailed] = []
         """Raised by the next calls that change something, one each."""
@@ -75,6 +76,9 @@ class FakeNft:
     async def rivals(self) -> Sequence[str]:
         """What a test put there."""
         return list(self.kernel.rivals)
+
+    async def forward_drops(self) -> Sequence[str]:
+        return list(self.kernel.forward_drops)
 
     async def load(self, text: str) -> None:
         self._fail()

@@ -104,6 +104,15 @@ class KernelTable:
         ]
         return found
 
+    def forward_drops(self) -> Sequence[str]:
+        """Chains of others whose policy drops what this node forwards (TY-18)."""
+        answers = (*self._dump(Message.GET_CHAIN), *self._dump(Message.GET_CHAIN, family="inet"))
+        return [
+            f"chain {one.name} of table {one.table}"
+            for one in map(chain_facts, answers)
+            if " hook forward " in one.hook and one.hook.endswith("policy drop") and one.table != TABLE
+        ]
+
     def _has_rules(self, table: str, chain: str) -> bool:
         answers = self._dump(Message.GET_RULE, text(1, table) + text(2, chain))
         return any(rule_chain(answer) == chain for answer in answers)
@@ -242,9 +251,9 @@ class KernelTable:
             f"map {name} of table {TABLE} did not settle in {_MOST_READINGS} readings; kepd reads it again"
         )
 
-    def _dump(self, kind: Message, payload: bytes = b"") -> Sequence[Answer]:
+    def _dump(self, kind: Message, payload: bytes = b"", *, family: str = "") -> Sequence[Answer]:
         for _ in range(_MOST_TRIES):
-            dump = self._connection.dump(kind, self._family, payload, self._deadline_s)
+            dump = self._connection.dump(kind, family or self._family, payload, self._deadline_s)
             if dump.is_whole:
                 return dump.answers
         raise Interrupted(

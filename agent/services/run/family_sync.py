@@ -54,6 +54,7 @@ class SyncWatcher(Protocol):
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
     def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
     def repaired(self, family: str, sentence: str, elements: int) -> None: ...
+    def forwarding_dropped(self, family: str, chains: Sequence[str]) -> None: ...
 
 
 class _Todo(msgspec.Struct):
@@ -304,6 +305,8 @@ class FamilySync:
                 f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
                 "or set services.proxyName and the backend nftables; nothing is programmed until then"
             )
+        if drops := await self.rules.forward_drops():
+            self._watcher.forwarding_dropped(self.desired.family, drops)
         self._is_checked = True
 
     def _is_wanted(self) -> bool:

@@ -58,6 +58,9 @@ class IptablesRuleset:
     async def rivals(self) -> Sequence[str]:
         return await self.tables.rivals()
 
+    async def forward_drops(self) -> Sequence[str]:
+        return ()
+
     async def has_rules(self) -> bool:
         nat = (await self.tables.read()).get("nat", {})
         return OWNER in nat and bool(nat.get("KUBE-SERVICES"))

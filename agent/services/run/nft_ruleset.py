@@ -67,6 +67,9 @@ class NftRuleset:
     async def rivals(self) -> Sequence[str]:
         return await self.table.rivals()
 
+    async def forward_drops(self) -> Sequence[str]:
+        return await self.table.forward_drops()
+
     async def has_rules(self) -> bool:
         return await self.table.has_services()
 

@@ -196,6 +196,13 @@ class ServicesPlane:
         log.warning("service_rules_repaired", family=family, cause=sentence, elements=elements)
         self._warn("RulesRepaired", f"{family}: {sentence}; kepd wrote {elements} elements again")
 
+    def forwarding_dropped(self, family: str, chains: Sequence[str]) -> None:
+        log.warning("service_forwarding_dropped", family=family, chains=chains)
+        what = f"{', '.join(chains)} drops what this node forwards, unless a rule there accepts it"
+        self._warn(
+            "ForwardingDropped", f"{family}: {what}; kepd cannot accept it there: packets to and from pods need one"
+        )
+
     def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
         self._tell(
             Event(

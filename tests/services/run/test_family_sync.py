@@ -3,6 +3,7 @@
 
 import errno
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,6 +44,9 @@ class Watcher:
 
     def repaired(self, _family: str, sentence: str, _elements: int) -> None:
         self.repairs.append(sentence)
+
+    def forwarding_dropped(self, _family: str, chains: Sequence[str]) -> None:
+        self.failures += chains
 
 
 class Bench:

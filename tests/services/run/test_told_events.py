@@ -61,3 +61,14 @@ async def test_another_program_that_has_its_services_here_is_told_once() -> None
 
     assert await node.told() == [("BackendConflict", "")]
     assert "table kube-proxy of kube-proxy" in node.events[-1].message
+
+
+async def test_a_chain_that_drops_what_is_forwarded_is_told_once() -> None:
+    """TY-18, FH-5: Services are programmed all the same."""
+    node = Node()
+    node.put("web", "10.96.0.10")
+    node.kernel.forward_drops.append("chain FORWARD of table filter")
+
+    assert await node.told() == [("ForwardingDropped", "")]
+    assert node.events[-1].message.startswith("IPv4: chain FORWARD of table filter drops what this node forwards")
+    assert node.plane.is_answering
