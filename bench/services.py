@@ -32,6 +32,7 @@ def measure() -> list[Row]:
         rows += inside("plan", str(size))
     for size in (STATED,):
         rows += inside("daemon", str(size))
+    rows += inside("tenants", "0")
     for size in (10, STATED):
         rows += services_connects.measure(size)
     return rows

@@ -31,6 +31,7 @@ from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from bench.daemon import resident_mib
+from bench.services_tenants import tenant_rows
 from tests.drivers.kube.api_server import ApiServer
 from tests.drivers.kube.certificates import make_certificates
 from tests.services.making import make_service, make_slice
@@ -313,7 +314,7 @@ def prepare() -> None:
 
 def main() -> None:
     prepare()
-    work = {"plan": plan_rows, "daemon": daemon_rows, "outage": outage_rows}[sys.argv[1]]
+    work = {"plan": plan_rows, "daemon": daemon_rows, "outage": outage_rows, "tenants": tenant_rows}[sys.argv[1]]
     made = work(int(sys.argv[2]))
     print(json.dumps(made if isinstance(made, list) else asyncio.run(made)))
 

@@ -9,7 +9,9 @@ SVN-101.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from itertools import compress
 from math import gcd
+from operator import ne
 from struct import Struct
 
 import msgspec
@@ -110,8 +112,7 @@ def _differing(before: Sequence[bytes], after: Sequence[bytes]) -> Sequence[int]
     if before == after:
         return ()
     both = min(len(before), len(after))
-    pairs = enumerate(zip(before, after, strict=False))
-    found = [number for number, (had, has) in pairs if had is not has and had != has]
+    found = compress(range(both), map(ne, before, after))
     return [*found, *range(both, max(len(before), len(after)))]
 
 

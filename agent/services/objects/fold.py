@@ -98,7 +98,8 @@ class Fold:
             self._drop_slice(key)
         self._slices[key] = facts
         self._of_service.setdefault(facts.service, {})[facts.name] = facts
-        self._ports.pop(key, None)
+        if (pairs := self._ports.pop(key, None)) is not None:
+            self._ports_of(facts).take_over(pairs)
         self._touch(facts.service)
 
     def drop_slice(self, namespace: str, name: str) -> None:

@@ -14,12 +14,14 @@ _PORT_BYTES = 4
 class SlicePorts:
     """One slice with several ports. Most have one, and need none of this."""
 
-    __slots__ = ("_made", "_numbers", "facts")
+    __slots__ = ("_before", "_kept", "_numbers", "facts", "made")
 
     def __init__(self, facts: SliceFacts) -> None:
         self.facts = facts
         self._numbers: dict[PortKey, tuple[int, ...]] | None = None
-        self._made: dict[int, tuple[Backend, ...]] | None = None
+        self.made: dict[int, tuple[Backend, ...]] | None = None
+        self._before: dict[int, tuple[Backend, ...]] = {}
+        self._kept: list[int] = []
 
     def numbers(self, port: PortKey) -> tuple[int, ...]:
         """What the slice says for this port; almost always one number or none."""
@@ -32,15 +34,36 @@ class SlicePorts:
     def backends(self, port: PortKey) -> list[tuple[Backend, ...]]:
         return [self._with(number) for number in self.numbers(port)]
 
+    def take_over(self, before: "SlicePorts") -> None:
+        """Pairs that were asked for of the slice as it was, of endpoints that stay: of thousands one or two change."""
+        if before.made is None or not self.facts.ports or before.facts.ports[0] != self.facts.ports[0]:
+            return
+        olds = before.facts.endpoints
+        places = {one.key: place for place, one in enumerate(olds)}
+        found = [places.get(one.key, -1) for one in self.facts.endpoints]
+        pairs = zip(found, self.facts.endpoints, strict=True)
+        self._kept = [place if place >= 0 and olds[place] == one else -1 for place, one in pairs]
+        self._before = before.made
+
     def _with(self, number: int) -> tuple[Backend, ...]:
         if number == self.facts.ports[0][1]:
             return self.facts.endpoints
-        if self._made is None:
-            self._made = {}
-        if number not in self._made:
+        if self.made is None:
+            self.made = {}
+        if number not in self.made:
             tail = number.to_bytes(2, "big") + bytes(2)
-            self._made[number] = tuple([_moved(one, number, tail) for one in self.facts.endpoints])
-        return self._made[number]
+            made = self._before.get(number)
+            self.made[number] = (
+                tuple([_moved(one, number, tail) for one in self.facts.endpoints])
+                if made is None
+                else tuple(
+                    [
+                        made[place] if place >= 0 else _moved(one, number, tail)
+                        for place, one in zip(self._kept, self.facts.endpoints, strict=True)
+                    ]
+                )
+            )
+        return self.made[number]
 
 
 def _moved(one: Backend, number: int, tail: bytes) -> Backend:
