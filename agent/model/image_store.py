@@ -54,12 +54,16 @@ class StoreEvent(msgspec.Struct, frozen=True):
 
 
 class Filesystem(msgspec.Struct, frozen=True, kw_only=True):
-    """Where images lie. `capacity_bytes` 0 = the measurement is unusable."""
+    """Where images lie. Without a capacity it could not be measured, and its other figures say nothing."""
 
     capacity_bytes: int = 0
     available_bytes: int = 0
     inodes: int = 0
     free_inodes: int = 0
+
+    @property
+    def is_measured(self) -> bool:
+        return self.capacity_bytes > 0
 
     @property
     def used_percent(self) -> int:

@@ -21,6 +21,7 @@ class RemovalReason(StrEnum):
     """Why an image goes; also the label of a metric."""
 
     AGE = "age"
+    KEEP_LAST = "keep-last"
     SPACE = "space"
     MANUAL = "manual"
 
@@ -120,9 +121,16 @@ def rules_fault(rules: CollectRules) -> str:
 
 
 def plan_collection(
-    images: Sequence[NodeImage], disk: Filesystem, rules: CollectRules, now_s: float, *, is_forced: bool = False
+    images: Sequence[NodeImage],
+    disk: Filesystem,
+    rules: CollectRules,
+    now_s: float,
+    *,
+    is_forced: bool = False,
+    previous: CollectPlan | None = None,
 ) -> CollectPlan:
-    """What to remove now. `is_forced`: everything unprotected, whatever the thresholds say (`gc --now`)."""
+    """What to remove now. `is_forced`: everything unprotected, whatever the thresholds say (`gc --now`). `previous`: of
+    the same run; a run that `high` began goes on until `low`."""
     free: list[NodeImage] = []
     kept: list[Kept] = []
     for image in images:
@@ -140,13 +148,17 @@ def plan_collection(
             expected_bytes=sum(image.size_bytes for image in free),
         )
     surplus = _surplus_tags(images, rules)
-    old = [image for image in free if _is_too_old(image, rules, now_s) or _is_superseded(image, surplus)]
-    old = old if rules.mode is not CollectMode.OFF else []
-    rest = [image for image in free if image not in old]
-    removals = list(_removals(old, RemovalReason.AGE, now_s))
-    missing_bytes, missing_inodes, problem = _missing(disk, rules)
+    removals: list[Removal] = []
+    rest: list[NodeImage] = []
+    for image in free:
+        reason = _reason_to_go(image, rules, surplus, now_s)
+        if reason is None:
+            rest.append(image)
+        else:
+            removals.append(Removal(image, reason, _age_s(image, now_s)))
+    missing_bytes, missing_inodes, problem = _missing(disk, rules, previous or CollectPlan())
     enough: list[NodeImage] = []
-    freed = sum(image.size_bytes for image in old)
+    freed = sum(removal.image.size_bytes for removal in removals)
     if missing_bytes or missing_inodes:
         for image in rest:
             if freed >= missing_bytes and not missing_inodes:
@@ -154,7 +166,7 @@ def plan_collection(
             enough.append(image)
             freed += image.size_bytes
     removals += _removals(enough, RemovalReason.SPACE, now_s)
-    kept += [Kept(image, _why_not_now(image, rules, now_s)) for image in rest[len(enough) :]]
+    kept += [Kept(image, _why_not_now(image, rules, problem, now_s)) for image in rest[len(enough) :]]
     going = {removal.image.id for removal in removals}
     return CollectPlan(
         removals=tuple(removals),
@@ -180,8 +192,13 @@ def _protection(image: NodeImage, rules: CollectRules, now_s: float) -> str:
     return ""
 
 
-def _is_too_old(image: NodeImage, rules: CollectRules, now_s: float) -> bool:
-    return rules.max_age_s > 0 and _age_s(image, now_s) > rules.max_age_s
+def _reason_to_go(image: NodeImage, rules: CollectRules, surplus: frozenset[str], now_s: float) -> RemovalReason | None:
+    """A reason that does not depend on the disk."""
+    if rules.mode is CollectMode.OFF:
+        return None
+    if 0 < rules.max_age_s < _age_s(image, now_s):
+        return RemovalReason.AGE
+    return RemovalReason.KEEP_LAST if image.tags and surplus.issuperset(image.tags) else None
 
 
 def _surplus_tags(images: Iterable[NodeImage], rules: CollectRules) -> frozenset[str]:
@@ -196,25 +213,21 @@ def _surplus_tags(images: Iterable[NodeImage], rules: CollectRules) -> frozenset
     )
 
 
-def _is_superseded(image: NodeImage, surplus: frozenset[str]) -> bool:
-    return bool(image.tags) and surplus.issuperset(image.tags)
-
-
 def _age_s(image: NodeImage, now_s: float) -> float:
     # An image that was never used is as old as our knowledge of it, not infinitely old.
     return max(0.0, now_s - max(image.last_used_s, image.first_seen_s))
 
 
-def _missing(disk: Filesystem, rules: CollectRules) -> tuple[int, int, str]:
+def _missing(disk: Filesystem, rules: CollectRules, previous: CollectPlan) -> tuple[int, int, str]:
     if rules.mode is not CollectMode.FULL:
         return 0, 0, ""
-    if disk.capacity_bytes <= 0:
+    if not disk.is_measured:
         return 0, 0, "invalid capacity 0 on image filesystem"
     missing = 0
-    if disk.used_percent >= rules.high and rules.high < 100:
+    if rules.high < 100 and (previous.missing_bytes or disk.used_percent >= rules.high):
         missing = disk.capacity_bytes * (100 - rules.low) // 100 - disk.available_bytes
     inodes = 0
-    if disk.inodes and disk.used_inodes_percent >= rules.inode_high and rules.inode_high < 100:
+    if rules.inode_high < 100 and (previous.missing_inodes or disk.used_inodes_percent >= rules.inode_high):
         inodes = disk.inodes * (100 - rules.inode_low) // 100 - disk.free_inodes
     return max(0, missing), max(0, inodes), ""
 
@@ -223,8 +236,8 @@ def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float) 
     return (Removal(image, reason, _age_s(image, now_s)) for image in images)
 
 
-def _why_not_now(image: NodeImage, rules: CollectRules, now_s: float) -> str:
-    age = duration_text(float(round(_age_s(image, now_s))))
-    if rules.mode is CollectMode.OFF:
-        return f"collection is off; unused for {age}"
-    return f"its space is not needed; unused for {age}"
+def _why_not_now(image: NodeImage, rules: CollectRules, problem: str, now_s: float) -> str:
+    why = problem or "its space is not needed"
+    if rules.mode is not CollectMode.FULL:
+        why = "collection is off" if rules.mode is CollectMode.OFF else "images go by age alone"
+    return f"{why}; unused for {duration_text(float(round(_age_s(image, now_s))))}"

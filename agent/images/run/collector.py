@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from agent.images.collect.plan import CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
+from agent.images.collect.plan import CollectMode, CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
 from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
 from agent.images.run.history import ImageHistory
@@ -106,12 +106,14 @@ class ImageCollector:
             return await self._carry_out(look, plan, is_forced=is_forced)
 
     async def make_room(self, needed_bytes: int) -> bool:
-        """Remove what may go until there is that much space. Answers whether there is (IMG-B06)."""
+        """Remove what may go until there is that much space. Answers whether there is (IMG-B06). Removes nothing where
+        collection is off, or the space cannot be measured."""
         async with self._lock:
             try:
                 look = await self._observe()
-                for removal in self._plan(look, is_forced=True).removals:
-                    if self.disk.available_bytes > needed_bytes:
+                is_off = self._settings.collect.mode is CollectMode.OFF
+                for removal in () if is_off else self._plan(look, is_forced=True).removals:
+                    if not self.disk.is_measured or self.disk.available_bytes > needed_bytes:
                         break
                     await self._remove(removal, RemovalReason.SPACE)
             except RuntimeCallFailed as error:
@@ -126,8 +128,9 @@ class ImageCollector:
             self._show(look, self._plan(look, is_forced=False))
         return list(self.images.items.values())
 
-    def _plan(self, look: _Look, *, is_forced: bool) -> CollectPlan:
-        return plan_collection(look.images, look.disk, self._settings.collect, look.now_s, is_forced=is_forced)
+    def _plan(self, look: _Look, *, is_forced: bool, previous: CollectPlan | None = None) -> CollectPlan:
+        rules = self._settings.collect
+        return plan_collection(look.images, look.disk, rules, look.now_s, is_forced=is_forced, previous=previous)
 
     async def _carry_out(self, look: _Look, plan: CollectPlan, *, is_forced: bool) -> CollectionState:
         """Remove one image, measure, plan again; until the plan is empty or nothing more works."""
@@ -146,7 +149,7 @@ class ImageCollector:
             gone = {one.image.id for one in done if one.is_removed}
             remaining = tuple(image for image in look.images if image.id not in gone)
             look = replace(look, images=remaining, disk=self.disk)
-            plan = self._plan(look, is_forced=is_forced)
+            plan = self._plan(look, is_forced=is_forced, previous=plan)
         await self._unname(plan)
         self._judge(plan, self.disk.available_bytes - before)
         self.collected_at_s = self._clock.wall_s()

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.images.collect.plan import CollectMode, CollectRules, NodeImage, plan_collection, rules_fault
+from agent.images.collect.plan import (
+    CollectMode,
+    CollectRules,
+    NodeImage,
+    plan_collection,
+    rules_fault,
+)
 from agent.images.prefetch.plan import (
     Fetch,
     PodImage,
@@ -92,6 +98,7 @@ def test_beside_a_kubelet_only_age_counts() -> None:
 
     assert removed(plan) == ["stale"]
     assert plan.missing_bytes == 0
+    assert [one.why for one in plan.kept] == ["images go by age alone; unused for 10m0s"]
     assert removed(plan_collection(images, FULL, replace(rules, mode=CollectMode.OFF), NOW)) == []
 
 
@@ -102,6 +109,22 @@ def test_inodes_have_thresholds_too() -> None:
 
     assert plan.missing_inodes == 100
     assert removed(plan) == ["a", "b"]
+
+
+def test_a_run_that_began_at_high_goes_on_until_low() -> None:
+    """IMG-G02, G09, G10: between the two a run does not begin."""
+    between = Filesystem(capacity_bytes=10000, available_bytes=1600, inodes=1000, free_inodes=110)
+    images = [image("a"), image("b")]
+    by_space = plan_collection(images, replace(between, available_bytes=1200), RULES, NOW)
+    by_inodes = plan_collection(images, replace(between, free_inodes=90), RULES, NOW)
+    on = plan_collection(images, between, RULES, NOW, previous=by_space)
+    enough = replace(between, available_bytes=2000)
+
+    assert removed(plan_collection(images, between, RULES, NOW)) == []
+    assert (on.missing_bytes, on.missing_inodes) == (400, 0)
+    assert removed(on) == ["a", "b"]
+    assert plan_collection(images, between, RULES, NOW, previous=by_inodes).missing_inodes == 40
+    assert removed(plan_collection(images, enough, RULES, NOW, previous=by_space)) == []
 
 
 def test_a_measurement_without_capacity_deletes_nothing() -> None:
@@ -183,6 +206,7 @@ def test_of_each_repository_the_newest_tags_stay() -> None:
     plan = plan_collection(images, ROOMY, replace(RULES, keep_last=1), NOW)
 
     assert removed(plan) == ["r.io/a:1", "r.io/a:2"]
+    assert {str(removal.reason) for removal in plan.removals} == {"keep-last"}
     assert plan.unnames == ("r.io/c:1",)
     assert "remove the name r.io/c:1: newer ones of its repository are kept" in str(plan).splitlines()
     assert removed(plan_collection(images, ROOMY, RULES, NOW)) == []

@@ -105,6 +105,27 @@ async def test_a_run_stops_when_the_disk_really_has_room() -> None:
     assert host.plane.told.events == []
 
 
+async def test_a_run_goes_on_until_low() -> None:
+    """IMG-G02, G09: 88 % used and 4 % an image; at 84 % a run would not begin, this one goes on to 80 %."""
+    host = Host()
+    await host.put(A, B, C)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.fill(12)
+    remove = host.cri.remove_image
+
+    async def removing(image: str) -> None:
+        await remove(image)
+        host.fill(host.files.disk.available_bytes // GIB + 4)
+
+    host.cri.remove_image = removing
+    state = await host.plane.collector.collect(is_forced=False)
+
+    assert len(state.images) == 2
+    assert state.usage_percent == 80
+    assert host.plane.told.events == []
+
+
 async def test_a_run_that_cannot_free_enough_says_so() -> None:
     """IMG-G12."""
     host = Host()
@@ -269,6 +290,26 @@ async def test_room_is_made_when_a_pull_found_the_disk_full() -> None:
     assert await host.plane.collector.make_room(4 * GIB)
     assert len(host.names()) == 1
     assert not await host.plane.collector.make_room(50 * GIB)
+
+
+async def test_room_is_made_neither_blindly_nor_where_collection_is_off() -> None:
+    """IMG-G03, B06."""
+    host = Host()
+    await host.put(A, B)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.cri.failures["ImageFsInfo"] = RuntimeCallFailed("ImageFsInfo", "unknown")
+
+    assert not await host.plane.collector.make_room(4 * GIB)
+    assert host.names() == {A, B}
+
+    host.cri.failures.clear()
+    host.fill(0)
+    off = replace(host.settings.collect, mode=CollectMode.OFF)
+    host.plane.collector.apply(replace(host.settings, collect=off))
+
+    assert not await host.plane.collector.make_room(4 * GIB)
+    assert host.names() == {A, B}
 
 
 # prefetch
