@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of the proxy: counts where they arise, families only for a scrape, rows for people (PRX-53, PRX-55).
 
-No label per pod, container or image. Unknown methods count as `other`.
+No label per pod, container or image. A client can make up any path: what is no method of CRI counts as `other`.
 """
 
 from bisect import bisect_left
@@ -11,15 +11,26 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from agent.wire.cri import runtime_v1_pb2 as pb
+
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
 HOLD_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
-MOST_METHODS = 200
 OTHER = "other"
+METHODS = {
+    f"/{service.full_name}/{name}": name
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for name in service.methods_by_name
+}
 CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
     "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 )  # fmt: skip
+
+
+def _method_name(path: str) -> str:
+    """The label of a path; the methods of v1alpha2 had the names they have in v1."""
+    return METHODS.get(path.replace("/runtime.v1alpha2.", "/runtime.v1.", 1), OTHER)
 
 
 def _code_name(code: int | None) -> str:
@@ -77,13 +88,7 @@ class Figures:
         self.policy_errors: Counter[str] = Counter()
 
     def method(self, path: str) -> MethodFigures:
-        """The figures of a path; paths are made up by clients, so there is a bound."""
-        name = path.rpartition("/")[2]
-        found = self.methods.get(name)
-        if found is None:
-            name = name if len(self.methods) < MOST_METHODS else OTHER
-            found = self.methods.setdefault(name, MethodFigures())
-        return found
+        return self.methods.setdefault(_method_name(path), MethodFigures())
 
     def called(self, path: str, code: int | None, added_s: float) -> None:
         """A call is over. `added_s` is without the time it was held."""
@@ -95,7 +100,7 @@ class Figures:
         found = self.method(path)
         found.held += 1
         found.held_s += duration_s
-        key = (path.rpartition("/")[2], reason)
+        key = (_method_name(path), reason)
         self.holds.setdefault(key, Times(HOLD_BUCKETS_S)).add(duration_s)
 
     def families(self, holds_now: Iterable[str], oldest_s: float, links: int) -> Iterable[Metric]:
