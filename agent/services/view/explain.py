@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.model.service import Backend
-from agent.services.routes.selection import Place, Selection, is_local
+from agent.services.routes.selection import ANYWHERE, Place, Selection, is_local
 
 
 class SelectionReason(NamedTuple):
@@ -64,7 +64,9 @@ class Reasons:
             case "PreferSameZone":
                 return SelectionReason("SEL-2", "its hint names this zone")
             case "Fallback":
-                return SelectionReason("SEL-20", f"it shares {self._selection.level} with this node")
+                level = self._selection.level
+                shared = f"it shares {level} with this node" if level != ANYWHERE else "no key before * matches"
+                return SelectionReason("SEL-20", shared)
         return SelectionReason("SEL-3", "it is ready")
 
     def _passed_over(self, backend: Backend) -> SelectionReason:
@@ -89,10 +91,14 @@ class Reasons:
 
 
 def explain_hints(selection: Selection, place: Place) -> Iterator[str]:
-    """Why hints decide, or why they do not although there are some."""
+    """Why hints decide, or why they do not although there are some, or would not if there were."""
     if selection.mode in ("PreferSameNode", "PreferSameZone"):
         kind = selection.mode.removeprefix("PreferSame").lower()
         yield f"{selection.mode}: every ready endpoint has such a hint, and one names this {kind}"
+    elif selection.mode == "Fallback":
+        yield "hints do not count: the Service has topology keys"
+    elif selection.cluster is None:
+        yield "hints do not count: traffic stays on this node"
     for one in selection.ignored:
         own = place.zone if one.kind == "zone" else place.node
         if one.missing:

@@ -58,6 +58,24 @@ def test_one_endpoint_without_a_hint_is_named_as_the_reason() -> None:
     ]
 
 
+def test_where_hints_do_not_count_the_explanation_says_so() -> None:
+    """SEL-24, SEL-20: topology keys and a Local policy come before hints."""
+    hinted = backend(1, "here", zones=("z1",))
+    by_keys = select((hinted,), CLUSTER, PLACE, ServiceOptions(topology_keys=KEYS))
+    local = select((hinted,), Use(cluster=False, local=True), PLACE)
+
+    assert list(explain_hints(by_keys, PLACE)) == ["hints do not count: the Service has topology keys"]
+    assert list(explain_hints(local, PLACE)) == ["hints do not count: traffic stays on this node"]
+
+
+def test_whoever_is_used_by_the_last_key_shares_nothing_with_this_node() -> None:
+    """SEL-20, SEL-24."""
+    near, away = (select((one,), CLUSTER, PLACE, ServiceOptions(topology_keys=KEYS)) for one in (NEAR, AWAY))
+
+    assert Reasons(near, PLACE).of(NEAR).text == "it shares topology.kubernetes.io/zone with this node"
+    assert Reasons(away, PLACE).of(AWAY).text == "no key before * matches"
+
+
 def test_each_endpoint_has_a_rule_and_a_reason() -> None:
     """FS-25: from the selection and the endpoint in question alone."""
     mine, other = backend(1, "here", zones=("z1",)), backend(2, "far", zones=("z2",))
