@@ -43,7 +43,7 @@ def pod(session: Session, name: str) -> None:
 @output_option("table", "json", "yaml")
 @click.pass_obj
 def pull(session: Session, image: str, output: str) -> None:
-    """Explain why an image is on the node or not, why its pull waits or failed, and what would change that."""
+    """Explain why a pull waits or failed, and why its image stays on the node or what would bring it there."""
     with connected(session) as daemon:
         answer = daemon.call(
             "kepd.v1.ImageService/ExplainPull", image_pb2.ExplainPullRequest(image=image), image_pb2.ExplainPullResponse

@@ -9,7 +9,7 @@ from agent.images.access.mirrors import MirrorChain, default_chain, folder_names
 from agent.images.run.collector import ImageCollector
 from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
-from agent.images.view.texts import about_image, about_pull
+from agent.images.view.explain import explain_image, explain_pull
 from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
@@ -54,7 +54,7 @@ class NodeImages:
         pull = _latest([state for state in self._puller.pulls.items.values() if state.reference == name])
         states = await self._collector.refresh()
         found = next((state for state in states if name in state.names), None)
-        sentences = [*about_pull(pull), *about_image(name, found)]
+        sentences = [explain_pull(pull), *explain_image(name, found, pull)]
         sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
         limits = ", ".join(f"{one.scope} {one.running} of {one.limit or 'any number'}" for one in self._puller.limits())
         sentences.append(f"pulls running: {limits}")

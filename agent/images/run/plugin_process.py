@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a plugin: a child process that reads a request and prints an answer.
 
-Never: uses a shell, and never shows what went in or came out: standard error is cut to its first line and redacted.
+Never: uses a shell, and never shows what it printed as its answer. Of its complaint only the first line is shown,
+cut, and without the passwords of its answer and of its environment.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences that users read about images: events and waiting messages, word for word as in a kubelet.
+"""The sentences of events and waiting messages about images: a kubelet's word for word where it has one, else our own.
 
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`; IMG-B03, B09, T07.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.model.image_pull import PodIdentity
-from agent.model.image_state import ImageState, PullState
 from agent.model.image_text import duration_text, quoted
 
 GIB, MIB, KIB = 2**30, 2**20, 2**10
@@ -125,22 +124,3 @@ def bytes_text(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f}{unit}"
     return f"{size_bytes}B"
-
-
-def about_pull(pull: PullState | None) -> list[str]:
-    if pull is None:
-        return ["no request waits for it, and none of its pulls ended recently"]
-    if pull.position:
-        return [f"it waits at position {pull.position}: {pull.wait_text}"]
-    if pull.error:
-        kind = f" ({pull.error_class})" if pull.error_class else ""
-        return [f"its last pull failed{kind}: {pull.error}"]
-    share = f", {pull.percent}% done" if pull.percent is not None and not pull.stage.is_over else ""
-    return [f"its pull is {pull.stage}{share}"]
-
-
-def about_image(name: str, image: ImageState | None) -> list[str]:
-    if image is None:
-        return [f"{name} is not on the node"]
-    kept = image.kept_because or "the next collection would remove it"
-    return [f"{name} is on the node as {image.id}: {kept}"]

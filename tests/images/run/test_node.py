@@ -623,6 +623,7 @@ async def test_an_explanation_says_what_bears_on_an_image() -> None:
     assert any("is on the node" in sentence for sentence in present.sentences)
     assert absent.reference == "r.io/none:latest"
     assert "r.io/none:latest is not on the node" in absent.sentences
+    assert any("`kepctl pull r.io/none:latest` would" in sentence for sentence in absent.sentences)
     assert bad.sentences[0].startswith("couldn't parse image name")
 
 
