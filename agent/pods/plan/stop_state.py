@@ -18,7 +18,7 @@ SLEEP = "sleep"
 
 
 class HookPhase(StrEnum):
-    """none → running → ok, failed, timeout or cancelled. The last four never change."""
+    """none → running → ok, failed, timeout or cancelled; or none → cancelled, and it never runs. The last four stay."""
 
     NONE = "none"
     RUNNING = "running"

@@ -21,7 +21,8 @@ PLAIN_ANSWER = "server gave HTTP response to HTTPS client"
 
 
 class HookResult(msgspec.Struct, frozen=True):
-    """What came of it. `text` is for people who may see everything; `output` ends up in the debug API only."""
+    """What came of it. `text` becomes the message of a container whose postStart failed, and a note of the timeline;
+    `output` is in `kepctl explain pod` alone."""
 
     is_good: bool
     text: str = ""
@@ -30,7 +31,7 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> str:
-        """How it ended and what it wrote, for the debug API only (HOK-13)."""
+        """How it ended and what it wrote, for `kepctl explain pod` alone (HOK-13)."""
         word = "ok" if self.is_good else "failed"
         head = f"{word}, {self.text}" if self.text else word
         return f"{head}: {self.output.strip()}" if self.output.strip() else head

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When may a StopContainer go on, and with how much time?
 
-Never: lengthens anything: what was spent here is taken off the time the container gets, and 2 s always remain. Who ends
-before whom is the pods plane's answer.
+Never: lengthens anything: what was spent here is taken off the time the container gets. Of more than 2 s at least 2 s
+remain; less than that is never held. Who ends before whom is the pods plane's answer.
 Source: STO-1 to STO-9, SLP-1 to SLP-4, NOH-6; KEP-753 and KEP-3960 are what newer kubelets have instead.
 """
 

@@ -19,7 +19,7 @@ from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.pull_request import read_pull
 from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
-from agent.proxy.gates.stop import Forward, Keep, StopCall, judge_stop, note_evidence
+from agent.proxy.gates.stop import LEAST_S, Forward, Keep, StopCall, judge_stop, note_evidence
 from agent.proxy.ports import ProxyRuntime, Pulls
 from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import Hold, ProxyState
@@ -33,9 +33,7 @@ PATIENCE_S = 2.0
 # Less than a kubelet waits for anything but pulls.
 LONGEST_REMOVAL_S = 90.0
 LEFT_FOR_REMOVAL_S = 15.0
-LEFT_FOR_CALL_S = 10.0
 WATCH_S = 1.0
-LEAST_S = 2
 
 
 class HeldCalls:
@@ -83,6 +81,7 @@ class HeldCalls:
         verdict = judge_stop(sandbox, stop, now_s, state.settings.stop)
         if state.is_ending or (isinstance(verdict, Forward) and verdict.timeout_s == timeout_s):
             return Verdict.PASS
+        # It goes on at once, with less time than the call says: people see that as a hold for its budget.
         reason = verdict.reason if isinstance(verdict, Keep) else "budget"
         hold = state.open_hold(call, reason, sandbox, container.name)
         hold.limit_s = now_s + max(1.0, timeout_s - LEAST_S + PATIENCE_S)

@@ -74,7 +74,7 @@ class IptablesRuleset:
         return True
 
     async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
-        """The difference between what `stand` found and these plans on top of all others."""
+        """The difference between what `prepare` found and these plans on top of all others."""
         found = self._found
         if found is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")

@@ -117,7 +117,7 @@ class NftRuleset:
             self._settings = table
 
     async def reconcile(self, plans: Plans, facts: FamilyFacts, spared: Plans = NO_PLANS) -> Reconciled:
-        """The difference between what `stand` found and these plans on top of all others."""
+        """The difference between what `prepare` found and these plans on top of all others."""
         state = self._found
         if state is None:
             raise NftFailed("the table was not read before a change; kepd reads it again")
