@@ -18,7 +18,7 @@ from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.run.plane import ProxyParts, ProxyPlane
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.lives.figures import Watched, until
-from tests.proxy.run.test_waiting import PULL, SETTINGS, Asker, Events, Files, Pulls
+from tests.proxy.run.test_held_calls import PULL, SETTINGS, Asker, Events, Files, Pulls
 from tests.proxy.wire import CLIENT, Wire
 
 PULL_IMAGE = "/runtime.v1.ImageService/PullImage"

@@ -50,8 +50,8 @@ class ProxyView:
         return [_hold(one, now_s) for one in self._plane.state.holds.values()]
 
     def release(self, hold_id: str) -> bool:
-        waiting = self._plane.waiting
-        return waiting is not None and waiting.open_by_hand(hold_id)
+        held_calls = self._plane.held_calls
+        return held_calls is not None and held_calls.open_by_hand(hold_id)
 
     async def advice(self) -> Sequence[Advice]:
         await self._plane.read_kubelet()

@@ -51,7 +51,7 @@ def written_masks(masks: dict[str, str]) -> bytes:
     return msgspec.json.encode(Masks(containers=masks))
 
 
-def gone(masks: dict[str, str], present: Iterable[str]) -> dict[str, str]:
+def still_needed(masks: dict[str, str], present: Iterable[str]) -> dict[str, str]:
     """The masks that are still of use."""
     alive = set(present)
     return {container_id: home for container_id, home in masks.items() if container_id in alive}

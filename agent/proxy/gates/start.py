@@ -21,7 +21,7 @@ class Go(msgspec.Struct, frozen=True):
     opened: str = ""
 
 
-class Stay(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True):
     """Refused: the kubelet is to go on with its next container and come again."""
 
     waits_for: str
@@ -31,14 +31,14 @@ class Stay(msgspec.Struct, frozen=True):
         return f"kepd: waiting for sidecar {self.waits_for}"
 
 
-class Wait(msgspec.Struct, frozen=True):
+class HeldStart(msgspec.Struct, frozen=True):
     """Held until the sidecars are ready, or until then."""
 
     waits_for: tuple[str, ...]
     until_s: float
 
 
-StartVerdict = Go | Stay | Wait
+StartVerdict = Go | Refused | HeldStart
 
 
 def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> StartVerdict:
@@ -50,22 +50,24 @@ def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, de
     if name in annotated.sidecars:
         before = annotated.sidecars[: annotated.sidecars.index(name)]
         absent = next((one for one in before if sandbox.current(one) is None), None)
-        return Go() if absent is None else Go(absent) if is_overdue else Stay(absent)
+        return Go() if absent is None else Go(absent) if is_overdue else Refused(absent)
     if name not in annotated.mains or sandbox.has_started_main:
         return Go()
     broken = next((one for one in annotated.sidecars if not _may_become_ready(sandbox, one)), None)
     if broken is not None:
-        return Go(broken) if is_overdue else Stay(broken)
+        return Go(broken) if is_overdue else Refused(broken)
     unready = _unready(sandbox)
     if not unready:
         return Go()
     until_s = _until_s(sandbox, arrived_s, deadline_s)
     if now_s < until_s:
-        return Wait(unready, until_s)
-    return Stay(unready[0]) if annotated.is_strict else Go(unready[0])
+        return HeldStart(unready, until_s)
+    return Refused(unready[0]) if annotated.is_strict else Go(unready[0])
 
 
-def judge_start(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> Go | Wait:
+def judge_start(
+    sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None
+) -> Go | HeldStart:
     """For StartContainer: a refusal would leave a container behind each time, so this waits at most (ORD-6)."""
     annotated = sandbox.annotated
     if sandbox.is_ending or name not in annotated.mains or not annotated.sidecars or sandbox.has_started_main:
@@ -77,7 +79,7 @@ def judge_start(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, dea
     until_s = _until_s(sandbox, arrived_s, deadline_s)
     if not unready:
         return Go()
-    return Wait(unready, until_s) if now_s < until_s else Go(unready[0])
+    return HeldStart(unready, until_s) if now_s < until_s else Go(unready[0])
 
 
 def _until_s(sandbox: Sandbox, arrived_s: float, deadline_s: float | None) -> float:

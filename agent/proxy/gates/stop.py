@@ -38,7 +38,7 @@ class Forward(msgspec.Struct, frozen=True):
     expired: tuple[str, ...] = ()
 
 
-class Keep(msgspec.Struct, frozen=True):
+class HeldStop(msgspec.Struct, frozen=True):
     """Held. `reason` is order, evidence or sleep."""
 
     reason: str
@@ -46,7 +46,7 @@ class Keep(msgspec.Struct, frozen=True):
     until_s: float
 
 
-StopVerdict = Forward | Keep
+StopVerdict = Forward | HeldStop
 # From sidecars in start order and mains: for each container those that must be gone before it is signalled.
 StopOrder = Callable[[Sequence[str], Sequence[str]], Mapping[str, frozenset[str]]]
 
@@ -68,14 +68,14 @@ def judge_stop(sandbox: Sandbox, stop: StopCall, now_s: float, rules: StopRules)
         if sandbox.evidence_s is None and not (rules.assumes_hooks and _has_hidden_hook(sandbox)):
             until_s = min(stop.since_s + TOGETHER_S, stop.budget_end_s)
             if now_s < until_s:
-                return Keep("evidence", waits_for, until_s)
+                return HeldStop("evidence", waits_for, until_s)
         elif now_s < stop.budget_end_s:
-            return Keep("order", waits_for, stop.budget_end_s)
+            return HeldStop("order", waits_for, stop.budget_end_s)
         else:
             return Forward(_remaining_s(sandbox, stop, now_s), waits_for)
     until_s = _sleeps_until_s(sandbox, stop, now_s)
     if now_s < until_s:
-        return Keep("sleep", (), until_s)
+        return HeldStop("sleep", (), until_s)
     return Forward(_remaining_s(sandbox, stop, now_s))
 
 

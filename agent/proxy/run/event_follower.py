@@ -13,7 +13,7 @@ import structlog
 
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
+from agent.proxy.gates.job_end import grace_of, read_masks, sidecars_to_end, still_needed, written_masks
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox, drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
 from agent.proxy.ports import ProxyRecords, ProxyRuntime, RuntimeEvents
@@ -82,7 +82,7 @@ class EventFollower:
         log.info("proxy_state_recovered", sandboxes=len(ledger), masks=len(self._state.masks), v=1)
 
     async def _keep_masks(self, present: set[str]) -> None:
-        kept = gone(self._state.masks, present)
+        kept = still_needed(self._state.masks, present)
         if kept != self._state.masks:
             self._state.masks = kept
             await self._records.write(MASKS, written_masks(kept))

@@ -24,9 +24,9 @@ from agent.proxy.run.call import (
     Subject,
     Verdict,
 )
+from agent.proxy.run.held_calls import HeldCalls
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
-from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 PREFIX = b"kepd.dev/"
@@ -38,9 +38,9 @@ Finish = Callable[[ProxyCall, Subject], None]
 
 
 class GateJudge:
-    def __init__(self, state: ProxyState, waiting: HeldCalls, readiness: Readiness) -> None:
+    def __init__(self, state: ProxyState, held_calls: HeldCalls, readiness: Readiness) -> None:
         self._state = state
-        self._waiting = waiting
+        self._held_calls = held_calls
         self._readiness = readiness
         self._judges: Mapping[str, Judge] = {
             "RunPodSandbox": self._run_sandbox,
@@ -51,8 +51,8 @@ class GateJudge:
             "StopContainer": self._stop,
             "RemoveContainer": self._remove,
             "ExecSync": self._exec,
-            "PullImage": self._waiting.pull,
-            "RemoveImage": self._waiting.remove_image,
+            "PullImage": self._held_calls.pull,
+            "RemoveImage": self._held_calls.remove_image,
             "ContainerStatus": self._container_status,
             "PodSandboxStatus": self._sandbox_status,
             "GetContainerEvents": self._events,
@@ -86,7 +86,7 @@ class GateJudge:
         self._state.figures.called(call.path, call.code, call.added_s)
         if call.route is None:
             return
-        self._waiting.ended(call)
+        self._held_calls.ended(call)
         finish = self._finishes.get(call.route.name)
         if finish is not None and call.subject is not None:
             try:
@@ -145,7 +145,7 @@ class GateJudge:
         config = request.config
         name, attempt = config.metadata.name, config.metadata.attempt
         call.subject = ContainerToMake(sandbox, name, attempt, dict(config.annotations))
-        return self._waiting.create(call, sandbox, name)
+        return self._held_calls.create(call, sandbox, name)
 
     def _fresh_sandbox(self, request: pb.CreateContainerRequest, *, has_prefix: bool) -> Sandbox | None:
         """The sandbox with the annotations that its pod has now, which the kubelet sends again each time."""
@@ -167,7 +167,7 @@ class GateJudge:
         if found is None:
             return Verdict.PASS
         call.subject = found
-        return self._waiting.start(call, found.sandbox, found.container)
+        return self._held_calls.start(call, found.sandbox, found.container)
 
     def _stop(self, call: ProxyCall, message: bytes) -> Verdict | Refusal:
         found = self._find(pb.StopContainerRequest, message)
@@ -175,7 +175,7 @@ class GateJudge:
             return Verdict.PASS
         call.subject = found
         timeout_s = pb.StopContainerRequest.FromString(message).timeout
-        return self._waiting.stop(call, found.sandbox, found.container, timeout_s)
+        return self._held_calls.stop(call, found.sandbox, found.container, timeout_s)
 
     def _remove(self, call: ProxyCall, message: bytes) -> Verdict:
         container_id = pb.RemoveContainerRequest.FromString(message).container_id
@@ -239,7 +239,7 @@ class GateJudge:
         if call.code == OK and isinstance(subject, Sandbox):
             self._state.ledger.remove_sandbox(subject.id)
             self._state.wake(subject.id)
-            self._waiting.forget_masks(sandbox_id=subject.id)
+            self._held_calls.forget_masks(sandbox_id=subject.id)
 
     def _created(self, call: ProxyCall, subject: Subject) -> None:
         answer = message_in(call.answer or b"")
@@ -261,7 +261,7 @@ class GateJudge:
             return
         sandbox, container = subject.sandbox, subject.container
         if call.code != OK:
-            self._waiting.look_again(sandbox, container)
+            self._held_calls.look_again(sandbox, container)
         elif container.state is LedgerState.CREATED:
             container.state = LedgerState.RUNNING
             sandbox.has_started_main |= container.name in sandbox.annotated.mains
@@ -278,4 +278,4 @@ class GateJudge:
     def _removed(self, call: ProxyCall, subject: Subject) -> None:
         if call.code == OK and isinstance(subject, ContainerToRemove):
             self._state.ledger.remove_container(subject.container_id)
-            self._waiting.forget_masks(container_id=subject.container_id)
+            self._held_calls.forget_masks(container_id=subject.container_id)

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from agent.proxy.frames.cri_bytes import masked_answer, with_timeout
-from agent.proxy.gates.job_end import gone, grace_of, read_masks, sidecars_to_end, written_masks
+from agent.proxy.gates.job_end import grace_of, read_masks, sidecars_to_end, still_needed, written_masks
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.pods import CREATED, EXITED, container, sandbox
 
@@ -69,7 +69,7 @@ def test_masks_come_back_from_the_disk() -> None:
 
     assert read_masks(written_masks(masks)) == masks
     assert read_masks(None) == {}
-    assert gone(masks, ["c2", "c3"]) == {"c2": "s2"}
+    assert still_needed(masks, ["c2", "c3"]) == {"c2": "s2"}
 
 
 @pytest.mark.parametrize("content", [b"garbage", b'{"containers": 7}', b"[]"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.daemon.proxy.wiring import stop_order
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
-from agent.proxy.gates.stop import Forward, Keep, StopCall, StopRules, judge_stop, note_evidence
+from agent.proxy.gates.stop import Forward, HeldStop, StopCall, StopRules, judge_stop, note_evidence
 from tests.proxy.pods import EXITED, container, sandbox
 
 ORDER = {"sidecars": "a,b", "mains": "main"}
@@ -34,8 +34,8 @@ def test_a_sidecar_waits_for_mains_and_later_sidecars() -> None:
     """STO-1, STO-4."""
     pod = ending()
 
-    assert judge(pod, "a", 0.0) == Keep("order", ("main", "b"), 6.0)
-    assert judge(pod, "b", 0.0) == Keep("order", ("main",), 6.0)
+    assert judge(pod, "a", 0.0) == HeldStop("order", ("main", "b"), 6.0)
+    assert judge(pod, "b", 0.0) == HeldStop("order", ("main",), 6.0)
     assert judge(pod, "main", 0.0) == Forward(8)
     pod.containers["main-0"].state = EXITED
     assert judge(pod, "b", 3.2) == Forward(4)
@@ -47,7 +47,7 @@ def test_without_mains_every_other_container_is_one() -> None:
     """STO-1."""
     pod = ending({"sidecars": "a,b"})
 
-    assert judge(pod, "b", 0.0) == Keep("order", ("main",), 6.0)
+    assert judge(pod, "b", 0.0) == HeldStop("order", ("main",), 6.0)
 
 
 def test_two_seconds_are_left_whatever_is_waited_for() -> None:
@@ -74,7 +74,7 @@ def test_a_sidecar_alone_is_kept_for_a_second_and_pays_for_it() -> None:
     """STO-3."""
     pod = sandbox(ORDER, container("a"), container("b"), container("main"))
 
-    assert judge(pod, "b", 0.0) == Keep("evidence", ("main",), 1.0)
+    assert judge(pod, "b", 0.0) == HeldStop("evidence", ("main",), 1.0)
     assert judge(pod, "b", 1.0) == Forward(7)
 
 
@@ -83,8 +83,8 @@ def test_a_hook_that_no_call_shows_is_allowed_for(kind: str) -> None:
     """STO-3 (c), and the knob against it."""
     pod = sandbox(ORDER, container("a"), container("b"), container("main", hook={kind: {"seconds": 3}}))
 
-    assert judge(pod, "b", 2.0) == Keep("order", ("main",), 6.0)
-    assert judge(pod, "b", 0.5, assumes=False) == Keep("evidence", ("main",), 1.0)
+    assert judge(pod, "b", 2.0) == HeldStop("order", ("main",), 6.0)
+    assert judge(pod, "b", 0.5, assumes=False) == HeldStop("evidence", ("main",), 1.0)
 
 
 def test_two_stops_at_once_are_the_end_of_a_pod() -> None:
@@ -128,10 +128,10 @@ def test_a_sleep_comes_before_the_stop_and_is_paid_for() -> None:
     """SLP-1."""
     pod = sandbox({"prestop-sleep.main": "3s"}, container("main"))
 
-    assert judge(pod, "main", 0.0) == Keep("sleep", (), 3.0)
+    assert judge(pod, "main", 0.0) == HeldStop("sleep", (), 3.0)
     pod.turns_s["main-0"] = 0.0
     assert judge(pod, "main", 3.0) == Forward(5)
-    assert judge(pod, "main", 0.0, 4) == Keep("sleep", (), 2.0)
+    assert judge(pod, "main", 0.0, 4) == HeldStop("sleep", (), 2.0)
 
 
 def test_a_kubelet_that_slept_itself_is_not_doubled() -> None:
@@ -146,7 +146,7 @@ def test_a_sidecar_sleeps_when_its_turn_comes_with_what_is_left() -> None:
     pod = ending({**ORDER, "prestop-sleep.b": "5s"})
     pod.containers["main-0"].state = EXITED
 
-    assert judge(pod, "b", 2.0) == Keep("sleep", (), 6.0)
+    assert judge(pod, "b", 2.0) == HeldStop("sleep", (), 6.0)
     pod.turns_s["b-0"] = 2.0
     assert judge(pod, "b", 6.0) == Forward(2)
 
@@ -189,7 +189,7 @@ def test_a_hold_always_ends_in_time_and_never_gives_more_than_was_asked(
     pod.evidence_s = 0.0 if has_evidence else None
     verdict = judge(pod, "a", waited_s, timeout_s)
 
-    if isinstance(verdict, Keep):
+    if isinstance(verdict, HeldStop):
         assert waited_s < verdict.until_s <= max(timeout_s - 2, 1.0)
     else:
         assert min(timeout_s, 2) <= verdict.timeout_s <= timeout_s

@@ -18,8 +18,8 @@ from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.pull_request import read_pull
-from agent.proxy.gates.start import Go, Stay, Wait, judge_create, judge_start
-from agent.proxy.gates.stop import LEAST_S, Forward, Keep, StopCall, judge_stop, note_evidence
+from agent.proxy.gates.start import Go, HeldStart, Refused, judge_create, judge_start
+from agent.proxy.gates.stop import LEAST_S, Forward, HeldStop, StopCall, judge_stop, note_evidence
 from agent.proxy.ports import ProxyRuntime, Pulls
 from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
 from agent.proxy.run.state import Hold, ProxyState
@@ -54,9 +54,9 @@ class HeldCalls:
         if isinstance(verdict, Go):
             self._tell_opened(sandbox, name, verdict)
             return Verdict.PASS
-        if isinstance(verdict, Stay) or self._state.is_ending or sandbox.uid in self._state.endings:
+        if isinstance(verdict, Refused) or self._state.is_ending or sandbox.uid in self._state.endings:
             return self._refusal(
-                sandbox, name, verdict.waits_for if isinstance(verdict, Stay) else verdict.waits_for[0]
+                sandbox, name, verdict.waits_for if isinstance(verdict, Refused) else verdict.waits_for[0]
             )
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
@@ -82,7 +82,7 @@ class HeldCalls:
         if state.is_ending or (isinstance(verdict, Forward) and verdict.timeout_s == timeout_s):
             return Verdict.PASS
         # It goes on at once, with less time than the call says: people see that as a hold for its budget.
-        reason = verdict.reason if isinstance(verdict, Keep) else "budget"
+        reason = verdict.reason if isinstance(verdict, HeldStop) else "budget"
         hold = state.open_hold(call, reason, sandbox, container.name)
         hold.limit_s = now_s + max(1.0, timeout_s - LEAST_S + PATIENCE_S)
         return self._begin(hold, self._wait_to_stop(hold, sandbox, container, timeout_s))
@@ -202,7 +202,7 @@ class HeldCalls:
     # the tasks
 
     def _hold(
-        self, call: ProxyCall, sandbox: Sandbox, name: str, wait: Wait, work: Callable[[Hold], Awaitable[None]]
+        self, call: ProxyCall, sandbox: Sandbox, name: str, wait: HeldStart, work: Callable[[Hold], Awaitable[None]]
     ) -> Verdict:
         hold = self._state.open_hold(call, "start", sandbox, name)
         hold.waits_for, hold.until_s = wait.waits_for, wait.until_s
@@ -239,7 +239,7 @@ class HeldCalls:
         call, state = hold.call, self._state
         while True:
             verdict = judge_create(sandbox, name, state.clock.now_s(), call.began_s, call.deadline_s)
-            if isinstance(verdict, Wait) and not hold.is_interrupted:
+            if isinstance(verdict, HeldStart) and not hold.is_interrupted:
                 hold.waits_for = verdict.waits_for
                 await state.change(sandbox.id, verdict.until_s)
                 continue
@@ -247,7 +247,7 @@ class HeldCalls:
                 self._tell_opened(sandbox, name, verdict)
                 self._let_go(hold)
                 return
-            waits_for = verdict.waits_for if isinstance(verdict, Stay) else verdict.waits_for[0]
+            waits_for = verdict.waits_for if isinstance(verdict, Refused) else verdict.waits_for[0]
             self._by_call.pop(call, None)
             state.close_hold(hold)
             call.refuse(self._refusal(sandbox, name, waits_for))
@@ -272,7 +272,7 @@ class HeldCalls:
             now_s = state.clock.now_s()
             stop = self._stop_call(container, timeout_s, hold.since_s)
             verdict = judge_stop(sandbox, stop, now_s, state.settings.stop)
-            if isinstance(verdict, Keep) and hold.is_interrupted:
+            if isinstance(verdict, HeldStop) and hold.is_interrupted:
                 verdict = Forward(max(LEAST_S, timeout_s - int(now_s - hold.since_s)))
             if isinstance(verdict, Forward):
                 break
@@ -332,7 +332,7 @@ class HeldCalls:
 
     def _refusal(self, sandbox: Sandbox, name: str, waits_for: str) -> Refusal:
         log.info("proxy_create_refused", pod=f"{sandbox.namespace}/{sandbox.name}", container=name, waits_for=waits_for)
-        return Refusal(UNAVAILABLE, Stay(waits_for).text)
+        return Refusal(UNAVAILABLE, Refused(waits_for).text)
 
     def _without_queue(self, call: ProxyCall) -> None:
         if self._state.settings.fails_open:

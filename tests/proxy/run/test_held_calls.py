@@ -20,10 +20,10 @@ from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.figures import Figures
+from agent.proxy.run.held_calls import HeldCalls
 from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxySettings, ProxyState
-from agent.proxy.run.waiting import HeldCalls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 IMAGE = "registry.example/x:1"
@@ -110,9 +110,9 @@ class House:
         self.endings = EndingPods()
         self.state = ProxyState(self.clock, self.told.append, lambda: self.settings, Figures(), self.endings)
         self.readiness = readiness = Readiness(self.state, self.cri, self.asker)
-        self.waiting = HeldCalls(self.state, self.cri, lambda: self.pulls)
+        self.held_calls = HeldCalls(self.state, self.cri, lambda: self.pulls)
         self.follower = EventFollower(self.state, self.cri, readiness, self.events, self.files)
-        self.judge = GateJudge(self.state, self.waiting, readiness)
+        self.judge = GateJudge(self.state, self.held_calls, readiness)
         self.ids: dict[str, str] = {}
 
     def ask(self, method: str, request, deadline_s: float | None = 120.0) -> tuple[Verdict | Refusal, ProxyCall, Line]:
@@ -192,7 +192,7 @@ async def state() -> AsyncIterator[House]:
     made = House()
     async with asyncio.TaskGroup() as group:
         made.state.group = group
-        for work in (made.follower.follow(), made.waiting.watch()):
+        for work in (made.follower.follow(), made.held_calls.watch()):
             group.create_task(work)
         made.events.queue.put_nowait(RuntimeEvent(EventKind.LOST))
         await made.follower.recover()
@@ -302,7 +302,7 @@ async def test_what_was_made_after_its_time_is_started_at_once(state: House) -> 
 
 async def test_the_end_of_a_pod_ends_the_wait_of_its_main(state: House) -> None:
     """ORD-8, PRX-41: the kubelet waits for this call before it stops anything; a main that comes then is refused."""
-    state.endings._listeners.append(state.waiting.pod_ends)
+    state.endings._listeners.append(state.held_calls.pod_ends)
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
     await state.sandbox(notes)
     await state.run("side", notes)
@@ -332,7 +332,7 @@ async def test_a_sidecar_that_dies_meanwhile_ends_the_wait(state: House) -> None
 @pytest.mark.parametrize("is_late", [False, True], ids=["known before the stop", "known after it"])
 async def test_a_sidecar_whose_pod_is_known_to_end_waits_for_its_mains(state: House, is_late: bool) -> None:
     """STO-3 (d): an older kubelet that stops the containers one after the other gives no other sign."""
-    state.endings._listeners.append(state.waiting.pod_ends)
+    state.endings._listeners.append(state.held_calls.pod_ends)
     await state.sandbox(NOTES)
     await state.run("side", NOTES)
     await state.run("main", NOTES)
@@ -648,8 +648,8 @@ async def test_a_defect_of_ours_lets_the_call_pass_unless_told_otherwise(state: 
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    state.waiting.create = broken  # type: ignore[method-assign, assignment]
-    state.judge = GateJudge(state.state, state.waiting, state.readiness)
+    state.held_calls.create = broken  # type: ignore[method-assign, assignment]
+    state.judge = GateJudge(state.state, state.held_calls, state.readiness)
     verdict, _, _ = state.create("main")
 
     assert (verdict == Verdict.PASS) == is_open
