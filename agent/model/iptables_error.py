@@ -5,14 +5,14 @@ Each failure is one of agent/model/nft_error.py too, whose classes tell a sync w
 aside, give up the right.
 """
 
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 
 
 class LockHeld(NftFailed):
     """Another program held the lock of iptables for longer than we may wait (IP-10)."""
 
 
-class ExtensionMissing(NftRefused):
+class ExtensionMissing(RulesRefused):
     """A match or target that the program or the kernel does not have. `line` is the rule that wanted it."""
 
     def __init__(self, reason: str, *, line: str = "") -> None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How work on our nftables table fails, in terms a plane can act on: what, where, and what would be right."""
+"""How work on our rules fails, in nftables or iptables, in words a plane can act on: what, where, what is expected."""
 
 import errno as codes
 
 
 class NftFailed(Exception):
-    """Whatever went wrong with the table; nothing was changed, unless the class says otherwise."""
+    """Whatever went wrong with the rules; nothing was changed, unless the class says otherwise."""
 
 
-class NftRefused(NftFailed):
-    """The kernel, or nft, refused a transaction as a whole; nothing was changed (NF-8). `map` and `key`, or `chain`,
-    name the culprit as far as the kernel tells. `errno` is 0 if nft refused a text."""
+class RulesRefused(NftFailed):
+    """The kernel, nft or iptables-restore refused a transaction as a whole; nothing was changed (NF-8). `map` and
+    `key`, or `chain`, name the culprit as far as the kernel tells. `errno` is 0 if a program refused a text."""
 
     def __init__(self, reason: str, *, errno: int = 0, map: str = "", key: bytes = b"", chain: str = "") -> None:  # noqa: A002
         super().__init__(reason)
@@ -25,7 +25,7 @@ class NftRefused(NftFailed):
         return self.errno in _PASSING
 
     @classmethod
-    def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "NftRefused":  # noqa: A002
+    def by_kernel(cls, errno: int, *, map: str = "", key: bytes = b"", chain: str = "") -> "RulesRefused":  # noqa: A002
         element = f"element {key.hex()} of {map}" if key else f"elements of {map}"
         where = f"chain {chain}" if chain else element if map else "the transaction"
         code = codes.errorcode.get(errno, str(errno))

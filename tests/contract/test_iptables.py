@@ -15,7 +15,7 @@ from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
 from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.iptables_rules import CANARY, OWNER, Content, RulesChange, Variant, as_saved, is_ours
-from agent.model.nft_error import NftMissing, NftRefused, OutcomeUnknown
+from agent.model.nft_error import NftMissing, OutcomeUnknown, RulesRefused
 from agent.model.nft_table import Family
 from agent.services.iptables.frame import JUMPS
 from agent.services.iptables.mirror import IptablesMirror, difference, removal
@@ -142,7 +142,7 @@ async def test_a_refused_table_is_left_as_it_was(subject: Subject) -> None:
     """IP-5: and those before it are changed, which the ruleset takes back."""
     good = RulesChange({"filter": {OWNER: ()}, "nat": {"KUBE-SVC-A": ("-j RETURN",), CANARY: ()}})
     await subject.tables.apply(good)
-    with pytest.raises(NftRefused):
+    with pytest.raises(RulesRefused):
         await subject.tables.apply(
             RulesChange({"filter": {CANARY: ()}, "nat": {"KUBE-SVC-A": ("-j KUBE-SEP-MISSING",), "KUBE-SVC-B": ()}})
         )
@@ -158,7 +158,7 @@ async def test_a_chain_goes_with_what_led_to_it(subject: Subject) -> None:
         {"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-A", "-j KUBE-SEP-B"), "KUBE-SEP-A": (), "KUBE-SEP-B": ()}}
     )
     await subject.tables.apply(before)
-    with pytest.raises(NftRefused):
+    with pytest.raises(RulesRefused):
         await subject.tables.apply(RulesChange(gone={"nat": ["KUBE-SEP-A"]}))
     await subject.tables.apply(RulesChange({"nat": {"KUBE-SVC-A": ("-j KUBE-SEP-B",)}}, gone={"nat": ["KUBE-SEP-A"]}))
     found = await subject.tables.read()
@@ -169,7 +169,7 @@ async def test_a_chain_goes_with_what_led_to_it(subject: Subject) -> None:
 
 async def test_a_name_that_is_too_long_is_refused(subject: Subject) -> None:
     """IP-1."""
-    with pytest.raises(NftRefused):
+    with pytest.raises(RulesRefused):
         await subject.tables.apply(RulesChange({"nat": {"KUBE-SVC-" + "A" * 20: ()}}))
 
 

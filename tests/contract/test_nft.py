@@ -18,7 +18,7 @@ from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft import kernel_table
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
 from agent.services.nftables.structure import removal_text, replacement_text, settings_text, structure_damage
 from tests.lab.namespace import Namespace
@@ -267,7 +267,7 @@ async def test_one_error_undoes_all_and_names_the_culprit(subject: Subject, tabl
     harmless = [(subject.address(77), None)]
     for name, (batch, code, map_name, key, chain) in refusals(subject).items():
         adds = {"np_addrs": harmless, **batch.adds}
-        with pytest.raises(NftRefused) as caught:
+        with pytest.raises(RulesRefused) as caught:
             await table.apply(replace(batch, adds=adds))
         refused = caught.value
         found = refused.errno, refused.map, refused.key, refused.chain
@@ -299,7 +299,7 @@ async def test_a_chain_goes_together_with_the_last_element_that_leads_to_it(subj
 
 async def test_a_text_that_nft_does_not_understand_is_refused(subject: Subject, table: Any) -> None:
     before = await table.read()
-    with pytest.raises(NftRefused, match="nft refused"):
+    with pytest.raises(RulesRefused, match="nft refused"):
         await table.load(replacement_text(subject.settings) + "no such statement\n")
 
     assert await table.read() == before
@@ -307,7 +307,7 @@ async def test_a_text_that_nft_does_not_understand_is_refused(subject: Subject, 
 
 async def test_without_a_table_nothing_can_be_written(subject: Subject) -> None:
     driver = subject.driver()
-    with pytest.raises(NftRefused) as caught:
+    with pytest.raises(RulesRefused) as caught:
         await driver.apply(Batch(adds={"cluster_ips": [(subject.address(1), None)]}))
 
     assert (caught.value.errno, caught.value.map) == (errno.ENOENT, "cluster_ips")
@@ -408,7 +408,7 @@ async def test_a_client_that_is_gone_already_is_named(subject: Subject, table: A
     """SVN-102."""
     here, gone = client(subject, 1), client(subject, 2)
     await table.apply(clients_added("clients", here))
-    with pytest.raises(NftRefused) as caught:
+    with pytest.raises(RulesRefused) as caught:
         await table.apply(Batch(deletes={"clients": [here.key, gone.key]}))
 
     assert (caught.value.errno, caught.value.map, caught.value.key) == (errno.ENOENT, "clients", gone.key)
@@ -426,7 +426,7 @@ async def test_a_map_of_its_own_comes_with_its_first_chain_and_goes_after_the_la
     await table.apply(Batch(chains=chains))
     kept = await table.clients(name)
     for chains_left in (chains, chains[1:]):
-        with pytest.raises(NftRefused):
+        with pytest.raises(RulesRefused):
             await table.apply(Batch(gone_maps=[name]))
         await table.apply(Batch(gone_chains=[chains_left[0].name]))
     await table.apply(Batch(gone_maps=[name]))
@@ -443,7 +443,7 @@ async def test_a_map_of_its_own_holds_so_many_clients(subject: Subject, table: A
     name = own_map(slot(7), 64)
     await table.apply(Batch(chains=[ChoiceChain(f"c_2_600_{slot(7).hex()}_64", "eps", 2, 600)]))
     await table.apply(clients_added(name, *(client(subject, number) for number in range(64))))
-    with pytest.raises(NftRefused):
+    with pytest.raises(RulesRefused):
         await table.apply(clients_added(name, client(subject, 64)))
     await table.apply(clients_added("clients", *(client(subject, number) for number in range(65))))
 

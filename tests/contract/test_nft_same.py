@@ -17,7 +17,7 @@ from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeNft
 from agent.drivers.nft.watch import OwnSockets
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import Batch, ChoiceChain, Client, Data, Detection, Family, TableSettings, TableState
 from agent.services.nftables.structure import replacement_text
 from tests.lab.namespace import Namespace
@@ -108,7 +108,7 @@ class Chance:
 async def outcome(table: Any, batch: Batch) -> tuple[int, str, bytes, str] | None:
     try:
         await table.apply(batch)
-    except NftRefused as refused:
+    except RulesRefused as refused:
         return refused.errno, refused.map, refused.key, refused.chain
     return None
 

@@ -23,7 +23,7 @@ from agent.drivers.netlink.connection import Connection, open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.elements import deletions
 from agent.drivers.nft.messages import Message
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import CLIENTS, MAPS, TABLE, Batch
 from agent.services.nftables.structure import MOST_CLIENTS
 from tests.daemon.process import Kepd
@@ -160,7 +160,7 @@ async def a_million_clients(cluster: Cluster) -> None:
     quiet = clients("quiet", range(100))
     await kernel.apply(quiet)
     for first in range(0, 1_000_000, 4000):
-        with suppress(NftRefused):
+        with suppress(RulesRefused):
             await kernel.apply(clients("loud", range(first, first + 4000)))
     async with asyncio.timeout(WITHIN_S):
         while (await kernel.client_count(CLIENTS) or 0) > 0.9 * MOST_CLIENTS:

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import pytest
 
 from agent.drivers.clock.driver import SystemClock
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import CLIENTS, Batch, Family, own_map
 from agent.services.nftables.structure import MOST_CLIENTS
 from agent.services.run.affinity_keeper import AffinityKeeper
@@ -87,7 +87,7 @@ async def test_a_service_with_a_map_of_its_own_floods_nobody_else(cluster: Clust
     await put(cluster, clients=str(SIZE))
     name = own_map(NUMBER, SIZE)
     await flood(cluster, name, SIZE)
-    with pytest.raises(NftRefused, match="full"):
+    with pytest.raises(RulesRefused, match="full"):
         await flood(cluster, name, SIZE + 1)
     servers = await off_loop(lambda: cluster.servers("pod3"))
 

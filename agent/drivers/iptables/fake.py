@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from agent.model.iptables_error import ExtensionMissing
 from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, as_saved, rival_chains
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import Family
 
 _MOST_NAME = 28
@@ -95,7 +95,7 @@ class _Applied:
         written, gone = change.chains.get(table, {}), change.gone.get(table, ())
         for name in (*change.kept.get(table, ()), *written, *gone):
             if len(name) > _MOST_NAME:
-                raise NftRefused(f"fake: chain name `{name}' too long (must be under 29 chars)")
+                raise RulesRefused(f"fake: chain name `{name}' too long (must be under 29 chars)")
             self._chains[name] = ()
         for name, rule in change.deletes.get(table, ()):
             self._delete(name, as_saved(rule))
@@ -107,14 +107,14 @@ class _Applied:
             self._chains[name] = (self._checked(rule), *self._chains.get(name, ()))
         for name in gone:
             if any(rule.endswith(f"-j {name}") for rules in self._chains.values() for rule in rules):
-                raise NftRefused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}", errno=errno.EBUSY)
+                raise RulesRefused(f"fake: CHAIN_DEL failed (Device or resource busy): chain {name}", errno=errno.EBUSY)
             del self._chains[name]
         return self._chains
 
     def _delete(self, chain: str, rule: str) -> None:
         rules = list(self._chains.get(chain, ()))
         if rule not in rules:
-            raise NftRefused(f"fake: Bad rule (does a matching rule exist in that chain?): {chain} {rule}")
+            raise RulesRefused(f"fake: Bad rule (does a matching rule exist in that chain?): {chain} {rule}")
         rules.remove(rule)
         self._chains[chain] = tuple(rules)
 
@@ -125,5 +125,5 @@ class _Applied:
                 raise ExtensionMissing(f"fake: Couldn't load {name}", line=rule)
         target = words[words.index("-j") + 1] if "-j" in words else ""
         if target and target not in _TARGETS and target not in self._chains:
-            raise NftRefused(f"fake: Couldn't load target `{target}':No such file or directory")
+            raise RulesRefused(f"fake: Couldn't load target `{target}':No such file or directory")
         return as_saved(rule)

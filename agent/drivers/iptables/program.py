@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from agent.model.iptables_error import ExtensionMissing, LockHeld
-from agent.model.nft_error import NftFailed, NftMissing, NftRefused, NotPermitted, OutcomeUnknown
+from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused
 
 _MOST_ERROR_CHARACTERS = 400
 _RESOURCE_PROBLEM = 4
@@ -108,7 +108,7 @@ def failure(program: str, code: int, errors: str, text: str) -> NftFailed:
     if any(one in errors for one in _MISSING):
         return ExtensionMissing(f"{program}: a match or target is missing{at}: {told}", line=line)
     code = next((number for words, number in _PASSING.items() if words in errors), 0)
-    return NftRefused(f"{program} refused the rules{at}: {told}", errno=code)
+    return RulesRefused(f"{program} refused the rules{at}: {told}", errno=code)
 
 
 def _line_of(errors: str, text: str) -> str:

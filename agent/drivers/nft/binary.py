@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 
-from agent.model.nft_error import NftFailed, NftMissing, NftRefused, NotPermitted, OutcomeUnknown, TooOld
+from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
 
 _LEAST_NFT = (1, 0, 1)
 _LEAST_KERNEL = (5, 13)
@@ -76,7 +76,7 @@ def _failure(command: Sequence[str], errors: str) -> NftFailed:
         return NotPermitted(f"{command[0]} may not change tables: {_short(errors)}; kepd needs CAP_NET_ADMIN")
     if "Protocol not supported" in errors or "cache initialization failed: Invalid argument" in errors:
         return NftMissing(f"the kernel has no nf_tables: {_short(errors)}")
-    return NftRefused(f"nft refused the table's text: {_short(errors)}; nothing was changed")
+    return RulesRefused(f"nft refused the table's text: {_short(errors)}; nothing was changed")
 
 
 def _short(errors: str) -> str:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import Data, MapKind, MapLayout
 
 Counts = Mapping[bytes, tuple[int, int]]
@@ -75,7 +75,7 @@ def _valued(layout: MapLayout, size: int, width: int, pairs: Sequence[tuple[byte
     values = [data for _, data in pairs]
     if set(map(type, values)) - {bytes} or set(map(len, values)) - {width}:  # type: ignore[arg-type]
         wrong = next(key for key, data in pairs if not isinstance(data, bytes) or len(data) != width)
-        raise NftRefused.by_kernel(errno.EINVAL, map=layout.name, key=wrong)
+        raise RulesRefused.by_kernel(errno.EINVAL, map=layout.name, key=wrong)
     # The life that ends the data of a client is an attribute of its own.
     width, end = (width - 8, struct.pack("=HH", 12, _TIMEOUT)) if layout.kind is MapKind.CLIENT else (width, b"")
     head = _head(size, 8 + width + 3 * len(end))
@@ -92,7 +92,7 @@ def _verdicts(layout: MapLayout, size: int, pairs: Sequence[tuple[bytes, Data]],
         frame = frames.get(target)
         if frame is None:
             if not isinstance(target, str):
-                raise NftRefused.by_kernel(errno.EINVAL, map=layout.name, key=key)
+                raise RulesRefused.by_kernel(errno.EINVAL, map=layout.name, key=key)
             data = nested(_DATA, _verdict(target))
             frame = frames[target] = (_head(size, len(data)), data)
         if key in counts:
@@ -132,4 +132,4 @@ def _range(layout: MapLayout, key: bytes, size: int) -> bytes:
 def _check_sizes(layout: MapLayout, keys: Sequence[bytes], size: int) -> None:
     """A key of another size would garble its neighbours' frames."""
     if set(map(len, keys)) - {size}:
-        raise NftRefused.by_kernel(errno.EINVAL, map=layout.name, key=next(key for key in keys if len(key) != size))
+        raise RulesRefused.by_kernel(errno.EINVAL, map=layout.name, key=next(key for key in keys if len(key) != size))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent.drivers.nft.elements import data_size, key_size
 from agent.drivers.nft.fake_text import FakeTable, read_text
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import (
     LAYOUT,
     PATTERN,
@@ -172,7 +172,7 @@ class _Change:
         for name, body in batch.bodies.items():
             self.table.rules[name] = tuple(rule.decode() for rule in body.rules)
             if self.table.hooks.get(name, "").partition(";")[0] != body.hook.partition(";")[0]:
-                raise NftRefused.by_kernel(errno.EEXIST, chain=name)
+                raise RulesRefused.by_kernel(errno.EEXIST, chain=name)
             if body.hook:
                 self.table.hooks[name] = body.hook
         for chain in batch.chains:
@@ -189,21 +189,21 @@ class _Change:
             self._drop_chain(gone)
         for name in batch.gone_maps:
             if name in map(client_map_of, self.table.rules):
-                raise NftRefused.by_kernel(errno.EBUSY, map=name)
+                raise RulesRefused.by_kernel(errno.EBUSY, map=name)
             if self.table.clients.pop(name, None) is None:
-                raise NftRefused.by_kernel(errno.ENOENT, map=name)
+                raise RulesRefused.by_kernel(errno.ENOENT, map=name)
 
     def _add_chain(self, chain: ChoiceChain) -> None:
         if LAYOUT not in self.table.rules or chain.map not in self.table.content:
-            raise NftRefused.by_kernel(errno.ENOENT, chain=chain.name)
+            raise RulesRefused.by_kernel(errno.ENOENT, chain=chain.name)
         self.table.rules[chain.name] = _choice_rules(chain)
         self.table.clients.setdefault(chain.clients, {})
 
     def _drop_chain(self, name: str) -> None:
         if name not in self.table.rules:
-            raise NftRefused.by_kernel(errno.ENOENT, chain=name)
+            raise RulesRefused.by_kernel(errno.ENOENT, chain=name)
         if self.table.jumps[name]:
-            raise NftRefused.by_kernel(errno.EBUSY, chain=name)
+            raise RulesRefused.by_kernel(errno.EBUSY, chain=name)
         del self.table.rules[name]
 
     def _check_sizes(self, name: str, elements: Mapping[bytes, Data]) -> None:
@@ -212,33 +212,33 @@ class _Change:
         size = key_size(layout, self._family) * (2 if layout.kind is MapKind.INTERVAL else 1)
         for key in elements:
             if len(key) != size:
-                raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
+                raise RulesRefused.by_kernel(errno.EINVAL, map=name, key=key)
 
     def _delete(self, name: str, key: bytes) -> None:
         elements = self._elements(name)
         if elements is None or key not in elements:
-            raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
+            raise RulesRefused.by_kernel(errno.ENOENT, map=name, key=key)
         del elements[key]
 
     def _add(self, name: str, key: bytes, data: Data) -> None:
         layout = layout_of(name)
         elements = self._elements(name)
         if elements is None:
-            raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
+            raise RulesRefused.by_kernel(errno.ENOENT, map=name, key=key)
         width = data_size(layout, self._family)
         if layout.kind is MapKind.VERDICT:
             if not isinstance(data, str):
-                raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
+                raise RulesRefused.by_kernel(errno.EINVAL, map=name, key=key)
             if data and data not in self.table.rules:
-                raise NftRefused.by_kernel(errno.ENOENT, map=name, key=key)
+                raise RulesRefused.by_kernel(errno.ENOENT, map=name, key=key)
         elif width and (not isinstance(data, bytes) or len(data) != width):
-            raise NftRefused.by_kernel(errno.EINVAL, map=name, key=key)
+            raise RulesRefused.by_kernel(errno.EINVAL, map=name, key=key)
         if key in elements:
             if elements[key] != data:
-                raise NftRefused.by_kernel(errno.EEXIST, map=name, key=key)
+                raise RulesRefused.by_kernel(errno.EEXIST, map=name, key=key)
             return
         if layout.kind is MapKind.INTERVAL and _overlaps(elements, key, self._widths(name)):
-            raise NftRefused.by_kernel(errno.EEXIST, map=name, key=key)
+            raise RulesRefused.by_kernel(errno.EEXIST, map=name, key=key)
         elements[key] = data
 
     def _elements(self, name: str) -> dict[bytes, Data] | None:

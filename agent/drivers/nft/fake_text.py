@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
 
 _FAMILIES: Mapping[str, Family] = {"ip": "IPv4", "ip6": "IPv6"}
@@ -125,5 +125,5 @@ def _key(written: str, parts: tuple[str, ...]) -> bytes:
     return b"".join(pieces)
 
 
-def _refused(where: str) -> NftRefused:
-    return NftRefused(f"nft refused the table's text: Error: syntax error, at {where.strip()!r}; nothing was changed")
+def _refused(where: str) -> RulesRefused:
+    return RulesRefused(f"nft refused the table's text: Error: syntax error, at {where.strip()!r}; nothing was changed")

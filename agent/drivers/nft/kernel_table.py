@@ -28,7 +28,7 @@ from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import removal, transaction
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.iptables_rules import OWNER, RIVALS
-from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NftRefused, NotPermitted
+from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted, RulesRefused
 from agent.model.nft_table import (
     CLIENTS,
     LAYOUT,
@@ -128,7 +128,7 @@ class KernelTable:
             text = (
                 f"{len(planned.data)} bytes in one transaction; this node's sockets take {self._connection.most_bytes}"
             )
-            raise NftRefused(
+            raise RulesRefused(
                 f"{text}: raise net.core.wmem_max, or run kepd outside of a user namespace", errno=errno.EMSGSIZE
             )
         with own_sockets.transaction(batch.size, self._generation):

@@ -14,7 +14,7 @@ from agent.drivers.nft.dump import HOOKS
 from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import CLIENTS, TABLE, Batch, ChoiceChain, Family, layout_of
 
 _BEGIN, _END = 0x10, 0x11
@@ -33,14 +33,14 @@ class _BatchPart(msgspec.Struct, frozen=True):
     offset: int = 0
     """Where in the message the first element begins."""
 
-    def refusal(self, errno: int, offset: int) -> NftRefused:
+    def refusal(self, errno: int, offset: int) -> RulesRefused:
         at = self.offset
         for key, element in zip(self.keys, self.elements, strict=True):
             if at <= offset < at + len(element):
-                return NftRefused.by_kernel(errno, map=self.map, key=key)
+                return RulesRefused.by_kernel(errno, map=self.map, key=key)
             at += len(element)
         key = self.keys[0] if len(self.keys) == 1 else b""
-        return NftRefused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
+        return RulesRefused.by_kernel(errno, map=self.map, key=key, chain=self.chain)
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -55,12 +55,12 @@ class Transaction(msgspec.Struct, frozen=True):
         """The sequence number of the message that is acknowledged."""
         return self.first + len(self.parts)
 
-    def refusal(self, errno: int, sequence: int, offset: int) -> NftRefused:
+    def refusal(self, errno: int, sequence: int, offset: int) -> RulesRefused:
         """Who is to blame. `offset` is where in that message the kernel stopped, 0 if it does not say."""
         index = sequence - self.first - 1
         if 0 <= index < len(self.parts):
             return self.parts[index].refusal(errno, offset)
-        return NftRefused.by_kernel(errno)
+        return RulesRefused.by_kernel(errno)
 
 
 class _Writer:

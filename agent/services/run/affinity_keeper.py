@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import CLIENTS, Batch, Client, Family, own_map
 from agent.services.nftables.crowding import SHORT_LIFE_MS, Crowd, is_crowded, is_full, plan_trims
 from agent.services.nftables.structure import MOST_CLIENTS
@@ -103,7 +103,7 @@ class AffinityKeeper:
                 try:
                     await table.apply(Batch(deletes={name: list(piece)}, adds=adds))
                     break
-                except NftRefused as error:
+                except RulesRefused as error:
                     if error.errno != errno.ENOENT or piece.pop(error.key, None) is None:
                         raise
             await asyncio.sleep(0)

@@ -17,13 +17,13 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, NftRefused, RivalFound
+from agent.model.nft_error import NftFailed, RivalFound, RulesRefused
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
+from agent.services.portions import MOST_ELEMENTS, halves, portions
 from agent.services.routes.claims import Claim
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
-from agent.services.routes.portions import MOST_ELEMENTS, halves, portions
 from agent.services.ruleset import NO_PLANS, Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
 
@@ -217,7 +217,7 @@ class FamilySync:
             await asyncio.sleep(0)
         broken, self.desired.broken = self.desired.broken, {}
         for key, text in broken.items():
-            self._set_aside(key, NftRefused(text))
+            self._set_aside(key, RulesRefused(text))
 
     def _idle(self) -> int:
         """Still nothing there and nothing wanted: most often a family that the cluster does not have."""
@@ -259,17 +259,18 @@ class FamilySync:
         finally:
             self.rules.release_dump()
 
-    def _refusal(self, caught: Exception) -> NftRefused:
+    def _refusal(self, caught: Exception) -> RulesRefused:
         """A fault of ours on one Service is isolated like a refusal of the kernel (FS-9); all else is raised again."""
-        if isinstance(caught, NftRefused) and not self._may_pass(caught):
+        if isinstance(caught, RulesRefused) and not self._wait_out(caught):
             return caught
         if isinstance(caught, NftFailed):
             raise caught
         log.error("service_rules_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
-        return NftRefused(f"kepd failed to make its rules: {caught!r}")
+        return RulesRefused(f"kepd failed to make its rules: {caught!r}")
 
-    def _may_pass(self, error: NftRefused) -> bool:
-        """A shortage of the kernel is waited out, but one that comes each time is a Service's, and stops the others."""
+    def _wait_out(self, error: RulesRefused) -> bool:
+        """Whether to wait for a shortage of the kernel to end. Counts them: one that comes each time is a fault of a
+        Service, and would stop all others for ever."""
         if not error.is_passing or self._shortages >= MOST_SHORTAGES:
             return False
         self._shortages += 1
@@ -352,7 +353,7 @@ class FamilySync:
         if not await self.rules.prepare(self._facts, is_wanted=True):
             raise NftFailed("another program deleted the rules; kepd creates them again")
 
-    async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, NftRefused | None]:
+    async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, RulesRefused | None]:
         try:
             written = await self.rules.write_over({key: self._todo.plans[key] for key in keys})
         except Exception as caught:  # noqa: BLE001  # a refusal, or raised again
@@ -362,7 +363,7 @@ class FamilySync:
             self._suspects.discard(key)
         return written, None
 
-    def _set_aside(self, key: ServiceKey, error: NftRefused) -> None:
+    def _set_aside(self, key: ServiceKey, error: RulesRefused) -> None:
         self.quarantine[key] = str(error)
         self._suspects.add(key)
         self._quarantined_s = self._clock.now_s()

@@ -13,7 +13,7 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.iptables_rules import OWNER, TABLES, Chains, Content, RulesChange, Table, is_ours
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts, ways_in
@@ -68,7 +68,7 @@ class IptablesRuleset:
     async def prepare(self, facts: FamilyFacts, *, is_wanted: bool) -> bool:  # noqa: ARG002
         """Read what there is. The fixed chains are written with the rest, in one go."""
         found = await self.tables.read()
-        if not is_wanted and not any(_is_standing(found)):
+        if not is_wanted and not _our_chains(found):
             return False
         self._found = found
         return True
@@ -79,7 +79,7 @@ class IptablesRuleset:
         if found is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
         settings = rule_settings(facts)
-        is_first = not self.tables.most_chains and not len(self.mirror) and not any(_is_standing(found))
+        is_first = not self.tables.most_chains and not len(self.mirror) and not _our_chains(found)
         async with self._lock:
             try:
                 if is_first:
@@ -143,7 +143,7 @@ class IptablesRuleset:
             try:
                 for part in instalments(change, self.tables.most_chains):
                     await self.tables.apply(part)
-            except NftRefused:
+            except RulesRefused:
                 # Of several tables those before the refused one have it already.
                 for part in instalments(restoring(await self.tables.read(), found), self.tables.most_chains):
                     await self.tables.apply(part)
@@ -169,13 +169,13 @@ class IptablesRuleset:
         try:
             for part in instalments(staged.change, self.tables.most_chains):
                 await self.tables.apply(part)
-        except NftRefused as refusal:
+        except RulesRefused as refusal:
             if refusal.is_passing:
                 raise
             # The tables before the refused one have it already, and others must not wait for a full sync because of it.
             try:
                 await self._take_back(staged)
-            except NftRefused as error:
+            except RulesRefused as error:
                 raise NftFailed(f"the written part of a refused change cannot be undone: {error}") from error
             raise
 
@@ -227,5 +227,5 @@ class IptablesRuleset:
             missing = len(await self.tables.missing_canaries())
 
 
-def _is_standing(found: Content) -> list[str]:
+def _our_chains(found: Content) -> list[str]:
     return [chain for chains in found.values() for chain in chains if is_ours(chain)]

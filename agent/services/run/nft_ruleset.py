@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
 from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror, Staged, left_targets
@@ -26,8 +26,8 @@ from agent.services.nftables.structure import (
     structure_text,
 )
 from agent.services.objects.node_state import FamilyFacts, node_content
+from agent.services.portions import MOST_ELEMENTS, portions
 from agent.services.ports import RuleTable
-from agent.services.routes.portions import MOST_ELEMENTS, portions
 from agent.services.ruleset import NO_PLANS, Plans, Reconciled
 
 log = structlog.get_logger(plane="services")
@@ -102,7 +102,7 @@ class NftRuleset:
             wrong = {name: body for name, body in self._bodies.items() if state.bodies.get(name) != body}
             try:
                 await self.table.apply(Batch(bodies=wrong))
-            except NftRefused as error:
+            except RulesRefused as error:
                 # A chain of that name with another hook, for instance.
                 damage = str(error)
             else:
@@ -212,7 +212,7 @@ class NftRuleset:
             batch = Batch(bodies={name: bodies[name] for name in names}, gone_chains=names, gone_maps=maps)
             try:
                 await self.table.apply(batch)
-            except NftRefused as error:
+            except RulesRefused as error:
                 log.info("service_chains_kept", chains=len(batch.gone_chains), error=str(error))
             self.mirror.committed_chains(batch)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
-from agent.model.nft_error import NftFailed, NftMissing, NftRefused, NotPermitted, OutcomeUnknown, TooOld
+from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
 
 WITHIN_S = 20.0
 
@@ -65,7 +65,7 @@ async def test_the_text_reaches_the_program_after_its_process_id_reached_us(tmp_
 
 
 async def test_a_refusal_keeps_the_words_of_the_program(tmp_path: Path) -> None:
-    with pytest.raises(NftRefused, match="Error: syntax error"):
+    with pytest.raises(RulesRefused, match="Error: syntax error"):
         await run_text(program(tmp_path, "echo 'Error: syntax error' >&2; exit 1"), "", WITHIN_S, lambda _: None)
 
 

@@ -10,7 +10,7 @@ from agent.drivers.netlink.attributes import HEADER, attributes, message
 from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.transaction import transaction
-from agent.model.nft_error import NftRefused
+from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import MAPS, Batch, ChoiceChain
 
 FRONTEND = bytes([10, 96, 0, 1]) + b"\x06\0\0\0" + b"\x01\xbb\0\0"
@@ -81,7 +81,7 @@ def dict_of(block: bytes, begin: int, end: int) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("key", [b"", FRONTEND, FRONTEND + SLOT + b"\0"])
 def test_a_key_of_another_size_is_refused_before_it_garbles_others(key: bytes) -> None:
-    with pytest.raises(NftRefused) as caught:
+    with pytest.raises(RulesRefused) as caught:
         additions(MAPS["eps"], "IPv4", [(FRONTEND + SLOT, ENDPOINT), (key, ENDPOINT)])
 
     assert (caught.value.errno, caught.value.key) == (errno.EINVAL, key)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
-from agent.model.nft_error import NftFailed, NftRefused, NotPermitted, OutcomeUnknown
+from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, RulesRefused
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
@@ -89,7 +89,7 @@ async def test_a_fill_that_breaks_off_goes_on_from_what_the_kernel_has(
     failing: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NF-9, SY-5: the portion after it was already being made; what the kernel has is not believed but read."""
-    monkeypatch.setattr("agent.services.routes.portions.MOST_SERVICES", 1)
+    monkeypatch.setattr("agent.services.portions.MOST_SERVICES", 1)
     bench = Bench()
     applied = 0
 
@@ -263,7 +263,7 @@ class Picky(FakeNft):
         for name, items in batch.adds.items():
             for key, _ in items:
                 if key.startswith(self.poison):
-                    raise NftRefused.by_kernel(22, map=name, key=key)
+                    raise RulesRefused.by_kernel(22, map=name, key=key)
         await super().apply(batch)
 
 
@@ -601,7 +601,7 @@ async def test_chains_of_others_in_our_table_go_though_one_leads_to_another() ->
 
 async def test_until_all_services_are_in_no_address_of_theirs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """FS-7: what another program has there works on until then."""
-    monkeypatch.setattr("agent.services.routes.portions.MOST_SERVICES", 3)
+    monkeypatch.setattr("agent.services.portions.MOST_SERVICES", 3)
     bench = Bench()
     bench.put(10)
     settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))
@@ -638,7 +638,7 @@ async def test_a_change_of_many_services_is_written_in_portions(refused: int) ->
             applied += bool(batch)
             if applied == refused:
                 applied += 1
-                raise NftRefused.by_kernel(errno.ENOMEM)
+                raise RulesRefused.by_kernel(errno.ENOMEM)
             await super().apply(batch)
 
     bench.rules.table = table = Refusing("IPv4", bench.kernel)

@@ -16,15 +16,15 @@ from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import failure
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.iptables_rules import Chains, RulesChange
-from agent.model.nft_error import NftFailed, NftRefused
+from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import Batch, TableState
 from agent.model.service import ServiceKey
+from agent.services import portions
 from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.routes import portions
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.iptables_ruleset import IptablesRuleset
@@ -62,7 +62,7 @@ class Kernel:
         self.steps += 1
         code = self.refusals.pop(self.steps, self.poison_code if self.poison and self.poison in text else 0)
         if code and self.backend == "nftables":
-            raise NftRefused.by_kernel(code, map="services")
+            raise RulesRefused.by_kernel(code, map="services")
         if code:
             raise failure("iptables-nft-restore", 4, f"line 7: RULE_APPEND failed ({os.strerror(code)})", text)
 
@@ -119,7 +119,7 @@ class ChainsOf(FakeIptables):
         made = list(ahead)
         try:
             self.around.refuse(f"{change} {made}")
-        except NftRefused:
+        except RulesRefused:
             # A refused restore may have changed the tables before nat.
             earlier = {name: {"filter": part.get("filter", {})} for name, part in parts_of(change).items()}
             await super().apply(RulesChange(**{name: part for name, part in earlier.items() if part["filter"]}))
@@ -289,10 +289,10 @@ def test_a_moment_without_memory_is_no_refusal_of_a_rule(code: int) -> None:
     """FS-2: in the words of iptables-restore, as in the kernel's own."""
     told: NftFailed = failure("iptables-nft-restore", 4, f"line 9: CHAIN_ADD failed ({os.strerror(code)}): chain X", "")
 
-    assert isinstance(told, NftRefused)
+    assert isinstance(told, RulesRefused)
     assert told.is_passing
-    assert NftRefused.by_kernel(code).is_passing
-    assert not NftRefused.by_kernel(errno.EINVAL).is_passing
+    assert RulesRefused.by_kernel(code).is_passing
+    assert not RulesRefused.by_kernel(errno.EINVAL).is_passing
 
 
 async def test_a_service_that_always_exhausts_the_kernel_is_isolated_in_the_end(kernel: Kernel) -> None:

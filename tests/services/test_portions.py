@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from agent.model.nft_table import Batch
 from agent.model.service import ServiceKey
+from agent.services import portions as module
 from agent.services.nftables.removals import removals
 from agent.services.objects.fold import Fold
-from agent.services.routes import portions as module
+from agent.services.portions import halves, portions, size_of
 from agent.services.routes.claims import claim_of
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.frontends import ServicePlan
-from agent.services.routes.portions import halves, portions, size_of
 from agent.services.routes.selection import Place
 from tests.services.making import make_service, make_slice
 
