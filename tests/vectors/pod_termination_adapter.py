@@ -48,7 +48,7 @@ def _run(profile: str, given: dict) -> tuple[Happening, ...]:
             is_running=one.get("state", "running") == "running",
         )
         for one in listed
-        if trigger is not Trigger.PROBE or one["name"] == given["target"]
+        if trigger is not Trigger.FAULT or one["name"] == given["target"]
     ]
     stop = begin_stop(trigger, endings, given["grace"], 0.0, copies_kubelet=profile == "kubelet")
     requests = [Request(one["t"], one["grace"]) for one in given.get("actions", ())]

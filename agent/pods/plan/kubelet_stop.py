@@ -77,7 +77,7 @@ def _after_hook(stop: Stop, one: ContainerEnding) -> _Budget:
 
 def _waits(stop: Stop, one: ContainerEnding, now_s: float) -> bool:
     budget = _after_hook(stop, one)
-    is_ordered = stop.trigger is not Trigger.PROBE and one.kind is ContainerKind.SIDECAR
+    is_ordered = stop.trigger is not Trigger.FAULT and one.kind is ContainerKind.SIDECAR
     if not is_ordered or budget.left_s <= 0 or now_s + TINY_S >= budget.end_s:
         return False
     return not all(_is_done(other) for other in _before(stop, one))
@@ -94,7 +94,7 @@ def _before(stop: Stop, one: ContainerEnding) -> list[ContainerEnding]:
 def _seconds_after_signal(stop: Stop, one: ContainerEnding, signalled_s: float) -> int:
     budget = _after_hook(stop, one)
     left_s = budget.left_s
-    if one.kind is ContainerKind.SIDECAR and stop.trigger is not Trigger.PROBE and left_s > 0:
+    if one.kind is ContainerKind.SIDECAR and stop.trigger is not Trigger.FAULT and left_s > 0:
         left_s -= floor(signalled_s - budget.from_s + TINY_S)
     return max(left_s, LEAST_AFTER_SIGNAL_S)
 

@@ -100,7 +100,7 @@ def _deadline_s(stop: Stop, one: ContainerEnding) -> float:
 
 def _first(stop: Stop, now_s: float) -> StopStep | None:
     step = _step_of_containers(stop, now_s)
-    if step is not None or stop.is_sandbox_stopped or stop.trigger is Trigger.PROBE:
+    if step is not None or stop.is_sandbox_stopped or stop.trigger is Trigger.FAULT:
         return step
     if stop.copies_kubelet:
         return StopPodSandbox() if may_kubelet_stop_sandbox(stop) else None
@@ -142,7 +142,7 @@ def _step_before_signal(stop: Stop, one: ContainerEnding, now_s: float) -> StopS
 
 
 def _blockers(stop: Stop, one: ContainerEnding) -> tuple[str, ...]:
-    if stop.trigger is Trigger.PROBE or stop.grace_s <= 0:
+    if stop.trigger is Trigger.FAULT or stop.grace_s <= 0:
         return ()
     return tuple(other.name for other in stop.containers if other.name in one.waits_for and not other.is_gone)
 
@@ -151,7 +151,7 @@ def _restart_s(stop: Stop, one: ContainerEnding) -> float | None:
     """When a sidecar that died before its signal may run again."""
     if one.kind is not ContainerKind.SIDECAR or one.ended_s is None or one.signalled_s is not None:
         return None
-    if stop.trigger is Trigger.PROBE or stop.is_forced or one.is_starting or one.killed_s is not None:
+    if stop.trigger is Trigger.FAULT or stop.is_forced or one.is_starting or one.killed_s is not None:
         return None
     return one.ended_s + RESTARTS.pause_s(one.restarts)
 

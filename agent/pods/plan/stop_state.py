@@ -29,11 +29,12 @@ class HookPhase(StrEnum):
 
 
 class Trigger(StrEnum):
-    """Why something ends. Only one container ends for a PROBE (or another fault of its own): no order, no sandbox."""
+    """Why something ends. For a FAULT of its own, such as a failed probe, one container ends: no order, no sandbox."""
 
     DELETE = "delete"
     COMPLETE = "complete"
-    PROBE = "probe"
+    FAULT = "probe"
+    """Its value is in records on the disk."""
 
 
 class ContainerEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        if self.trigger is Trigger.PROBE:
+        if self.trigger is Trigger.FAULT:
             return all(one.is_gone and one.hook_phase is not HookPhase.RUNNING for one in self.containers)
         return self.is_sandbox_stopped
 

@@ -47,7 +47,7 @@ class Resizing(Work):
     text = "resize containers"
 
 
-class Collecting(Work):
+class RemovingDead(Work):
     text = "remove dead containers"
 
 

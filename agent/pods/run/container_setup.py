@@ -17,8 +17,8 @@ from agent.pods.runtime.cri_config import (
     cgroup_of,
     check_support,
     container_config,
+    container_resources,
     id_mapping,
-    linux_resources,
     sandbox_config,
 )
 from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
@@ -230,7 +230,7 @@ class ContainerSetup:
                     groups.write(step.path, step.value)
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
-        return linux_resources(self._run.pod, container, container.fields.resources, self._node)
+        return container_resources(self._run.pod, container, container.fields.resources, self._node)
 
     def _mounts(self, container: ContainerSpec, values: dict[str, str]) -> list[pb.Mount]:
         run, files = self._run, self._context.files

@@ -41,12 +41,12 @@ from agent.pods.plan.work import (
     UpdatingVolumes,
     holds_end_up,
 )
-from agent.pods.run.collecting import Collector
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.probing import Prober
+from agent.pods.run.removing_dead import DeadRemover
 from agent.pods.run.resizing import Resizer
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error, without_problem
 from agent.pods.run.sandbox_maker import SandboxMaker
@@ -76,7 +76,7 @@ class PodKeeper:
         self._prober = Prober(run, probes)
         self._resizer = Resizer(run, self._setup)
         self._observer = Observer(run)
-        self._collector = Collector(run)
+        self._dead = DeadRemover(run)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
         self._was_up = run.memory.is_initialised
         self._told_of: set[str] = set()
@@ -267,7 +267,7 @@ class PodKeeper:
         self._note_up()
         self._tell_pauses()
         self._resizer.advance()
-        self._collector.advance()
+        self._dead.advance()
 
     def _tell_pauses(self) -> None:
         """RST-07, once per exit."""

@@ -19,7 +19,8 @@ from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.hooks import ContainerTarget, HookRunner
+from agent.pods.run.handler_target import ContainerTarget
+from agent.pods.run.hooks import HookRunner
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
@@ -75,7 +76,7 @@ class Starter:
             image = await self._interruptible(step.name, self._images.of(container))
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
-                await self._settle(container, instance.id)
+                await self._run_post_start(container, instance.id)
         except (LaunchInterrupted, AlreadyStarted):
             return
         except ConfigProblem as error:
@@ -104,7 +105,7 @@ class Starter:
         container = self._run.pod.by_name.get(step.name)
         if container is not None:
             try:
-                await self._settle(container, step.instance.id)
+                await self._run_post_start(container, step.instance.id)
             except LaunchInterrupted:
                 return
 
@@ -202,7 +203,7 @@ class Starter:
             text += "the signal of their image, or SIGTERM"
             self._run.tell("StopSignalIgnored", text, container.name, is_warning=True)
 
-    async def _settle(self, container: ContainerSpec, instance_id: str) -> None:
+    async def _run_post_start(self, container: ContainerSpec, instance_id: str) -> None:
         """postStart (HOK-02), and what follows from its end."""
         run = self._run
         hook = container.fields.post_start

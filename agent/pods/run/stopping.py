@@ -20,7 +20,8 @@ from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, 
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
-from agent.pods.run.hooks import ContainerTarget, HookResult, HookRunner
+from agent.pods.run.handler_target import ContainerTarget
+from agent.pods.run.hooks import HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 
@@ -80,7 +81,7 @@ class Stopper:
         run = self._run
         now_s = self._context.clock.now_s()
         ending = replace(self._ending(step.name, {step.name: frozenset()}), reserve_s=0.0)
-        stop = begin_stop(Trigger.PROBE, (ending,), float(step.grace_s), now_s)
+        stop = begin_stop(Trigger.FAULT, (ending,), float(step.grace_s), now_s)
         run.tell("Killing", step.message, step.name)
         run.note("stop_began", step.name, step.message, float(step.grace_s))
         run.memory = run.memory.with_stop(step.name, stop)

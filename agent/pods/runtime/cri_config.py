@@ -110,12 +110,12 @@ def sandbox_config(
             cgroup_parent=group,
             security_context=_sandbox_security(pod, node),
             sysctls=_sysctls(pod),
-            resources=_resources(own_needs(pod)),
+            resources=_sandbox_resources(own_needs(pod)),
         ),
     )
     if pod.spec.overhead:
         # What the runtime class takes beside the containers is its request and its limit.
-        config.linux.overhead.CopyFrom(_resources(container_needs(Resources(limits=pod.spec.overhead))))
+        config.linux.overhead.CopyFrom(_sandbox_resources(container_needs(Resources(limits=pod.spec.overhead))))
     if resolver is not None:
         config.dns_config.CopyFrom(
             pb.DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options)
@@ -212,7 +212,7 @@ def _selinux(given: SELinux) -> pb.SELinuxOption:
     return pb.SELinuxOption(user=given.user, role=given.role, type=given.type, level=given.level)
 
 
-def _resources(needs: Needs) -> pb.LinuxContainerResources:
+def _sandbox_resources(needs: Needs) -> pb.LinuxContainerResources:
     return pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
         cpu_quota=cpu_quota(needs.cpu_limit),
@@ -247,7 +247,7 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
         stdin_once=fields.stdin_once,
         tty=fields.tty,
         linux=pb.LinuxContainerConfig(
-            resources=linux_resources(pod, container, fields.resources, node),
+            resources=container_resources(pod, container, fields.resources, node),
             security_context=_security(pod, container, made, node),
         ),
     )
@@ -286,7 +286,7 @@ def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
     return {key: value for key, value in pairs.items() if value}
 
 
-def linux_resources(
+def container_resources(
     pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
 ) -> pb.LinuxContainerResources:
     """RES-01, RES-05, RES-06."""

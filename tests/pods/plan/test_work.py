@@ -4,7 +4,6 @@
 from agent.pods.plan.probe import ProbeKind
 from agent.pods.plan.start import plan_start
 from agent.pods.plan.work import (
-    Collecting,
     EndingAlone,
     FetchingAhead,
     KillingContainer,
@@ -13,6 +12,7 @@ from agent.pods.plan.work import (
     Probing,
     Refreshing,
     Releasing,
+    RemovingDead,
     Resizing,
     RestartingAll,
     RestartingSidecar,
@@ -32,7 +32,7 @@ from tests.pods.pods import World, make_pod
 OTHERS: tuple[Work, ...] = (
     StoppingPod(), RunningHook("app"), StoppingContainer("app"), KillingContainer("app"), RestartingSidecar("app"),
     FetchingAhead("app"), Probing(ProbeKind.LIVENESS, "app"), Refreshing("app"), UpdatingVolumes(), Resizing(),
-    Collecting(), Releasing(), Saving(),
+    RemovingDead(), Releasing(), Saving(),
 )  # fmt: skip
 OF_THE_START: tuple[Work, ...] = (Launching("app"), EndingAlone("web"), MakingSandbox(), RestartingAll())
 

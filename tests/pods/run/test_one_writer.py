@@ -18,7 +18,7 @@ PARTS = {
     "stopping",
     "probing",
     "resizing",
-    "collecting",
+    "removing_dead",
     "observer",
     "run_state",
 }

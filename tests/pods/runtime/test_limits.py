@@ -9,7 +9,7 @@ import pytest
 from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
-from agent.pods.runtime.cri_config import NodeShape, linux_resources
+from agent.pods.runtime.cri_config import NodeShape, container_resources
 from tests.pods.plane import KnownRuntime, Slow, manifest, running
 from tests.pods.pods import container, make_pod
 
@@ -21,7 +21,7 @@ def resources(shape: GroupShape, given: dict[str, Any], *others: Any, **node: An
     known = NodeShape(
         instance="me", log_directory=Path("/logs"), cgroup_root="kepd", memory_bytes=8 * GIB, groups=shape, **node
     )
-    return linux_resources(pod, pod.containers[0], pod.containers[0].fields.resources, known)
+    return container_resources(pod, pod.containers[0], pod.containers[0].fields.resources, known)
 
 
 LIMITED = {"limits": {"memory": "1Gi"}, "requests": {"memory": "512Mi"}}

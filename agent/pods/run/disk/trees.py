@@ -47,7 +47,7 @@ def remove_tree(root: Path) -> None:
     """Remove a directory with everything in it. Raises OSError, EXDEV at a mount; what was removed by then stays
     removed."""
 
-    def look(handle: int) -> list[str]:
+    def unlink_files(handle: int) -> list[str]:
         below = []
         with os.scandir(handle) as entries:
             for entry in entries:
@@ -57,14 +57,14 @@ def remove_tree(root: Path) -> None:
                     os.unlink(entry.name, dir_fd=handle)
         return below
 
-    _TreeWalk(look, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
+    _TreeWalk(unlink_files, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
 
 
 def tree_bytes(root: Path) -> int:
     """What the files in a directory take on their disk. What moves or vanishes meanwhile may be left out."""
     total = 0
 
-    def look(handle: int) -> list[str]:
+    def measure_files(handle: int) -> list[str]:
         nonlocal total
         below = []
         with os.scandir(handle) as entries:
@@ -76,19 +76,21 @@ def tree_bytes(root: Path) -> int:
                         total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
         return below
 
-    _TreeWalk(look, lambda _above, _name: None, is_strict=False).run(root)
+    _TreeWalk(measure_files, lambda _above, _name: None, is_strict=False).run(root)
     return total
 
 
 class _TreeWalk:
-    """One walk, the deepest first. `look` sees each directory once and answers with the names of those in it.
+    """One walk, the deepest first. `visit` gets each directory once and answers with the names of those in it.
 
     `leave` hears of each directory, by the one above it, when everything below is done. Where the walk is not strict,
     what cannot be entered is passed over. The deepest level is always open, and so are the first two.
     """
 
-    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool) -> None:
-        self._look = look
+    def __init__(
+        self, visit: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool
+    ) -> None:
+        self._visit = visit
         self._leave = leave
         self._is_strict = is_strict
         self._levels: list[_Level] = []
@@ -111,7 +113,7 @@ class _TreeWalk:
         try:
             level.handle = _step(self._levels[-1].handle, name)
             level.identity = _identity(level.handle)
-            level.left = self._look(level.handle)
+            level.left = self._visit(level.handle)
         except OSError as error:
             _close(level)
             if self._is_strict:

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what plan/collect.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02)."""
+"""Carries out what plan/remove_dead.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02)."""
 
 import asyncio
 
 import structlog
 
-from agent.pods.plan.collect import dead_instances, dead_sandboxes
-from agent.pods.plan.work import Collecting
+from agent.pods.plan.remove_dead import dead_instances, dead_sandboxes
+from agent.pods.plan.work import RemovingDead
 from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.seen import SeenPod, Stage
 
 log = structlog.get_logger(plane="pods")
 
 
-class Collector:
+class DeadRemover:
     def __init__(self, run: PodRun) -> None:
         self._run = run
         self._due_s = 0.0
@@ -21,10 +21,10 @@ class Collector:
     def advance(self) -> None:
         run = self._run
         is_worth_it = dead_instances(run.pod, run.seen, run.context.settings().keep_dead) or dead_sandboxes(run.seen)
-        if is_worth_it and Collecting() not in run.tasks and run.context.clock.now_s() >= self._due_s:
-            run.spawn(Collecting(), self._collect())
+        if is_worth_it and RemovingDead() not in run.tasks and run.context.clock.now_s() >= self._due_s:
+            run.spawn(RemovingDead(), self._try_removing())
 
-    async def _collect(self) -> None:
+    async def _try_removing(self) -> None:
         try:
             await self._remove_dead()
         except FAILURES as error:
