@@ -108,7 +108,7 @@ def cleanup(
         if is_services or is_all:
             await _cleanup_services(is_dry=dry_run, has_heir=to_kube_proxy)
         if is_images or is_all:
-            from agent.daemon.images.cleanup import clean_images
+            from agent.daemon.images.uninstall import clean_images
 
             for text in await clean_images(configuration, is_dry=dry_run):
                 _say(text, is_dry=dry_run)
