@@ -148,14 +148,9 @@ def plan_collection(
             expected_bytes=sum(image.size_bytes for image in free),
         )
     surplus = _surplus_tags(images, rules)
-    removals: list[Removal] = []
-    rest: list[NodeImage] = []
-    for image in free:
-        reason = _reason_to_go(image, rules, surplus, now_s)
-        if reason is None:
-            rest.append(image)
-        else:
-            removals.append(Removal(image, reason, _age_s(image, now_s)))
+    reasons = [(image, _reason(image, rules, surplus, now_s)) for image in free]
+    removals = [Removal(image, reason, _age_s(image, now_s)) for image, reason in reasons if reason]
+    rest = [image for image, reason in reasons if not reason]
     missing_bytes, missing_inodes, problem = _missing(disk, rules, previous or CollectPlan())
     enough: list[NodeImage] = []
     freed = sum(removal.image.size_bytes for removal in removals)
@@ -192,8 +187,8 @@ def _protection(image: NodeImage, rules: CollectRules, now_s: float) -> str:
     return ""
 
 
-def _reason_to_go(image: NodeImage, rules: CollectRules, surplus: frozenset[str], now_s: float) -> RemovalReason | None:
-    """A reason that does not depend on the disk."""
+def _reason(image: NodeImage, rules: CollectRules, surplus: frozenset[str], now_s: float) -> RemovalReason | None:
+    """Why it goes whatever the disk has."""
     if rules.mode is CollectMode.OFF:
         return None
     if 0 < rules.max_age_s < _age_s(image, now_s):

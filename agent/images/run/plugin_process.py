@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a plugin: a child process that reads a request and prints an answer.
 
-Never: uses a shell, and never shows what it printed as its answer. Of its complaint only the first line is shown,
-cut, and without the passwords of its answer and of its environment.
+Never: uses a shell, or shows its answer. Of its complaint the first line is shown, cut and without passwords.
 """
 
 import asyncio

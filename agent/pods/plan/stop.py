@@ -2,8 +2,8 @@
 """The next steps of an end: hooks at once, mains first, sidecars in reverse one by one, one budget for all.
 
 Owns: the procedure per container (TRM-03 to TRM-07), whose turn it is (TRM-10 to TRM-14), and restarts of sidecars
-that are still needed (TRM-15). Never: moves the deadline. Pure; kubelet_stop.py has the rules of that program, and
-what follows is about the others.
+that are still needed (TRM-15). Never: moves the deadline. Pure. In the kubelet's profile kubelet_stop.py decides; the
+invariants below do not hold there.
 
 What it keeps true, whatever containers, hooks and people do (tests/pods/plan/test_stop_properties.py):
 

@@ -33,8 +33,7 @@ class Trigger(StrEnum):
 
     DELETE = "delete"
     COMPLETE = "complete"
-    FAULT = "probe"
-    """Its value is in records on the disk."""
+    FAULT = "probe"  # the word that records on the disk have
 
 
 class ContainerEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +95,8 @@ def begin_stop(
     *,
     copies_kubelet: bool = False,
 ) -> Stop:
-    """The decision to end (TRM-01). Of a delete, grace 0 is force (TRM-20); less than that is a slip that means 1. A
-    kubelet raises what is below 1 to 1 (Q-ZERO)."""
+    """The decision to end (TRM-01). A delete with grace 0 kills at once (TRM-20); a negative grace counts as 1 s. For a
+    kubelet a delete has at least 1 s (Q-ZERO)."""
     is_delete = trigger is Trigger.DELETE
     if grace_s < 0 or (is_delete and copies_kubelet and grace_s < 1):
         grace_s = 1.0

@@ -28,7 +28,7 @@ class SandboxMaker:
         self._images = images
 
     async def make(self, step: MakeSandbox) -> None:
-        """SBX-02, STA-01."""
+        """Ends what runs in the old sandbox before the new one is made (SBX-02, STA-01)."""
         run, context = self._run, self._context
         try:
             await self._clear_away(step)

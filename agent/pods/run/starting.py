@@ -248,8 +248,7 @@ class Starter:
         run.save_soon()
 
     def _hook_failed(self, container: ContainerSpec, instance_id: str, text: str) -> None:
-        """Writes down that the container has to end; the planner ends it, with its preStop and full grace (HOK-04). The
-        hook's output stays out of events."""
+        """Writes down that the container has to end, with its preStop and full grace; no event has output (HOK-04)."""
         run = self._run
         run.tell("FailedPostStartHook", "PostStartHook failed", container.name, is_warning=True)
         failing = Failing(instance=instance_id, cause="hook", message="FailedPostStartHook")

@@ -124,7 +124,7 @@ def sandbox_config(
 
 
 def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
-    """RES-04."""
+    """The control group of the pod as a whole, below the configured root (RES-04)."""
     return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
 
 
@@ -203,7 +203,7 @@ def _sandbox_security(pod: PodSpec, node: NodeShape) -> pb.LinuxSandboxSecurityC
 
 
 def _groups(pod: PodSpec) -> list[int]:
-    """SEC-02."""
+    """fsGroup and supplementalGroups; the runtime merges them with the image's groups (SEC-02)."""
     given = pod.spec.security_context or PodSecurityContext()
     return [*([given.fs_group] if given.fs_group is not None else []), *given.supplemental_groups]
 
@@ -258,7 +258,7 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
 
 
 def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str, str]:
-    """LBL-03."""
+    """The annotations a kubelet writes, for those who read them (LBL-03)."""
     fields = container.fields
     found = {
         names.CONTAINER_HASH: container_hash(fields),
@@ -289,7 +289,7 @@ def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
 def container_resources(
     pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
 ) -> pb.LinuxContainerResources:
-    """RES-01, RES-05, RES-06."""
+    """Amounts as a kubelet counts them; where a container has no limit, the pod's applies (RES-01, RES-05, RES-06)."""
     needs = container_needs(resources)
     whole = container_needs(pod.spec.resources)
     memory_limit, cpu_limit = needs.memory_limit or whole.memory_limit, needs.cpu_limit or whole.cpu_limit
@@ -324,7 +324,7 @@ def _swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
 
 
 def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
-    """SEC-04."""
+    """With runAsNonRoot a container whose user is root, or cannot be told to be another, is refused (SEC-04)."""
     own, whole = _contexts(pod, container)
     if not (whole.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
         return

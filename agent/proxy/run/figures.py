@@ -16,11 +16,8 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
 HOLD_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 OTHER = "other"
-METHODS = {
-    f"/{service.full_name}/{name}": name
-    for service in pb.DESCRIPTOR.services_by_name.values()
-    for name in service.methods_by_name
-}
+SERVICES = pb.DESCRIPTOR.services_by_name.values()
+METHODS = {f"/{service.full_name}/{name}": name for service in SERVICES for name in service.methods_by_name}
 CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
@@ -57,7 +54,7 @@ class Times:
         return sum(self.counts)
 
     def quantile_s(self, share: float) -> float:
-        """The upper bound of the bucket in which that share is reached; the last one has none and gives its lower."""
+        """The upper bound of the bucket in which that share is reached; the lower one of the last bucket."""
         wanted, seen = share * self.number, 0
         for bound, count in zip(self._bounds, self.counts, strict=False):
             seen += count

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that are held: one task each, which asks its gate again whenever something changed, until it opens.
+"""Calls that are held. Each has a task that asks its gate again after every change, until the gate lets the call pass.
 
-Tasks live in the group of the plane's run and end with their call. Every hold has an end of its own (PRX-41), which the
-watchdog enforces; PullImage, which no client times, has the pull queue.
+Tasks live in the group of the plane's run and end with their call. Every hold has a time limit, which the watchdog
+enforces (PRX-41). Only a PullImage has none, as no client limits it: the pull queue decides how long it waits.
 Source: ORD-3 to ORD-8, STO-1 to STO-8, SLP-1, SLP-2, PRX-51, IMG-X01 to X05, X12.
 """
 

@@ -96,25 +96,25 @@ class ProxyPlane:
         state = self.state = self._new_state()
         self.is_recovered = False
         readiness = Readiness(state, self._parts.runtime, self._parts.asker)
-        held_calls = self.held_calls = HeldCalls(state, self._parts.runtime, self._pulls)
+        held = self.held_calls = HeldCalls(state, self._parts.runtime, self._pulls)
         follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
-        judge = GateJudge(state, held_calls, readiness)
+        judge = GateJudge(state, held, readiness)
         server = self.server = ProxyServer(self._parts.runtime_path, judge, self._parts.clock)
         await follower.load_masks()
-        with self._parts.endings.followed_by(held_calls.pod_ends):
-            await self._run_together(state, held_calls, follower, server, report)
+        with self._parts.endings.followed_by(held.pod_ends):
+            await self._run_together(state, held, follower, server, report)
 
     async def _run_together(
-        self, state: ProxyState, held_calls: HeldCalls, follower: EventFollower, server: ProxyServer, report: Report
+        self, state: ProxyState, held: HeldCalls, follower: EventFollower, server: ProxyServer, report: Report
     ) -> None:
         async with asyncio.TaskGroup() as group:
             state.group = group
             try:
-                work = (follower.follow(), held_calls.watch(), self._read_kubelet())
+                work = (follower.follow(), held.watch(), self._read_kubelet())
                 tasks = [group.create_task(one) for one in work]
                 tasks.append(group.create_task(self._recover(follower)))
                 await self._recovered_or_late()
-                await self._serve(group, server, held_calls, report)
+                await self._serve(group, server, held, report)
             finally:
                 state.group = None
                 for task in tasks:
@@ -133,9 +133,7 @@ class ProxyPlane:
         if not self.is_recovered:
             log.warning("proxy_recovery_late", waited_s=RECOVERY_S)
 
-    async def _serve(
-        self, group: asyncio.TaskGroup, server: ProxyServer, held_calls: HeldCalls, report: Report
-    ) -> None:
+    async def _serve(self, group: asyncio.TaskGroup, server: ProxyServer, held: HeldCalls, report: Report) -> None:
         listener = self._parts.endpoint.listen()
         try:
             serving = group.create_task(server.run(listener, lambda: self._watch(server, report)), name="proxy-server")
@@ -145,7 +143,7 @@ class ProxyPlane:
             except asyncio.CancelledError:
                 # Asked to end; unless something failed, which ends all tasks of the group at once.
                 if not serving.done() and not serving.cancelling():
-                    await self._drain(server, held_calls, report)
+                    await self._drain(server, held, report)
                 raise
             finally:
                 serving.cancel()
@@ -154,7 +152,7 @@ class ProxyPlane:
             self._parts.endpoint.leave()
             listener.close()
 
-    async def _drain(self, server: ProxyServer, held_calls: HeldCalls, report: Report) -> None:
+    async def _drain(self, server: ProxyServer, held: HeldCalls, report: Report) -> None:
         """The end: no new holds; new calls pass, for a kubelet without a runtime is worse than one without order."""
         self.state.is_ending = True
         report.degraded("stopping: waiting for running calls")
@@ -162,7 +160,7 @@ class ProxyPlane:
             await server.send_away(HOLDS_END_S + self._parts.drain_s)
             return
         self.state.refuses_pulls = True
-        await held_calls.settle(HOLDS_END_S)
+        await held.settle(HOLDS_END_S)
         await server.drain(self._parts.drain_s)
 
     async def _watch(self, server: ProxyServer, report: Report) -> None:

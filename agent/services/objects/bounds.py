@@ -11,8 +11,7 @@ from agent.model.finding import Finding
 from agent.model.service import ServiceFacts, ServiceKey
 
 MOST_OF_SERVICE = 131_072
-"""Endpoints of one Service in a family, counted for each port and each way in. A Service is never divided between
-transactions, so this bounds the largest one, whatever a portion of several Services may have."""
+"""Endpoints of one Service in a family, by port and way in: the most of one transaction, as no Service is divided."""
 MOST_OF_NODE = 262_144
 """Endpoints of all Services in a family, counted for each port: so many are kept in memory, 0.3 to 0.7 KiB each."""
 

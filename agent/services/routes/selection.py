@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the endpoints of a service port that get its traffic, and remembers why.
 
-Also what decided, so that view/explain.py derives nothing a second time: one function serves the sync, the vectors and
-`kepctl explain route`. Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
+A selection has the reasons too, so that the sync, the vectors and `kepctl explain route` cannot differ: view/explain.py
+only puts them into words. Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ class Use(msgspec.Struct, frozen=True, gc=False):
 
 
 class IgnoredHints(msgspec.Struct, frozen=True, gc=False):
-    """Hints of one kind that do not decide. `missing` ready endpoints have none, `example` is one of them; 0: all have
-    one, and none is for this node."""
+    """Hints of one kind that are not followed. `missing`: how many ready endpoints have none; `example` is one of them.
+    0: all have a hint, but none is for this node."""
 
     kind: Literal["node", "zone"]
     missing: int = 0
@@ -157,7 +157,7 @@ def _label_of(backend: Backend, key: str, place: Place) -> str | None:
 
 
 def is_local(backend: Backend, place: Place) -> bool:
-    """IN-9."""
+    """An endpoint is local by the name of its node alone, byte for byte; its zone does not matter (IN-9)."""
     return bool(backend.node) and backend.node == place.node
 
 

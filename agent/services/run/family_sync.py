@@ -343,7 +343,7 @@ class FamilySync:
         return written
 
     async def _leave(self, spared: Plans) -> int:
-        """What is known, what these have, and nothing else. Read before, and again for what follows."""
+        """Reduce the rules to those of the mirror and `spared`. Reads the kernel before, and again for what follows."""
         await self._stand_again()
         written = await self._difference({}, spared)
         await self._stand_again()

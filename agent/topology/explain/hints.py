@@ -97,7 +97,7 @@ def explain_service(service: str, choice: ModeChoice, families: Iterable[FilledH
 
 
 def explain_family(filled: FilledHints) -> FamilyExplanation:
-    """Explains what `fill_hints` decided. With hints in the manifests, the numbers are those of the next sync."""
+    """Explains what `fill_hints` decided. Where the manifests have hints, the numbers are what computing would give."""
     assignment = filled.assignment
     if assignment is None and filled.choice.mode == "topology":
         assignment = assign_hints(SliceLists(unchanged=filled.given), filled.reading.capacity, filled.threshold)

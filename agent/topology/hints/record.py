@@ -40,7 +40,7 @@ class HintRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def after_sync(record: HintRecord, family: str, assignment: Assignment) -> tuple[HintRecord, HintEvent | None]:
-    """Every refusal is told, a success only when the flag was clear. One refused family clears it for all (TOP-28)."""
+    """Every refusal is an event, a success only one that makes hints active. One refused family ends that (TOP-28)."""
     if assignment.per_zone is None:
         return _forget(record, family), HintEvent(
             "Warning", "TopologyAwareHintsDisabled", event_text(family, assignment)

@@ -81,16 +81,14 @@ def tree_bytes(root: Path) -> int:
 
 
 class _TreeWalk:
-    """One walk, the deepest first. `visit` gets each directory once and answers with the names of those in it.
+    """One walk, the deepest first. `look` gets each directory once and answers with the names of those in it.
 
     `leave` hears of each directory, by the one above it, when everything below is done. Where the walk is not strict,
     what cannot be entered is passed over. The deepest level is always open, and so are the first two.
     """
 
-    def __init__(
-        self, visit: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool
-    ) -> None:
-        self._visit = visit
+    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool) -> None:
+        self._look = look
         self._leave = leave
         self._is_strict = is_strict
         self._levels: list[_Level] = []
@@ -113,7 +111,7 @@ class _TreeWalk:
         try:
             level.handle = _step(self._levels[-1].handle, name)
             level.identity = _identity(level.handle)
-            level.left = self._visit(level.handle)
+            level.left = self._look(level.handle)
         except OSError as error:
             _close(level)
             if self._is_strict:
