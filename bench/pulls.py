@@ -31,7 +31,7 @@ from agent.drivers.containerd.fake import FakeContainerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
-from agent.images.queue.flights import FlightKey, Member
+from agent.images.queue.flights import FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
 from agent.model.component import Board, State
@@ -266,7 +266,7 @@ def queue_rows() -> list[Row]:
     before, _ = tracemalloc.get_traced_memory()
     queue = PullQueue(image_settings(Images()).queue)
     for number in range(1000):
-        member = Member(f"r{number}", number, 0.0, f"pod{number % 200}", 0, PullPolicy.IF_NOT_PRESENT, False)
+        member = FlightMember(f"r{number}", number, 0.0, f"pod{number % 200}", 0, PullPolicy.IF_NOT_PRESENT, False)
         key = FlightKey(f"registry.example/image{number}:1", "", "public")
         queue.arrive(member, key, f"registry{number % 5}.example", number * 1000)
     after, _ = tracemalloc.get_traced_memory()
