@@ -438,8 +438,6 @@ async def test_a_map_of_its_own_comes_with_its_first_chain_and_goes_after_the_la
 
 async def test_a_map_of_its_own_holds_so_many_clients(subject: Subject, table: Any) -> None:
     """SVN-101: a full one takes none from others."""
-    if isinstance(table, FakeNft):
-        pytest.skip("the fake has no sizes")
     name = own_map(slot(7), 64)
     await table.apply(Batch(chains=[ChoiceChain(f"c_2_600_{slot(7).hex()}_64", "eps", 2, 600)]))
     await table.apply(clients_added(name, *(client(subject, number) for number in range(64))))

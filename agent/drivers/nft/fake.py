@@ -15,6 +15,7 @@ from agent.drivers.nft.elements import data_size, key_size
 from agent.drivers.nft.fake_text import FakeTable, read_text
 from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import (
+    CLIENTS,
     LAYOUT,
     PATTERN,
     TABLE,
@@ -239,6 +240,8 @@ class _Change:
             return
         if layout.kind is MapKind.INTERVAL and _overlaps(elements, key, self._widths(name)):
             raise RulesRefused.by_kernel(errno.EEXIST, map=name, key=key)
+        if layout.kind is MapKind.CLIENT and name != CLIENTS and len(elements) >= int(name.rpartition("_")[2]):
+            raise RulesRefused.by_kernel(errno.ENFILE, map=name, key=key)
         elements[key] = data
 
     def _elements(self, name: str) -> dict[bytes, Data] | None:
