@@ -5,9 +5,9 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """`object_name` is empty for what concerns the node itself. Times are wall time."""
+    """`object_name` is empty for what concerns the node itself. Times are wall time. The ring gives the id."""
 
-    id: str
+    id: str = ""
     is_warning: bool
     reason: str
     message: str

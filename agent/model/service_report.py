@@ -84,7 +84,7 @@ class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
     actual: str
 
 
-class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
+class TraceStep(msgspec.Struct, frozen=True, gc=False):
     place: str
     found: str
     rule: str

@@ -14,7 +14,7 @@ from agent.services.objects.addresses import read_address
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice, with_defaults
 from agent.services.routes.desired import Desired, NodeFacts
-from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, lists_of, port_name
+from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
 from agent.services.routes.selection import Place
 
 ORDER = ("service", "protocol", "kind", "ip")
@@ -58,7 +58,9 @@ def _half(desired: Desired) -> dict:
 
 
 def _frontend(plan: ServicePlan, port: PortPlan, one: Frontend) -> dict:
-    outside, inside = lists_of(port, one)
+    cluster = port.selection.cluster or ()
+    outside = (port.selection.local or ()) if one.is_local_policy else cluster
+    inside = outside if one.kind == "clusterIP" else cluster
     told = {
         "kind": one.kind,
         "ip": one.ip.text if one.ip is not None else None,

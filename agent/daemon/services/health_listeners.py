@@ -86,7 +86,6 @@ class HealthListeners:
         log.warning("service_health_port_failed", service=str(key), address=spot[1], port=spot[2], error=reason)
         self._tell(
             Event(
-                id="",
                 is_warning=True,
                 reason="FailedToStartServiceHealthcheck",
                 message=text,

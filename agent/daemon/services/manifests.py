@@ -16,6 +16,7 @@ from agent.daemon.services.pods import PodChoice, pod_choice
 from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
+from agent.services.objects.reading_slice import with_defaults
 from agent.topology.hints.capacity import CapacityFilter
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
@@ -222,8 +223,7 @@ def _with_hints(
 
 
 def _hinted(item: EndpointSlice, filled: Slice | None) -> EndpointSlice:
-    ports = tuple(one if one.name is not None else msgspec.structs.replace(one, name="") for one in item.ports or ())
-    named = msgspec.structs.replace(item, ports=ports)
+    named = with_defaults(item)
     if filled is None:
         return named
     hints = {one.address: one.hints for one in filled.endpoints if one.hints is not None}

@@ -15,8 +15,9 @@ import msgspec
 
 from agent.model.iptables_rules import Content, Table, is_ours
 from agent.model.service import Address
+from agent.model.service_report import TraceStep
 from agent.services.iptables.frame import JUMPS
-from agent.services.nftables.trace import Outcome, Packet, Step, Verdict
+from agent.services.nftables.trace import Outcome, Packet, Verdict
 from agent.services.objects.addresses import read_range
 
 _RULES = {
@@ -72,7 +73,7 @@ class _ChainWalk:
     def __init__(self, content: Content, packet: Packet) -> None:
         self._content = content
         self._packet = packet
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._is_marked = False
         self._is_marked_before_endpoint = False
         self._arrived: list[tuple[bytes, int]] = []
@@ -95,7 +96,7 @@ class _ChainWalk:
         return Outcome(verdict, tuple(self._steps), is_masqueraded=self._is_marked and verdict == "pass")
 
     def _note(self, place: str, found: str, rule: str) -> None:
-        self._steps.append(Step(place, found, rule))
+        self._steps.append(TraceStep(place, found, rule))
 
     def _chain(self, table: Table, name: str) -> Sequence[str]:
         """A chain of the kernel's own without the rules of others; with our jumps also if nobody read them."""

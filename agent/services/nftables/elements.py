@@ -17,7 +17,7 @@ from struct import Struct
 import msgspec
 
 from agent.model.nft_table import ChoiceChain, Data, own_map
-from agent.model.service import DEFAULT_OPTIONS, Backend, Range, ServiceKey, ServiceOptions
+from agent.model.service import DEFAULT_OPTIONS, Backend, ServiceKey, ServiceOptions
 from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
@@ -35,9 +35,10 @@ PORT = Struct(">HH")
 NUMBER = Struct("=I")
 SLOTS = [NUMBER.pack(number) for number in range(256)]
 MOST_SLOTS = 256
-FEW = 64
 MOST_STATIC = 16
 """Up to so many endpoints a choice chain is part of every table (NF-4)."""
+PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
+"""Endpoint map → how its choice chains are called: `c_2`."""
 DROP = ""
 REJECT = "rj"
 
@@ -142,8 +143,7 @@ def choice_chain(map_name: str, count: int, port: PortPlan, slots: Slots) -> Cho
 
     `c_3_600_1a2b3c4d_4096` belongs to one port, whose clients have a map of that name.
     """
-    prefix = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}[map_name]
-    name = f"{prefix}_{count}_{port.affinity_s}" if port.affinity_s else f"{prefix}_{count}"
+    name = f"{PREFIXES[map_name]}_{count}_{port.affinity_s}" if port.affinity_s else f"{PREFIXES[map_name]}_{count}"
     if port.affinity_s and port.own_clients:
         name += own_map(slots.number, port.own_clients).removeprefix("cl")
     return ChoiceChain(name, map_name, count, port.affinity_s)
@@ -190,7 +190,7 @@ def _frontend(one: Frontend, port: PortPlan, slots: Slots, only: Numbers | None)
     if slots.number and (slots.cluster or slots.local):
         yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
     if one.ranges and not is_node_port:
-        yield "fw_allow", [(_allowed(key, item), None) for item in collapse(one.ranges)]
+        yield "fw_allow", [(key + item.first + key + item.last, None) for item in collapse(one.ranges)]
 
 
 def _end(one: Frontend) -> str:
@@ -231,10 +231,6 @@ def _endpoints(key: bytes, slots: Sequence[bytes], only: Sequence[int] | None) -
     if len(slots) > MOST_SLOTS:
         return [(key + NUMBER.pack(number), data) for number, data in enumerate(slots)]
     return [(key + number, data) for number, data in zip(SLOTS, slots, strict=False)]
-
-
-def _allowed(key: bytes, item: Range) -> bytes:
-    return key + item.first + key + item.last
 
 
 def shared_elements_of(

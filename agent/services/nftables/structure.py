@@ -27,10 +27,7 @@ from agent.model.nft_table import (
     TableSettings,
     TableState,
 )
-from agent.services.nftables.elements import MOST_STATIC
-
-PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
-"""Endpoint map → how its static chains are called: `c_2`."""
+from agent.services.nftables.elements import MOST_STATIC, PREFIXES
 
 # A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else (NF-31). Before that
 # ports with many clients lose some of theirs (crowding.py).
@@ -49,11 +46,9 @@ class _Chain(msgspec.Struct, frozen=True):
 def structure_text(settings: TableSettings) -> str:
     """The whole table without elements. Loads only where there is no table of ours."""
     _check(settings)
+    marker = _Chain(LAYOUT, (), comment=settings_text(settings))
     lines = [f"table {_ip(settings)} {TABLE} {{", "  counter race_drops { }"]
-    lines += _declarations(settings)
-    for chain in (*_chains(settings), _marker(settings)):
-        lines += _chain_lines(chain)
-    return "\n".join((*lines, "}", ""))
+    return "\n".join((*lines, *_body(settings), *_chain_lines(marker), "}", ""))
 
 
 def replacement_text(settings: TableSettings, content: Content | None = None) -> str:
@@ -263,10 +258,6 @@ def _hooks(settings: TableSettings) -> Iterator[_Chain]:
     yield _Chain("sent", untranslated, "type filter hook output priority 0")
     if settings.drops_invalid:
         yield _Chain("invalid", ("ct state invalid drop",), "type filter hook forward priority 0")
-
-
-def _marker(settings: TableSettings) -> _Chain:
-    return _Chain(LAYOUT, (), comment=settings_text(settings))
 
 
 def _from_pods(settings: TableSettings, *, negated: bool = False) -> str:

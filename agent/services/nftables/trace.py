@@ -13,11 +13,12 @@ import msgspec
 
 from agent.model.nft_table import Content, Data, TableSettings
 from agent.model.service import Address, Protocol
-from agent.services.nftables.elements import NUMBER, PORT, PROTOCOLS
+from agent.model.service_report import TraceStep
+from agent.services.nftables.elements import NUMBER, PORT, PREFIXES, PROTOCOLS
 
 Verdict = Literal["dnat", "drop", "reject", "pass"]
 
-EPS_OF = {"c": "eps", "l": "eps_local", "nc": "np_eps", "nl": "np_eps_local"}
+EPS_OF = {prefix: eps for eps, prefix in PREFIXES.items()}
 
 
 class Packet(msgspec.Struct, frozen=True, gc=False):
@@ -32,21 +33,12 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     is_from_pod_interface: bool = False
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
-    place: str
-    found: str
-    rule: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.found} ({self.rule})"
-
-
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Where it ends: at one of `targets` (address, port), each as likely as it stands there often. `is_masqueraded`
     None: only if it comes back to where it started."""
 
     verdict: Verdict
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     targets: tuple[tuple[bytes, int], ...] = ()
     is_masqueraded: bool | None = False
     affinity_s: int = 0
@@ -67,7 +59,7 @@ class _TableWalk:
         self._content = content
         self._settings = settings
         self._packet = packet
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._is_marked = False
         service = PROTOCOLS[packet.protocol] + PORT.pack(packet.port, 0)
         self._keys = {"": packet.target.packed + service, "np": service}
@@ -90,7 +82,7 @@ class _TableWalk:
         return Outcome("pass", tuple(self._steps), is_masqueraded=self._is_marked)
 
     def _note(self, place: str, found: str, rule: str) -> None:
-        self._steps.append(Step(place, found, rule))
+        self._steps.append(TraceStep(place, found, rule))
 
     def _dispatch(self) -> None:
         target = self._packet.target.packed

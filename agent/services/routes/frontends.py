@@ -28,7 +28,6 @@ from agent.services.objects.addresses import whole
 from agent.services.routes.selection import Place, Selection, select, use_of
 
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
-Policy = Literal["Cluster", "Local"]
 Snat = Literal["off-cluster", "always", "local-host"]
 Verdict = Literal["", "reject", "drop", "pass"]
 
@@ -152,10 +151,3 @@ def health_port(plan: ServicePlan) -> HealthPort | None:
         return None
     ready = {backend.address for port in plan.ports for backend in port.local if backend.is_ready}
     return HealthPort(plan.health_port, len(ready))
-
-
-def lists_of(plan: PortPlan, frontend: Frontend) -> tuple[tuple[Backend, ...], tuple[Backend, ...]]:
-    """(what traffic from elsewhere gets, what local pods and the host itself get)."""
-    cluster = plan.selection.cluster or ()
-    own = (plan.selection.local or ()) if frontend.is_local_policy else cluster
-    return own, own if frontend.kind == "clusterIP" else cluster

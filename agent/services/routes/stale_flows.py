@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agent.model.flow import UDP_ALONE, FlowTarget
 from agent.model.service import Backend, PortKey, Protocol, ServiceKey
 from agent.services.routes.claims import Claim
-from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
+from agent.services.routes.frontends import Frontend, ServicePlan
 
 
 class FlowOwner(NamedTuple):
@@ -68,7 +68,7 @@ class FlowIndex:
         for port in plan.ports:
             if port.port.protocol in self._protocols:
                 for frontend in port.frontends:
-                    yield _target(frontend), _port_key(port)
+                    yield _target(frontend), port.port.key
 
     def take(self) -> FlowCheck:
         check = FlowCheck(frozenset(self._due), frozenset(self._gone))
@@ -102,7 +102,3 @@ def serving_endpoints(backends: Iterable[Backend]) -> frozenset[bytes]:
 
 def _target(frontend: Frontend) -> FlowTarget:
     return FlowTarget(frontend.ip.packed if frontend.ip is not None else b"", frontend.protocol, frontend.port)
-
-
-def _port_key(port: PortPlan) -> PortKey:
-    return port.port.key

@@ -9,7 +9,7 @@ Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Protocol
 
@@ -87,7 +87,7 @@ class FamilySync:
         self.is_synced = False
         self.taken = (0, 0)
         """Changes of Services and of slices, of all that were told, that are in the kernel."""
-        self._facts = facts
+        self.facts = facts
         self._watcher = watcher
         self._clock = clock
         self._periods = periods
@@ -113,16 +113,12 @@ class FamilySync:
     def __repr__(self) -> str:
         return f"FamilySync({self.desired.family}, {len(self.rules)} services, {self._pace})"
 
-    @property
-    def facts(self) -> FamilyFacts:
-        return self._facts
-
     def set_facts(self, facts: FamilyFacts) -> None:
-        if facts == self._facts:
+        if facts == self.facts:
             return
-        if facts.table != self._facts.table:
+        if facts.table != self.facts.table:
             self._doubt()
-        self._facts = facts
+        self.facts = facts
         self._todo.node = True
         self.desired.set_node(facts.node)
         self.wake()
@@ -226,7 +222,7 @@ class FamilySync:
 
     async def _increment(self) -> int:
         with self._node_in_hand() as has_node:
-            facts = self._facts if has_node else None
+            facts = self.facts if has_node else None
             written = await self.rules.write(self._todo.plans, facts)
         self._todo.plans = {}
         return written
@@ -245,7 +241,7 @@ class FamilySync:
         """Read what is there and write the difference, whatever it is."""
         await self._check()
         doubts = self._doubts
-        if not await self.rules.prepare(self._facts, is_wanted=self._is_wanted()):
+        if not await self.rules.prepare(self.facts, is_wanted=self._is_wanted()):
             self._is_empty = self._doubts == doubts
             return self._idle()
         self._is_empty = False
@@ -277,20 +273,18 @@ class FamilySync:
         return True
 
     async def _reconcile_all(self, plans: Mapping[ServiceKey, ServicePlan | None], doubts: int) -> int:
-        written = await self._difference(plans, self._spared(key for key in self.quarantine if key not in plans))
+        # What an earlier process wrote for these may still work, and they have nothing better.
+        spared = {key: self.desired.plan_of(key) for key in self.quarantine if key not in plans}
+        written = await self._difference(plans, spared)
         self._todo.plans = {}
         self._is_known = self._doubts == doubts
         return written
 
     async def _difference(self, plans: Plans, spared: Plans) -> int:
         with self._node_in_hand():
-            done = await self.rules.reconcile(plans, self._facts, spared)
+            done = await self.rules.reconcile(plans, self.facts, spared)
         self._gone.update(done.gone)
         return done.written
-
-    def _spared(self, keys: Iterable[ServiceKey]) -> Plans:
-        """What an earlier process wrote for these may still work, and they have nothing better."""
-        return {key: self.desired.plan_of(key) for key in keys}
 
     async def _check(self) -> None:
         """Whether this node lets us, and nobody else does the same work (DS-14)."""
@@ -312,7 +306,7 @@ class FamilySync:
 
     def _is_wanted(self) -> bool:
         """A node without Services gets no rules."""
-        return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self._facts.node.service_ranges)
+        return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self.facts.node.service_ranges)
 
     async def _isolate(self, plans: Plans) -> int:
         """One in there is refused: take the rest in halves until it stands alone (SY-6). What the kernel has for a
@@ -350,7 +344,7 @@ class FamilySync:
         return written
 
     async def _stand_again(self) -> None:
-        if not await self.rules.prepare(self._facts, is_wanted=True):
+        if not await self.rules.prepare(self.facts, is_wanted=True):
             raise NftFailed("another program deleted the rules; kepd creates them again")
 
     async def _try(self, keys: Sequence[ServiceKey]) -> tuple[int, RulesRefused | None]:

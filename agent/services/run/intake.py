@@ -234,14 +234,8 @@ class Intake:
         if self.findings.get(key) == findings:
             return
         self.findings[key] = findings
+        reason = REASONS.get(kind, "InvalidService")
+        text = "; ".join(": ".join(filter(None, (one.path, one.text))) for one in findings)
         self._tell(
-            Event(
-                id="",
-                is_warning=True,
-                reason=REASONS.get(kind, "InvalidService"),
-                message="; ".join(": ".join(filter(None, (one.path, one.text))) for one in findings),
-                plane="services",
-                namespace=namespace,
-                object_name=name,
-            )
+            Event(is_warning=True, reason=reason, message=text, plane="services", namespace=namespace, object_name=name)
         )

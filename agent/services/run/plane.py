@@ -8,7 +8,6 @@ Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import structlog
 
 from agent.model.clock import Clock
@@ -35,10 +34,6 @@ Follower = Callable[[Family, SyncReport], None]
 """Hears of each sync that worked; must not wait."""
 
 
-class _Failures(msgspec.Struct):
-    texts: dict[str, str] = msgspec.field(default_factory=dict)
-
-
 class ServicesPlane:
     """`followers` are called after every sync, in their order."""
 
@@ -62,7 +57,8 @@ class ServicesPlane:
         self._syncs = 0
         self._clock = clock
         self._tell = tell
-        self._failures = _Failures()
+        self._failures: dict[str, str] = {}
+        """Family → why its last sync failed."""
         self._conflicts: dict[tuple[Family, ServiceKey], tuple[Frontend, ...]] = {}
         self._refused: set[tuple[Family, str, ServiceKey]] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
@@ -99,7 +95,7 @@ class ServicesPlane:
     async def run(self, report: Report) -> None:
         """The unit: nothing is written before everything has arrived (SY-1)."""
         self._report = report
-        self._tell(Event(id="", is_warning=False, reason="Starting", message="services", plane="services"))
+        self._tell(Event(is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
         self.stands = any([await self._has_rules(family) for family in self.families])
         await self.intake.arrived.wait()
@@ -136,7 +132,7 @@ class ServicesPlane:
             duration_s=round(report.duration_s, 4),
             v=2 if report.elements or self.measures.transactions[family, "ok"] == 1 else 4,
         )
-        if self._failures.texts.pop(family, None) is not None:
+        if self._failures.pop(family, None) is not None:
             log.info("service_sync_recovered", family=family, v=0)
         self._syncs += 1
         for service in report.changed:
@@ -179,11 +175,11 @@ class ServicesPlane:
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         self.measures.failed(family, is_full=is_full)
         text = str(error)
-        if self._failures.texts.get(family) != text:
+        if self._failures.get(family) != text:
             log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))
             if isinstance(error, RivalFound):
                 self._warn("BackendConflict", text)
-        self._failures.texts[family] = text
+        self._failures[family] = text
         self._tell_state()
 
     def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None:
@@ -204,24 +200,17 @@ class ServicesPlane:
         )
 
     def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
+        namespace, name = key or ("", "")
         self._tell(
-            Event(
-                id="",
-                is_warning=True,
-                reason=reason,
-                message=text,
-                plane="services",
-                namespace=key.namespace if key is not None else "",
-                object_name=key.name if key is not None else "",
-            )
+            Event(is_warning=True, reason=reason, message=text, plane="services", namespace=namespace, object_name=name)
         )
 
     def _tell_state(self) -> None:
         if self._report is None:
             return
         waiting = [family for family, one in self.families.items() if not one.is_synced]
-        if self._failures.texts:
-            text = "; ".join(f"{family}: {text}" for family, text in sorted(self._failures.texts.items()))
+        if self._failures:
+            text = "; ".join(f"{family}: {text}" for family, text in sorted(self._failures.items()))
             self._report.degraded(text)
         elif waiting:
             self._report.starting(f"first sync of {', '.join(waiting)}")
@@ -237,7 +226,7 @@ class ServicesPlane:
     @property
     def is_answering(self) -> bool:
         """Whether every family was written and the kernel takes what comes."""
-        return not self._failures.texts and all(one.is_synced for one in self.families.values())
+        return not self._failures and all(one.is_synced for one in self.families.values())
 
     @property
     def now_s(self) -> float:

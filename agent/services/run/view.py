@@ -22,7 +22,6 @@ from agent.model.service_report import (
     RuleReport,
     ServiceReport,
     TraceReport,
-    TraceStep,
 )
 from agent.services.nftables.elements import PORT
 from agent.services.nftables.trace import Outcome, Packet
@@ -237,5 +236,5 @@ def _trace_report(outcome: Outcome) -> TraceReport:
         verdict=outcome.verdict,
         targets=tuple(targets),
         masquerade=MASQUERADES[outcome.is_masqueraded] if outcome.verdict == "dnat" else "",
-        steps=tuple(TraceStep(place=one.place, found=one.found, rule=one.rule) for one in outcome.steps),
+        steps=outcome.steps,
     )

@@ -15,7 +15,7 @@ from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Packet, trace
 from agent.services.objects.addresses import read_address
 from agent.services.routes.desired import Desired, NodeFacts
-from agent.services.routes.frontends import ServicePlan, lists_of
+from agent.services.routes.frontends import ServicePlan
 from agent.services.routes.selection import Place
 from tests.services.making import make_service, make_slice
 
@@ -314,7 +314,7 @@ def assert_packets_go_where_the_plan_says(desired: Desired, kernel: Kernel, plan
         for one in port.frontends:
             packet = Packet(source, one.ip or host, one.protocol, one.port, is_to_host=one.ip is None)
             outcome = trace(kernel.content, table, packet)
-            outside, _ = lists_of(port, one)
+            outside = (port.selection.local if one.is_local_policy else port.selection.cluster) or ()
             assert outcome.verdict == (one.verdict or "dnat"), (one, outcome)
             assert sorted(address + number.to_bytes(2, "big") for address, number in outcome.targets) == sorted(
                 backend.data[:-2] for backend in (outside if not one.verdict else ())
