@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CriProxyService: the proxy between a kubelet and the runtime. Converts and delegates."""
 
-from google.rpc import code_pb2
-
-from agent.api.errors import ApiError, FailureReason, running
+from agent.api.errors import FailureReason, not_found, running
 from agent.api.messages import to_message
 from agent.api.ports import CriProxyView
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
@@ -23,5 +21,5 @@ class CriProxyService:
     async def release_hold(self, request: pb.ReleaseHoldRequest) -> pb.ReleaseHoldResponse:
         if not running(self._view, "proxy").release(request.id):
             text = f'no call is held as "{request.id}"; it may have continued by itself'
-            raise ApiError(code_pb2.NOT_FOUND, FailureReason.NO_SUCH_OBJECT, text)
+            raise not_found(FailureReason.NO_SUCH_OBJECT, text)
         return pb.ReleaseHoldResponse()

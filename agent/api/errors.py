@@ -109,9 +109,8 @@ def refused(error: Refused) -> ApiError:
     return ApiError(code, reason, str(error), violations=violations)
 
 
-def unavailable(text: str) -> ApiError:
-    """Not now; the same call may succeed a moment later."""
-    return ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, text, retry_after_s=1.0)
+def not_found(reason: FailureReason, text: str) -> ApiError:
+    return ApiError(code_pb2.NOT_FOUND, reason, text)
 
 
 def invalid(reason: FailureReason, text: str, violations: Sequence[tuple[str, str]] = ()) -> ApiError:

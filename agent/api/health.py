@@ -6,10 +6,9 @@ As the protocol wants it, a name that is no part is NOT_FOUND for a check and SE
 
 from collections.abc import AsyncIterator
 
-from google.rpc import code_pb2
 from grpc_health.v1 import health_pb2
 
-from agent.api.errors import ApiError, FailureReason
+from agent.api.errors import FailureReason, not_found
 from agent.api.watching import followed
 from agent.model.component import Board
 
@@ -27,11 +26,8 @@ class HealthService:
         status = self._status(request.service)
         if status is None:
             names = ", ".join(line.name for line in self._board.lines())
-            raise ApiError(
-                code_pb2.NOT_FOUND,
-                FailureReason.NO_SUCH_PLANE,
-                f'"{request.service}" is not a part of kepd; the parts are {names}',
-            )
+            text = f'"{request.service}" is not a part of kepd; the parts are {names}'
+            raise not_found(FailureReason.NO_SUCH_PLANE, text)
         return health_pb2.HealthCheckResponse(status=status)
 
     async def list(self, _request: health_pb2.HealthListRequest) -> health_pb2.HealthListResponse:

@@ -4,9 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from google.rpc import code_pb2
-
-from agent.api.errors import ApiError, FailureReason, invalid, running
+from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ImageView, PullView
@@ -63,11 +61,8 @@ class ImageService:
 
     async def cancel_pull(self, request: pb.CancelPullRequest) -> pb.CancelPullResponse:
         if not running(self._pulls, "images").cancel(request.id):
-            raise ApiError(
-                code_pb2.NOT_FOUND,
-                FailureReason.NO_SUCH_PULL,
-                f'no pull "{request.id}" waits or runs; see kepctl get pulls',
-            )
+            text = f'no pull "{request.id}" waits or runs; see kepctl get pulls'
+            raise not_found(FailureReason.NO_SUCH_PULL, text)
         return pb.CancelPullResponse()
 
     async def set_pull_limit(self, request: pb.SetPullLimitRequest) -> pb.SetPullLimitResponse:

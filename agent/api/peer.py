@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -68,15 +68,11 @@ class PeerRelay:
     def __init__(self, listener: socket.socket, upstream_of: Callable[[Peer], str]) -> None:
         self._listener = listener
         self._upstream_of = upstream_of
-        self._peers: dict[str, Peer] = {}
+        self.peers: dict[str, Peer] = {}
         self._links: set[_Link] = set()
         self._connections: asyncio.TaskGroup | None = None
         self._moved = asyncio.Event()
         """Some answer went out, or a connection ended."""
-
-    @property
-    def peers(self) -> Mapping[str, Peer]:
-        return self._peers
 
     async def run(self) -> None:
         """Accept until cancelled; open connections end with it."""
@@ -127,9 +123,9 @@ class PeerRelay:
     def _has_room(self, peer: Peer) -> bool:
         """Nobody can take all connections: each user has a share, and root comes on top of all others."""
         if peer.uid == 0:
-            return len(self._peers) < 2 * MAX_CONNECTIONS
-        same = sum(known.uid == peer.uid for known in self._peers.values())
-        return same < MAX_CONNECTIONS_PER_USER and len(self._peers) < MAX_CONNECTIONS
+            return len(self.peers) < 2 * MAX_CONNECTIONS
+        same = sum(known.uid == peer.uid for known in self.peers.values())
+        return same < MAX_CONNECTIONS_PER_USER and len(self.peers) < MAX_CONNECTIONS
 
     async def _relay(self, connection: socket.socket, peer: Peer) -> None:
         name = f"kepd-{secrets.token_hex(16)}"
@@ -137,14 +133,14 @@ class PeerRelay:
         try:
             connection.setblocking(False)
             upstream.setblocking(False)
-            self._peers[f"unix-abstract:{name}"] = peer
+            self.peers[f"unix-abstract:{name}"] = peer
             upstream.bind(f"\0{name}")
             await asyncio.get_running_loop().sock_connect(upstream, self._upstream_of(peer))
             await self._pass_on(_Link(connection, upstream, self._moved.set))
         except OSError:
             return
         finally:
-            self._peers.pop(f"unix-abstract:{name}", None)
+            self.peers.pop(f"unix-abstract:{name}", None)
             connection.close()
             upstream.close()
 

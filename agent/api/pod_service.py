@@ -5,9 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from google.rpc import code_pb2
-
-from agent.api.errors import ApiError, FailureReason, running
+from agent.api.errors import FailureReason, not_found, running
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import PodActions, PodStreams, PodView
@@ -42,7 +40,7 @@ class PodService:
         key = f"{request.namespace or 'default'}/{request.name}"
         pod = running(self._view, "pods").pods.items.get(key)
         if pod is None:
-            raise ApiError(code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
+            raise not_found(FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
         return pb.GetPodResponse(pod=_pod(pod))
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, FailureReason, invalid, refused, unavailable
+from agent.api.errors import ApiError, FailureReason, invalid, refused
 from agent.api.peer import Peer
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
@@ -113,7 +113,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 if not self._is_ending:
                     self._observe(path, "CANCELLED")
                     raise
-                await self._refuse(path, unavailable("kepd is ending"), context)
+                ending = ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, "kepd is ending", retry_after_s=1.0)
+                await self._refuse(path, ending, context)
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
                 await self._refuse(path, _answer_to(path, error), context)
             finally:

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
 from google.protobuf.message import Message
-from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, FailureReason, invalid, running
+from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter
 from agent.api.ports import ServiceProxyView
@@ -80,9 +79,7 @@ class ServiceProxyService:
         try:
             report = running(self._view, "services").route(key, request.port if request.HasField("port") else None)
         except KeyError as error:
-            raise ApiError(
-                code_pb2.NOT_FOUND, FailureReason.NO_SUCH_SERVICE, f"no Service {key} is known here"
-            ) from error
+            raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {key} is known here") from error
         return to_message(pb.ExplainRouteResponse, report)
 
 

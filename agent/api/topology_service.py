@@ -3,7 +3,7 @@
 
 from google.rpc import code_pb2
 
-from agent.api.errors import ApiError, FailureReason, invalid
+from agent.api.errors import ApiError, FailureReason, invalid, not_found
 from agent.api.ports import TopologyView
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import topology_pb2 as pb
@@ -17,7 +17,7 @@ class TopologyService:
         try:
             explanation, is_active = await self._view.hints(_named(request.service, "service"))
         except LookupError as error:
-            raise _absent(error) from error
+            raise not_found(FailureReason.NO_SUCH_OBJECT, str(error)) from error
         except Refused as error:
             raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.OTHER_SOURCE, str(error)) from error
         return pb.ExplainHintsResponse(explanation=explanation, is_active=is_active)
@@ -32,7 +32,7 @@ class TopologyService:
                 ignores_dead_domains=request.ignore_dead_domains,
             )
         except LookupError as error:
-            raise _absent(error) from error
+            raise not_found(FailureReason.NO_SUCH_OBJECT, str(error)) from error
         return pb.ExplainSpreadResponse(explanation=explanation, is_feasible=is_feasible)
 
 
@@ -41,7 +41,3 @@ def _named(name: str, field: str) -> str:
         text = f"{field} is empty; expected namespace/name"
         raise invalid(FailureReason.MALFORMED_REQUEST, text, [(field, text)])
     return name
-
-
-def _absent(error: LookupError) -> ApiError:
-    return ApiError(code_pb2.NOT_FOUND, FailureReason.NO_SUCH_OBJECT, str(error))

@@ -112,7 +112,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     ending = EndSignals(stop, hurry)
     daemon = wire(running, levels, os.environ)
-    ending.attend(daemon)
+    ending.daemon = daemon
     running.keep_last_good()
     try:
         await run_tree(daemon.units, daemon.clock, stop, hurry)
@@ -126,27 +126,24 @@ class EndSignals:
     def __init__(self, stop: asyncio.Event, hurry: asyncio.Event) -> None:
         self._stop = stop
         self._hurry = hurry
-        self._daemon: Daemon | None = None
+        self.daemon: Daemon | None = None
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._end)
         loop.add_signal_handler(signal.SIGINT, self._end)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def attend(self, daemon: "Daemon") -> None:
-        self._daemon = daemon
-
     def _end(self) -> None:
         if self._stop.is_set():
             self._hurry.set()
-        elif self._daemon is not None:
-            self._daemon.say_stopping()
+        elif self.daemon is not None:
+            self.daemon.say_stopping()
         self._stop.set()
 
     def _reload(self) -> None:
-        if self._daemon is not None:
-            self._daemon.manager.reloading()
-            self._daemon.running.reload()
-            self._daemon.lifecycle.reloaded()
+        if self.daemon is not None:
+            self.daemon.manager.reloading()
+            self.daemon.running.reload()
+            self.daemon.lifecycle.reloaded()
 
 
 main.add_command(config_commands)

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 from grpc_health.v1 import health_pb2
 
@@ -100,14 +99,11 @@ class Daemon:
         self.units: list[Unit] = []
         self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
 
-    @property
-    def longest_stop_s(self) -> float:
-        return sum(unit.stop_s for unit in self.units)
-
     def say_stopping(self) -> None:
-        log.info("daemon_stopping", allowed_s=self.longest_stop_s, v=0)
+        allowed_s = sum(unit.stop_s for unit in self.units)
+        log.info("daemon_stopping", allowed_s=allowed_s, v=0)
         self.manager.stopping()
-        self.manager.extend_timeout(self.longest_stop_s)
+        self.manager.extend_timeout(allowed_s)
 
     async def close(self) -> None:
         for close in self.closers:
@@ -132,8 +128,8 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     """Make everything. Raises PathTaken or OSError where this node cannot run us at all."""
     parts = Daemon(running, levels, environment)
     configuration = parts.configuration
-    read_gid = find_gid(configuration.api.read_group)
-    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, _shared_gid(read_gid))
+    read_gid = -1 if parts.access.read_gid is None else parts.access.read_gid
+    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, read_gid)
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     _runtime(parts)
     parts.ring.load()
@@ -157,31 +153,20 @@ def _runtime(parts: Daemon) -> None:
     parts.add_unit("events", parts.events.run)
 
 
-class _PlaneServices(msgspec.Struct):
-    """What the API serves of the planes; those that do not run answer that they do not."""
-
-    pods: PodService
-    images: ImageService
-    proxy: ServiceProxyService
-    cri: CriProxyService
-
-
-def _planes(parts: Daemon) -> _PlaneServices:
-    enabled = enabled_planes(parts.configuration)
-    services = _PlaneServices(
-        PodService(None), ImageService(None, None), ServiceProxyService(None), CriProxyService(None)
-    )
+def _planes(parts: Daemon) -> dict[str, object]:
+    """What the API serves of each plane; those that do not run answer that they do not."""
+    services: dict[str, object] = {
+        "images": ImageService(None, None),
+        "pods": PodService(None),
+        "proxy": CriProxyService(None),
+        "services": ServiceProxyService(None),
+    }
+    wirings = {"images": _images, "pods": _pods, "proxy": _proxy, "services": _services}
     for plane in PLANES:
-        if plane not in enabled:
-            parts.board.add(plane, State.OFF, "switched off", is_plane=True)
-        elif plane == "images":
-            services.images = _images(parts)
-        elif plane == "pods":
-            services.pods = _pods(parts)
-        elif plane == "proxy":
-            services.cri = _proxy(parts)
+        if plane in enabled_planes(parts.configuration):
+            services[plane] = wirings[plane](parts)
         else:
-            services.proxy = _services(parts)
+            parts.board.add(plane, State.OFF, "switched off", is_plane=True)
     return services
 
 
@@ -291,7 +276,7 @@ def _pods(parts: Daemon) -> PodService:
 
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
-    parts.metrics.sources.append(plane.families)
+    parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.shutdown.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
@@ -323,29 +308,26 @@ def _http(parts: Daemon) -> HttpServer:
     return HttpServer(parts.configuration.api.http_address, pages)
 
 
-def _api(parts: Daemon, planes: _PlaneServices, read_gid: int | None) -> None:
+def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
-        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, _shared_gid(read_gid))
+        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, read_gid)
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
     facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time())
+    topology = TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
     services = {
-        node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(
-            facts, parts.board, parts.running, parts.ring.events, parts.advisers
-        ),
-        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: planes.pods,
-        image_pb2.DESCRIPTOR.services_by_name["ImageService"]: planes.images,
-        service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: planes.proxy,
-        cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"]: planes.cri,
-        topology_pb2.DESCRIPTOR.services_by_name["TopologyService"]: TopologyService(
-            TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
-        ),
-        health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(parts.board),
+        node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers),
+        pod_pb2: planes["pods"],
+        image_pb2: planes["images"],
+        service_proxy_pb2: planes["services"],
+        cri_proxy_pb2: planes["proxy"],
+        topology_pb2: TopologyService(topology),
+        health_pb2: HealthService(parts.board),
     }
     server = ApiServer(
-        services,
+        {one: service for file, service in services.items() for one in file.DESCRIPTOR.services_by_name.values()},
         listener,
         Path(configuration.node.run_directory) / "private",
         lambda: parts.access,
@@ -358,10 +340,6 @@ def _access_rule(configuration: Configuration) -> AccessRule:
     """The rule with its groups looked up; done once per configuration, because looking up may take long."""
     api = configuration.api
     return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group, os.geteuid())
-
-
-def _shared_gid(gid: int | None) -> int:
-    return -1 if gid is None else gid
 
 
 def _share_again(configuration: Configuration, gid: int) -> None:

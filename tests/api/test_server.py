@@ -319,7 +319,7 @@ async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
 
     relay = PeerRelay(socket.socket(), lambda _peer: "x")
     relay._listener.close()
-    relay._peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
+    relay.peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
 
     assert not relay._has_room(Peer(1, 1000, 1000))
     assert relay._has_room(Peer(1, 1001, 1001))

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
@@ -84,9 +83,6 @@ class PodPlane(msgspec.Struct, kw_only=True):
         """Under the lock that keeps a second daemon away."""
         with held_plane_lock("pods", self.endpoint):
             await self.runner.run(report)
-
-    def families(self) -> Iterable[Metric]:
-        return self.metrics.families()
 
     async def close(self) -> None:
         await asyncio.to_thread(self.records.close)

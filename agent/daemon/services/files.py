@@ -130,26 +130,23 @@ class ManifestServices:
 
     async def take(self, files: Mapping[str, bytes]) -> None:
         async with self._taking:
-            await self._take(files)
-
-    async def _take(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
-        options = hint_options(self._configuration())
-        self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
-        services, complaints = await self._allot()
-        self._intake.complain((*self.objects.findings, *complaints))
-        self.hints.take(self.objects.hints)
-        name = self._configuration().node.name
-        own = [one for one in self.objects.nodes if one.metadata.name == name]
-        self._intake.set_node(own[0] if own else None)
-        self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
-        self._intake.set_service_ranges(self.objects.service_ranges)
-        self._made = self._chosen()
-        self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
-        settings = self._configuration().services
-        self._intake.replace_services(
-            read_service(one, settings.proxy_name, is_strict=settings.strict_source_ranges) for one in services
-        )
+            self._files = files
+            options = hint_options(self._configuration())
+            self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
+            services, complaints = await self._allot()
+            self._intake.complain((*self.objects.findings, *complaints))
+            self.hints.take(self.objects.hints)
+            name = self._configuration().node.name
+            own = [one for one in self.objects.nodes if one.metadata.name == name]
+            self._intake.set_node(own[0] if own else None)
+            self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
+            self._intake.set_service_ranges(self.objects.service_ranges)
+            self._made = self._chosen()
+            self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
+            settings = self._configuration().services
+            self._intake.replace_services(
+                read_service(one, settings.proxy_name, is_strict=settings.strict_source_ranges) for one in services
+            )
 
     async def _allot(self) -> tuple[list[Service], list[Finding]]:
         """FS-21, FS-23: written before anything is programmed by it."""
