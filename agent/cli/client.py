@@ -85,6 +85,12 @@ def connected(session: Session) -> Iterator[Client]:
             yield client
 
 
+def ask(session: Session, method: str, request: Message, answer: type[Answer]) -> Answer:
+    """The one call that a command makes."""
+    with connected(session) as daemon:
+        return daemon.call(method, request, answer)
+
+
 def _is_plane_elsewhere(error: grpc.RpcError) -> bool:
     """Whether a daemon does not run the plane that was asked for; another of the node may."""
     from google.rpc import error_details_pb2

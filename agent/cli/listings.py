@@ -54,13 +54,8 @@ POD_COLUMNS: Columns[pod_pb2.Pod] = (
 
 def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    return Listing(
-        "Pod",
-        answer.pods,
-        POD_COLUMNS,
-        lambda pod: f"pod/{pod.namespace}/{pod.name}",
-        "no pods; put a Pod manifest into the manifest directory",
-    )
+    none = "no pods; put a Pod manifest into the manifest directory"
+    return Listing("Pod", answer.pods, POD_COLUMNS, lambda pod: f"pod/{pod.namespace}/{pod.name}", none)
 
 
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:

@@ -31,15 +31,9 @@ COLUMNS: Columns[pb.ProxyMethod] = (
 
 def list_proxy(daemon: Client) -> Listing[pb.ProxyMethod]:
     proxy = daemon.call(f"{SERVICE}/GetProxy", pb.GetProxyRequest(), pb.GetProxyResponse).proxy
-    return Listing(
-        "ProxyMethod",
-        proxy.methods,
-        COLUMNS,
-        lambda one: f"method/{one.name}",
-        "; ".join(["no calls yet", *_notes(proxy)]),
-        _notes(proxy),
-        whole=proxy,
-    )
+    notes = _notes(proxy)
+    none = "; ".join(["no calls yet", *notes])
+    return Listing("ProxyMethod", proxy.methods, COLUMNS, lambda one: f"method/{one.name}", none, notes, whole=proxy)
 
 
 def _notes(proxy: pb.Proxy) -> list[str]:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.cli.session import Session
-from agent.cli.table import Columns, Grid, Listing, Paragraph
+from agent.cli.table import Grid, Listing, Paragraph
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 Item = TypeVar("Item", bound=Message)
@@ -42,7 +42,8 @@ def print_listing(listing: Listing[Item], output: str, session: Session) -> None
     if not listing.items:
         click.echo(listing.empty or "nothing to show", err=True)
         return
-    _print_table(columns, listing.items, session)
+    rows = [[column.cell(item) for column in columns] for item in listing.items]
+    _print_rows([column.title for column in columns], rows, session)
     for note in listing.notes:
         click.echo(note, err=True)
 
@@ -78,12 +79,6 @@ def print_blocks(blocks: Iterable[Paragraph | Grid], session: Session) -> None:
             click.echo()
             _print_rows(block.titles, block.rows, session)
             click.echo()
-
-
-def _print_table(columns: Columns[Item], items: Sequence[Item], session: Session) -> None:
-    _print_rows(
-        [column.title for column in columns], [[column.cell(item) for column in columns] for item in items], session
-    )
 
 
 def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: Session) -> None:

@@ -87,11 +87,7 @@ def list_endpoints(daemon: Client) -> Listing[pb.Endpoint]:
     )
 
 
-def list_rules(daemon: Client) -> Listing[pb.Rule]:
-    return rules_listing(daemon, "", is_desired=False)
-
-
-def rules_listing(daemon: Client, service: str, *, is_desired: bool) -> Listing[pb.Rule]:
+def list_rules(daemon: Client, service: str = "", *, is_desired: bool = False) -> Listing[pb.Rule]:
     request = pb.ListRulesRequest(service=service, desired=is_desired)
     answer = daemon.call(f"{SERVICE}/ListRules", request, pb.ListRulesResponse)
     return Listing("Rule", answer.rules, RULE_COLUMNS, lambda one: f"rule/{one.map}/{one.key}", "no rules")

@@ -19,7 +19,7 @@ COLOURS = {
 }  # fmt: skip
 SHORTEST_WIDTH = 20
 FONT = 'font-family="sans-serif" font-size="12"'
-ROW_HEIGHT, LEFT, RIGHT, TOP = 26, 140, 30, 40
+SVG_WIDTH, ROW_HEIGHT, LEFT, RIGHT, TOP = 1000, 26, 140, 30, 40
 
 
 def picture_as_text(picture: Picture, title: str, width: int) -> str:
@@ -67,13 +67,13 @@ def _list_lines(picture: Picture, name_width: int) -> list[str]:
     return [f"{at_s:9.2f} s  {name:{name_width}}{mark.kind} {mark.text}".rstrip() for at_s, name, mark in marks]
 
 
-def picture_as_svg(picture: Picture, title: str, width: int = 1000) -> str:
-    inner = width - LEFT - RIGHT
+def picture_as_svg(picture: Picture, title: str) -> str:
+    inner = SVG_WIDTH - LEFT - RIGHT
     scale = inner / max(picture.end_s, 0.001)
     height = TOP + ROW_HEIGHT * (len(picture.rows) + 2)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {FONT}>',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{SVG_WIDTH}" height="{height}" {FONT}>',
+        f'<rect width="{SVG_WIDTH}" height="{height}" fill="white"/>',
         f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
     ]
     for begin_s, end_s in picture.budgets:

@@ -5,7 +5,7 @@ import json
 
 import click
 
-from agent.cli.client import connected
+from agent.cli.client import ask
 from agent.cli.render import output_option, print_data
 from agent.cli.session import Session
 from agent.config.commands import check
@@ -26,8 +26,7 @@ config.add_command(check)
 @click.pass_obj
 def show(session: Session, output: str, *, origin: bool) -> None:
     """Show the configuration in force."""
-    with connected(session) as daemon:
-        answer = daemon.call("kepd.v1.NodeService/GetConfig", node_pb2.GetConfigRequest(), node_pb2.GetConfigResponse)
+    answer = ask(session, "kepd.v1.NodeService/GetConfig", node_pb2.GetConfigRequest(), node_pb2.GetConfigResponse)
     if output != "table":
         rows = [{"path": one.path, "value": json.loads(one.value), "origin": one.origin} for one in answer.values]
         print_data(rows, output)
@@ -49,8 +48,7 @@ def set_values(session: Session, values: tuple[str, ...], *, dry_run: bool) -> N
             raise click.UsageError(f'"{value}" is not KEY=VALUE')
         pairs[path] = text
     request = node_pb2.SetConfigRequest(values=pairs, dry_run=dry_run)
-    with connected(session) as daemon:
-        answer = daemon.call("kepd.v1.NodeService/SetConfig", request, node_pb2.SetConfigResponse)
+    answer = ask(session, "kepd.v1.NodeService/SetConfig", request, node_pb2.SetConfigResponse)
     for change in answer.applied:
         click.echo(f"{change.path}: {change.old_value} -> {change.new_value}{' (dry run)' if dry_run else ''}")
 
@@ -60,8 +58,7 @@ def set_values(session: Session, values: tuple[str, ...], *, dry_run: bool) -> N
 def reload(session: Session) -> None:
     """Read all sources again, as SIGHUP does."""
     request = node_pb2.ReloadConfigRequest()
-    with connected(session) as daemon:
-        answer = daemon.call("kepd.v1.NodeService/ReloadConfig", request, node_pb2.ReloadConfigResponse)
+    answer = ask(session, "kepd.v1.NodeService/ReloadConfig", request, node_pb2.ReloadConfigResponse)
     for change in answer.applied:
         click.echo(f"{change.path}: {change.old_value} -> {change.new_value}")
     for change in answer.waiting_for_restart:

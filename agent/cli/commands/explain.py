@@ -3,7 +3,7 @@
 
 import click
 
-from agent.cli.client import connected
+from agent.cli.client import ask, connected
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.pods import find_pod
 from agent.cli.commands.services import route
@@ -44,10 +44,8 @@ def pod(session: Session, name: str) -> None:
 @click.pass_obj
 def pull(session: Session, image: str, output: str) -> None:
     """Explain why a pull waits or failed, and why its image stays on the node or what would bring it there."""
-    with connected(session) as daemon:
-        answer = daemon.call(
-            "kepd.v1.ImageService/ExplainPull", image_pb2.ExplainPullRequest(image=image), image_pb2.ExplainPullResponse
-        )
+    request = image_pb2.ExplainPullRequest(image=image)
+    answer = ask(session, "kepd.v1.ImageService/ExplainPull", request, image_pb2.ExplainPullResponse)
     if output != "table":
         print_message(answer, output)
         return

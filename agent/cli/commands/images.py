@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.client import Client, connected
+from agent.cli.client import Client, ask, connected
 from agent.cli.image_listings import size
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
@@ -70,8 +70,7 @@ def cancel() -> None:
 @click.pass_obj
 def cancel_pull(session: Session, pull_id: str) -> None:
     """Cancel a pull, or the request of one pod, by its id from kepctl get pulls."""
-    with connected(session) as daemon:
-        daemon.call(f"{SERVICE}/CancelPull", image_pb2.CancelPullRequest(id=pull_id), image_pb2.CancelPullResponse)
+    ask(session, f"{SERVICE}/CancelPull", image_pb2.CancelPullRequest(id=pull_id), image_pb2.CancelPullResponse)
     click.echo(f"{pull_id} cancelled")
 
 
@@ -87,8 +86,7 @@ def set() -> None:  # noqa: A001  # the command is called so
 def pull_limit(session: Session, limit: int, registry: str) -> None:
     """Set how many pulls may run at once; 0 = no limit."""
     request = image_pb2.SetPullLimitRequest(registry=registry, limit=limit)
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/SetPullLimit", request, image_pb2.SetPullLimitResponse)
+    answer = ask(session, f"{SERVICE}/SetPullLimit", request, image_pb2.SetPullLimitResponse)
     for one in answer.limits:
         click.echo(f"{one.scope}: {one.limit or 'no limit'}, {one.running} running")
 
@@ -144,21 +142,12 @@ def gc(session: Session, mode: str | None, output: str) -> None:
     if mode is None:
         raise click.UsageError("expected --dry-run or --now")
     request = image_pb2.CollectGarbageRequest(dry_run=mode == "dry-run")
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/CollectGarbage", request, image_pb2.CollectGarbageResponse)
+    answer = ask(session, f"{SERVICE}/CollectGarbage", request, image_pb2.CollectGarbageResponse)
     note = f"the image filesystem is {answer.usage_percent} % full; {size(answer.freed_bytes)} freed"
-    print_listing(
-        Listing(
-            "CollectedImage",
-            answer.images,
-            COLLECTED,
-            lambda one: f"image/{one.image.id}",
-            "nothing to collect",
-            (note,),
-        ),
-        output,
-        session,
+    listing = Listing(
+        "CollectedImage", answer.images, COLLECTED, lambda one: f"image/{one.image.id}", "nothing to collect", (note,)
     )
+    print_listing(listing, output, session)
 
 
 @click.command()
@@ -167,8 +156,7 @@ def gc(session: Session, mode: str | None, output: str) -> None:
 def prefetch(session: Session, source: Path) -> None:
     """Pull images in the background, before they are needed: a YAML list of names, or of {image, pin, unpack}."""
     request = image_pb2.PrefetchRequest(images=[_prefetch_image(item) for item in _prefetch_items(source)])
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
+    answer = ask(session, f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
     click.echo(f"{answer.queued} queued, {answer.present} present")
 
 

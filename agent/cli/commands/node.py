@@ -4,7 +4,7 @@
 import click
 from grpc_health.v1 import health_pb2
 
-from agent.cli.client import Client, connected
+from agent.cli.client import Client, ask, connected
 from agent.cli.listings import list_planes
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
@@ -37,10 +37,8 @@ def status(session: Session, output: str) -> None:
 @click.pass_obj
 def health(session: Session, output: str) -> None:
     """Check that every part of the daemon is healthy. Exit code 1 if not."""
-    with connected(session) as daemon:
-        answer = daemon.call(
-            "grpc.health.v1.Health/List", health_pb2.HealthListRequest(), health_pb2.HealthListResponse
-        )
+    request = health_pb2.HealthListRequest()
+    answer = ask(session, "grpc.health.v1.Health/List", request, health_pb2.HealthListResponse)
     if output == "table":
         for name, state in sorted(answer.statuses.items()):
             word = "ok" if state.status == health_pb2.HealthCheckResponse.SERVING else "NOT OK"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from agent.cli.client import Client, connected
+from agent.cli.client import Client, ask, connected
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
@@ -138,9 +138,8 @@ def apply(session: Session, path: str, dry_run: str | None) -> None:
     if dry_run == "client":
         _check(path, content)
         return
-    with connected(session) as daemon:
-        request = pod_pb2.ApplyManifestRequest(content=content, dry_run=dry_run == "server")
-        answer = daemon.call(f"{SERVICE}/ApplyManifest", request, pod_pb2.ApplyManifestResponse)
+    request = pod_pb2.ApplyManifestRequest(content=content, dry_run=dry_run == "server")
+    answer = ask(session, f"{SERVICE}/ApplyManifest", request, pod_pb2.ApplyManifestResponse)
     for pod in answer.pods:
         click.echo(f"pod/{pod} {'would be applied' if dry_run else f'applied as {answer.path}'}")
 
@@ -197,9 +196,8 @@ def drain(session: Session, grace_s: int) -> None:
     """
     if session.timeout_s == DEFAULT_TIMEOUT_S:
         session = replace(session, timeout_s=LONGEST_DRAIN_S)
-    with connected(session) as daemon:
-        request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
-        answer = daemon.call(f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+    request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
+    answer = ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
     for pod in answer.pods:
         click.echo(f"pod/{pod} ended")
 

@@ -8,16 +8,16 @@ import re
 
 import click
 
-from agent.cli.client import connected
+from agent.cli.client import ask, connected
 from agent.cli.render import output_option, print_listing, print_message
-from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, rules_listing
+from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, list_rules
 from agent.cli.session import Session
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
 
-DIFFERENCE_COLUMNS: Columns[pb.RuleDifference] = (
+DIFFERENCES: Columns[pb.RuleDifference] = (
     Column("FAMILY", lambda one: one.family),
     Column("MAP", lambda one: one.map),
     Column("KEY", lambda one: one.key),
@@ -34,7 +34,7 @@ DIFFERENCE_COLUMNS: Columns[pb.RuleDifference] = (
 def rules(session: Session, service: str, output: str, *, desired: bool) -> None:
     """List the elements of kepd's nftables maps, for one Service or all."""
     with connected(session) as daemon:
-        listing = rules_listing(daemon, service, is_desired=desired)
+        listing = list_rules(daemon, service, is_desired=desired)
     print_listing(listing, output, session)
 
 
@@ -44,14 +44,9 @@ def rules(session: Session, service: str, output: str, *, desired: bool) -> None
 def diff(ctx: click.Context, output: str) -> None:
     """Compare the rules in the kernel with those that should be there. Exit code 0: equal, 1: different."""
     session: Session = ctx.obj
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/DiffRules", pb.DiffRulesRequest(), pb.DiffRulesResponse)
+    answer = ask(session, f"{SERVICE}/DiffRules", pb.DiffRulesRequest(), pb.DiffRulesResponse)
     listing = Listing(
-        "RuleDifference",
-        answer.differences,
-        DIFFERENCE_COLUMNS,
-        lambda one: f"rule/{one.map}/{one.key}",
-        "no difference",
+        "RuleDifference", answer.differences, DIFFERENCES, lambda one: f"rule/{one.map}/{one.key}", "no difference"
     )
     print_listing(listing, output, session)
     ctx.exit(1 if answer.differences else 0)
@@ -75,8 +70,7 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
     request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol, kernel=kernel)
     setattr(request, "from", source)
     session: Session = ctx.obj
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
+    answer = ask(session, f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
     if output == "table":
         for step in answer.steps:
             click.echo(f"{step.place}: {step.found}  ({step.rule})")
@@ -98,16 +92,12 @@ def route(session: Session, service: str, output: str) -> None:
     request = pb.ExplainRouteRequest(service=name)
     if sign:
         request.port = port
-    with connected(session) as daemon:
-        answer = daemon.call(f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
+    answer = ask(session, f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
     if output in ("json", "yaml"):
         print_message(answer, output)
         return
     for line in answer.lines:
         click.echo(line)
     columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
-    print_listing(
-        Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints"),
-        output,
-        session,
-    )
+    listing = Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints")
+    print_listing(listing, output, session)

@@ -113,17 +113,16 @@ def spread(
 
 
 def _asked_hints(session: Session, service: str) -> HintsExplanation:
-    from agent.cli.client import connected
+    from agent.cli.client import ask
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
-    with connected(session) as daemon:
-        request = pb.ExplainHintsRequest(service=service)
-        answer = daemon.call("kepd.v1.TopologyService/ExplainHints", request, pb.ExplainHintsResponse)
+    request = pb.ExplainHintsRequest(service=service)
+    answer = ask(session, "kepd.v1.TopologyService/ExplainHints", request, pb.ExplainHintsResponse)
     return msgspec.json.decode(answer.explanation, type=HintsExplanation)
 
 
 def _asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanation:
-    from agent.cli.client import connected
+    from agent.cli.client import ask
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
     request = pb.ExplainSpreadRequest(
@@ -133,8 +132,7 @@ def _asked_spread(session: Session, pod: str, what_if: WhatIf) -> SpreadExplanat
         without_nodes=sorted(what_if.dropped_nodes),
         ignore_dead_domains=what_if.ignores_dead_domains,
     )
-    with connected(session) as daemon:
-        answer = daemon.call("kepd.v1.TopologyService/ExplainSpread", request, pb.ExplainSpreadResponse)
+    answer = ask(session, "kepd.v1.TopologyService/ExplainSpread", request, pb.ExplainSpreadResponse)
     return msgspec.json.decode(answer.explanation, type=SpreadExplanation)
 
 

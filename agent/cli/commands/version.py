@@ -18,9 +18,8 @@ def version(session: Session, *, ask_daemon: bool) -> None:
     click.echo(f"kepctl {__version__}")
     if not ask_daemon:
         return
-    from agent.cli.client import connected
+    from agent.cli.client import ask
     from agent.wire.kepd.v1 import node_pb2
 
-    with connected(session) as daemon:
-        answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+    answer = ask(session, "kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
     click.echo(f"kepd   {answer.node.kepd_version}")
