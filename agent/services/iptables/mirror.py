@@ -57,16 +57,12 @@ class IptablesMirror:
         self.rules: dict[Table, int] = {}
         """How many of ours there are in each table."""
         self._services: dict[ServiceKey, Written] = {}
-        self._endpoints = 0
+        self.endpoints = 0
         self._kept: Content = {}
         """What an earlier process wrote for Services that the kernel refuses as they are now."""
 
     def __len__(self) -> int:
         return len(self._services)
-
-    @property
-    def endpoints(self) -> int:
-        return self._endpoints
 
     def keys(self) -> Iterable[ServiceKey]:
         return self._services.keys()
@@ -106,7 +102,7 @@ class IptablesMirror:
     def _render(self, plans: Plans, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
         counts = {key: endpoint_count(plan) if plan is not None else 0 for key, plan in plans.items()}
         had = sum(self._services[key].endpoints for key in counts if key in self._services)
-        is_large = self._endpoints - had + sum(counts.values()) > LARGE
+        is_large = self.endpoints - had + sum(counts.values()) > LARGE
         services: dict[ServiceKey, Written | None] = {}
         for key, plan in plans.items():
             if plan is None:
@@ -146,10 +142,10 @@ class IptablesMirror:
     def commit(self, staged: StagedChange) -> None:
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
-            self._endpoints -= before.endpoints if before is not None else 0
+            self.endpoints -= before.endpoints if before is not None else 0
             if after is not None:
                 self._services[key] = after
-                self._endpoints += after.endpoints
+                self.endpoints += after.endpoints
         self.settings = staged.settings
         for table, growth in staged.rules.items():
             self.rules[table] = self.rules.get(table, 0) + growth

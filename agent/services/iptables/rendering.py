@@ -71,14 +71,7 @@ def _chances(shares: tuple[int, ...]) -> tuple[str, ...]:
 
 
 class _Port:
-    def __init__(
-        self,
-        plan: ServicePlan,
-        port: PortPlan,
-        settings: RuleSettings,
-        *,
-        is_large: bool = False,
-    ) -> None:
+    def __init__(self, plan: ServicePlan, port: PortPlan, settings: RuleSettings, *, is_large: bool = False) -> None:
         self._port = port
         self._settings = settings
         self._names: PortNames = names_of(plan.key, port)

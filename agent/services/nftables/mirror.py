@@ -193,12 +193,7 @@ class Mirror:
                 shared.update((name, item) for name, item, _ in come)
         return Staged(Batch(), services, shared, self.node if node is None else node, only)
 
-    def _slots(
-        self,
-        plan: ServicePlan,
-        before: Programmed | None,
-        fresh: dict[bytes, Owner],
-    ) -> tuple[Slots, ...]:
+    def _slots(self, plan: ServicePlan, before: Programmed | None, fresh: dict[bytes, Owner]) -> tuple[Slots, ...]:
         had = {} if before is None else dict(zip(map(_identity, before.plan.ports), before.slots, strict=True))
         return tuple(
             [

@@ -123,11 +123,7 @@ def _own_addresses(
 
 
 def _node_ports(
-    family: Family,
-    settings: NodeSettings,
-    addresses: tuple[Address, ...],
-    here: list[Address],
-    findings: list[Finding],
+    family: Family, settings: NodeSettings, addresses: tuple[Address, ...], here: list[Address], findings: list[Finding]
 ) -> tuple[bool, tuple[Address, ...]]:
     """(on all addresses, on these). TY-3: `primary` without an address of the family opens nothing."""
     if PRIMARY in settings.node_port_addresses:

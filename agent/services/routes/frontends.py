@@ -102,11 +102,7 @@ def plan_service(
 
 
 def _frontends(
-    service: ServiceFacts,
-    part: FamilyPart,
-    port: PortFacts,
-    selection: Selection,
-    node_addresses: Sequence[Address],
+    service: ServiceFacts, part: FamilyPart, port: PortFacts, selection: Selection, node_addresses: Sequence[Address]
 ) -> tuple[Frontend, ...]:
     def make(
         kind: Kind, ip: Address | None, number: int, ranges: tuple[Range, ...] = (), *, is_closed: bool = False

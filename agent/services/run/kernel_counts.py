@@ -29,11 +29,7 @@ class KernelCounts:
     """`is_exported` is asked each time: whether connections of single Services are wanted."""
 
     def __init__(
-        self,
-        plane: ServicesPlane,
-        rules: Mapping[Family, RulesView],
-        clock: Clock,
-        is_exported: Callable[[], bool],
+        self, plane: ServicesPlane, rules: Mapping[Family, RulesView], clock: Clock, is_exported: Callable[[], bool]
     ) -> None:
         self._plane = plane
         self._rules = rules
