@@ -22,8 +22,8 @@ DEFAULT_ORIGIN = "default"
 HEADER = {"apiVersion": API_VERSION, "kind": KIND}
 
 
-class Layer(msgspec.Struct, frozen=True):
-    values: Mapping[str, Tree]
+Layer = Mapping[str, Tree]
+"""Keys that one source sets, by path."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ def flatten(document: Tree, source: str) -> tuple[Layer, list[Finding]]:
     values: dict[str, Tree] = {}
     findings: list[Finding] = []
     if document.kind != "map":
-        return Layer({}), [Finding(document.where, "", f"{shown(plain(document))} is not a {KIND} document")]
+        return {}, [Finding(document.where, "", f"{shown(plain(document))} is not a {KIND} document")]
     for name, expected in HEADER.items():
         given = document.entries.get(name)
         if given is None:
@@ -55,7 +55,7 @@ def flatten(document: Tree, source: str) -> tuple[Layer, list[Finding]]:
             findings.append(Finding(tree.where, name, f"unknown section{hint}"))
         else:
             _flatten_section(name, tree, values, findings)
-    return Layer(values), findings
+    return values, findings
 
 
 def _flatten_section(path: str, tree: Tree, values: dict[str, Tree], findings: list[Finding]) -> None:
@@ -83,7 +83,7 @@ def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> C
     values: dict[str, object] = {}
     origins = dict.fromkeys(keys, DEFAULT_ORIGIN)
     for layer in layers:
-        for path, tree in layer.values.items():
+        for path, tree in layer.items():
             if tree.scalar == "" and keys[path].default == "" and keys[path].key.derived:
                 values.pop(path, None)  # empty means: as the host has it, whatever an earlier layer said
                 origins[path] = DEFAULT_ORIGIN

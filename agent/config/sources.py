@@ -144,7 +144,7 @@ def _environment_layer(environment: Mapping[str, str], findings: list[Finding]) 
             findings.append(Finding(f"environment {name}", "", f"unknown variable{suggestion(name, by_name)}"))
         else:
             _put(entry, environment[name], f"environment {name}", values, findings)
-    return Layer(values)
+    return values
 
 
 def _flag_layer(sources: Sources, findings: list[Finding]) -> Layer:
@@ -159,14 +159,14 @@ def _flag_layer(sources: Sources, findings: list[Finding]) -> Layer:
             findings.append(Finding(f"flag --set {path}", "", "is not key=value"))
         else:
             _put_named(path, text, f"flag --set {path}", values, findings)
-    return Layer(values)
+    return values
 
 
 def _api_layer(api_values: Mapping[str, str], findings: list[Finding]) -> Layer:
     values: dict[str, Tree] = {}
     for path, text in api_values.items():
         _put_named(path, text, "api", values, findings)
-    return Layer(values)
+    return values
 
 
 def _put_named(path: str, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:

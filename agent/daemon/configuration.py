@@ -47,15 +47,12 @@ class RunningConfiguration:
         self._checked = checked
         if checked.configuration is None:
             raise ValueError("only a configuration that checked without findings can run")
-        self._configuration = checked.configuration
+        self.configuration = checked.configuration
+        """What is in force."""
         self.listeners: list[Callable[[Configuration, ReloadPlan], None]] = []
 
-    @property
-    def configuration(self) -> Configuration:
-        return self._configuration
-
     def current(self) -> Checked:
-        return Checked(self._configuration, (), self._checked.origins)
+        return Checked(self.configuration, (), self._checked.origins)
 
     def reload(self) -> Checked | ReloadPlan:
         """Read all sources again. Keys set through the API are given up: the sources say how it shall be."""
@@ -76,9 +73,9 @@ class RunningConfiguration:
         return outcome
 
     def keep_last_good(self) -> None:
-        path = Path(self._configuration.node.state_directory) / LAST_GOOD
+        path = Path(self.configuration.node.state_directory) / LAST_GOOD
         try:
-            write_atomically(path, as_yaml(as_document(self._configuration)).encode())
+            write_atomically(path, as_yaml(as_document(self.configuration)).encode())
         except OSError as error:
             log.warning("config_copy_failed", path=str(path), error=error.strerror)
 
@@ -87,11 +84,11 @@ class RunningConfiguration:
             for finding in checked.findings:
                 log.error("config_reload_refused", finding=str(finding), is_answer=True)
             return checked
-        plan = plan_reload(self._configuration, checked.configuration)
+        plan = plan_reload(self.configuration, checked.configuration)
         if dry_run or (refuse_restart and plan.waiting_for_restart):
             return plan
         self._checked = checked
-        self._configuration = plan.configuration
+        self.configuration = plan.configuration
         log.info(
             "config_reloaded",
             applied=",".join(change.path for change in plan.applied),

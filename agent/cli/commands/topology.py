@@ -60,8 +60,9 @@ def plan() -> None:
 @click.pass_context
 def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
     """Explain why a Service has or has no topology hints. Exit code 0: it has, 1: it has none, 2: wrong input."""
+    session: Session = ctx.obj
     if source is None:
-        explanation = _asked_hints(_session_of(ctx), service)
+        explanation = _asked_hints(session, service)
     else:
         manifests = _read(source)
         try:
@@ -69,7 +70,7 @@ def hints(ctx: click.Context, service: str, source: Path | None, output: str) ->
         except NotThereError as error:
             raise CommandFailed(str(error), USAGE) from error
     if output == "table":
-        print_blocks(hints_text(explanation), _session_of(ctx))
+        print_blocks(hints_text(explanation), session)
     else:
         print_data(_hints_document(explanation), output)
     ctx.exit(explanation.exit_code)
@@ -97,8 +98,9 @@ def spread(
 ) -> None:
     """Show where a pod's spread constraints let it go. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
+    session: Session = ctx.obj
     if source is None:
-        explanation = _asked_spread(_session_of(ctx), pod, what_if)
+        explanation = _asked_spread(session, pod, what_if)
     else:
         manifests = _read(source, for_hints=False)
         try:
@@ -106,7 +108,7 @@ def spread(
         except NotThereError as error:
             raise CommandFailed(str(error), USAGE) from error
     if output == "table":
-        print_blocks(spread_text(explanation), _session_of(ctx))
+        print_blocks(spread_text(explanation), session)
     else:
         print_data(msgspec.to_builtins(explanation), output)
     ctx.exit(explanation.exit_code)
@@ -194,11 +196,6 @@ def _documents(source: Path) -> Iterator[Document]:
             raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
         for tree in trees:
             yield Document(tree.where, plain(tree))
-
-
-def _session_of(ctx: click.Context) -> Session:
-    session: Session = ctx.obj
-    return session
 
 
 def _hints_document(explanation: HintsExplanation) -> dict[str, object]:

@@ -46,18 +46,13 @@ def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[WantedLimit]:
             yield WantedLimit(f"nf_conntrack_{name}", seconds)
 
 
-def wanted_buckets(flows: int) -> int:
-    """A hash table of this size keeps four flows in a bucket."""
-    return flows // _FLOWS_PER_BUCKET
-
-
 def apply_limits(limits: TrackingLimits, cores: int, root: Path = Path("/")) -> None:
     """Set what differs, in the network namespace of the calling thread; blocks for some milliseconds at the most."""
     for wanted in wanted_limits(limits, cores):
         _set(root / _SYSCTLS / wanted.name, wanted.value, only_raises=wanted.only_raises)
         if wanted.name == "nf_conntrack_max":
             flows = _read(root / _SYSCTLS / wanted.name)
-            _set(root / _BUCKETS, wanted_buckets(flows or wanted.value), only_raises=True)
+            _set(root / _BUCKETS, (flows or wanted.value) // _FLOWS_PER_BUCKET, only_raises=True)
 
 
 def _set(path: Path, value: int, *, only_raises: bool) -> None:

@@ -22,16 +22,9 @@ def restore_pieces(change: RulesChange, ahead: Iterable[Chains] = ()) -> Iterato
             yield "\n".join((f"*{table}", *names, ""))
             if table == "nat":
                 for chains in ahead:
-                    yield "".join(_declared(chains) + _filled(chains))
+                    rules = [f"-A {name} {rule}\n" for name, some in chains.items() for rule in some]
+                    yield "".join((*(f":{name} - [0:0]\n" for name in chains), *rules))
             yield "\n".join((*lines, "COMMIT", ""))
-
-
-def _declared(chains: Chains) -> list[str]:
-    return [f":{name} - [0:0]\n" for name in chains]
-
-
-def _filled(chains: Chains) -> list[str]:
-    return [f"-A {name} {rule}\n" for name, rules in chains.items() for rule in rules]
 
 
 def _names(change: RulesChange, table: Table) -> list[str]:

@@ -17,12 +17,8 @@ class ServiceManager:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
-        self._watchdog_s = _watchdog_s(environment)
-
-    @property
-    def watchdog_s(self) -> float | None:
+        self.watchdog_s = _watchdog_s(environment)
         """How often the manager wants a sign of life at the least; None if it wants none from this process."""
-        return self._watchdog_s
 
     def ready(self, status: str) -> None:
         """Start-up or reload is over."""
