@@ -3,9 +3,9 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
+from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.mounts.driver import Mounts
@@ -186,7 +187,7 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
     )
     return PodNodeFacts(
-        addresses=tuple(configuration.node.addresses) or own_addresses(),
+        addresses=tuple(configuration.node.addresses) or tuple(str(ip_address(one)) for one in default_addresses()),
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),
@@ -194,16 +195,6 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
         groups=groups,
     )
-
-
-def own_addresses() -> tuple[str, ...]:
-    """What this machine would send from to the world, where nobody says what its addresses are; no packet is sent."""
-    found = []
-    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
-            asking.connect((elsewhere, 9))
-            found.append(str(asking.getsockname()[0]))
-    return tuple(found)
 
 
 def disk_bytes(directory: Path) -> int:

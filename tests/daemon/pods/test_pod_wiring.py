@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
-from agent.daemon.pods.wiring import disk_bytes, node_facts, own_addresses, pod_settings
+from agent.daemon.pods.wiring import disk_bytes, node_facts, pod_settings
 from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.cri.fake import FakeCri
+from agent.drivers.interfaces.default_route import default_addresses
 from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed
@@ -42,7 +43,7 @@ def test_a_node_that_nobody_describes_describes_itself() -> None:
     named = configured()
     named = replace(named, node=replace(named.node, addresses=("192.0.2.7",)))
 
-    assert facts.addresses == own_addresses()
+    assert facts.addresses == tuple(str(ipaddress.ip_address(one)) for one in default_addresses())
     assert all(not ipaddress.ip_address(one).is_loopback for one in facts.addresses)
     assert node_facts(named, GroupShape()).addresses == ("192.0.2.7",)
     assert facts.groups.version == 2
