@@ -26,6 +26,7 @@ SO_PEERGROUPS = 59
 # The most that Python passes; a user in more groups than fit here is known by its first group alone.
 GROUP_BYTES = 1024
 CHUNK_BYTES = 64 << 10
+HEARING_S = 2.0
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_USER = 16
 CREDENTIALS = struct.Struct("3i")
@@ -97,9 +98,14 @@ class PeerRelay:
             link.parting.begin()
             if self._connections is not None:
                 self._connections.create_task(link.answer(link.parting.farewell), name="api-farewell")
+        await self._until(lambda: all(link.is_done for link in self._links), longest_s)
+        # Who writes before it has read the farewell would find the pipe broken, and not that its call was never begun.
+        await self._until(lambda: not self._links, HEARING_S)
+
+    async def _until(self, is_so: Callable[[], bool], longest_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
-                while any(not link.is_done for link in self._links):
+                while not is_so():
                     self._moved.clear()
                     await self._moved.wait()
 
@@ -116,7 +122,11 @@ class PeerRelay:
             return
         peer = peer_of(connection)
         if self._has_room(peer):
-            connections.create_task(self._relay(connection, peer), name="api-connection")
+            upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            link = _Link(connection, upstream, self._moved.set)
+            # Known from here on: whoever parts a moment later waits for its call too.
+            self._links.add(link)
+            connections.create_task(self._relay(link, peer), name="api-connection")
         else:
             connection.close()
 
@@ -127,30 +137,19 @@ class PeerRelay:
         same = sum(known.uid == peer.uid for known in self.peers.values())
         return same < MAX_CONNECTIONS_PER_USER and len(self.peers) < MAX_CONNECTIONS
 
-    async def _relay(self, connection: socket.socket, peer: Peer) -> None:
+    async def _relay(self, link: "_Link", peer: Peer) -> None:
         name = f"kepd-{secrets.token_hex(16)}"
-        upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.setblocking(False)
-            upstream.setblocking(False)
             self.peers[f"unix-abstract:{name}"] = peer
-            upstream.bind(f"\0{name}")
-            await asyncio.get_running_loop().sock_connect(upstream, self._upstream_of(peer))
-            await self._pass_on(_Link(connection, upstream, self._moved.set))
+            await link.connect(name, self._upstream_of(peer))
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(link.questions(), name="api-in")
+                directions.create_task(link.answers(), name="api-out")
         except OSError:
             return
         finally:
             self.peers.pop(f"unix-abstract:{name}", None)
-            connection.close()
-            upstream.close()
-
-    async def _pass_on(self, link: "_Link") -> None:
-        self._links.add(link)
-        try:
-            async with asyncio.TaskGroup() as directions:
-                directions.create_task(link.questions(), name="api-in")
-                directions.create_task(link.answers(), name="api-out")
-        finally:
+            link.close()
             self._links.discard(link)
             self._moved.set()
 
@@ -163,6 +162,17 @@ class _Link:
         self._moved = moved
         self._client, self._server = client, server
         self._answering = asyncio.Lock()
+        client.setblocking(False)
+        server.setblocking(False)
+
+    async def connect(self, name: str, path: str) -> None:
+        """To the server at `path`, which sees us as `name`."""
+        self._server.bind(f"\0{name}")
+        await asyncio.get_running_loop().sock_connect(self._server, path)
+
+    def close(self) -> None:
+        self._client.close()
+        self._server.close()
 
     @property
     def is_done(self) -> bool:

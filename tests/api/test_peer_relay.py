@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The relay in front of the API, with a server that only greets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from agent.api.peer import PeerRelay
+
+SETTINGS = bytes(3) + b"\x04" + bytes(5)
+HEADERS = bytes(3) + b"\x01\x05" + bytes(3) + b"\x01"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+GOAWAY = 7
+FRAME = 9
+WITHIN_S = 20.0
+
+
+class Ending(socket.socket):
+    """A listener; whoever connects is the last before the process ends."""
+
+    ends: asyncio.Task[None]
+
+    def accept(self) -> Any:
+        found = super().accept()
+        self.ends.cancel()
+        return found
+
+
+@asynccontextmanager
+async def relay_of(listener: Ending, folder: Path) -> AsyncIterator[None]:
+    listener.bind(str(folder / "public"))
+    listener.listen()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        await reader.read()
+        writer.close()
+
+    async def until_cancelled(relay: PeerRelay) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        relay.stop_accepting()
+        await relay.part(WITHIN_S)
+
+    async with await asyncio.start_unix_server(greet, folder / "private"):
+        relay = PeerRelay(listener, lambda _peer: str(folder / "private"))
+        running = asyncio.ensure_future(relay.run())
+        listener.ends = asyncio.ensure_future(until_cancelled(relay))
+        await asyncio.sleep(0)
+        yield
+        await listener.ends
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.sleep(0.01)
+
+
+async def test_a_client_of_the_last_moment_hears_the_farewell_and_may_write_until_then(short_path: Path) -> None:
+    """SYS-08: its call would be cancelled by a server that stops, or its pipe broken, and the call lost."""
+    loop = asyncio.get_running_loop()
+    with Ending(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        async with asyncio.timeout(WITHIN_S), relay_of(listener, short_path):
+            client.connect(str(short_path / "public"))
+            heard = b""
+            while len(heard) < 2 * FRAME:
+                heard += await loop.sock_recv(client, 100)
+            await loop.sock_sendall(client, PREFACE + HEADERS)
+            client.shutdown(socket.SHUT_WR)
+
+    assert heard.startswith(SETTINGS)
+    assert heard[FRAME + 3] == GOAWAY
