@@ -19,7 +19,7 @@ log = structlog.get_logger(plane="proxy")
 
 CONNECT_S = 5.0
 TURN_S = 0.05
-LAST_WORDS_S = 2.0
+LAST_WORDS_S, HEARING_S = 3.0, 1.5
 
 
 class ProxyServer:
@@ -58,11 +58,16 @@ class ProxyServer:
         await self.send_away(LAST_WORDS_S)
 
     async def send_away(self, longest_s: float) -> None:
-        """Ask all clients to connect anew, and wait until their last calls have ended."""
+        """Ask all clients to connect anew, and wait until their last calls have ended.
+
+        A client without calls hangs up once it has heard it; until then it may begin another one, which would be lost.
+        """
         for link in list(self.links):
             link.say_goaway()
-        until_s = self._clock.now_s() + longest_s
-        while self.busy and self._clock.now_s() < until_s:
+        began_s = self._clock.now_s()
+        while (passed_s := self._clock.now_s() - began_s) < longest_s:
+            if not self.busy and (not self.links or passed_s >= HEARING_S):
+                break
             await self._clock.sleep(TURN_S)
 
     @property

@@ -16,6 +16,7 @@ from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import framed
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.run.call import ProxyCall, Refusal, Verdict
+from agent.proxy.run.server import HEARING_S
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.wire import Wire, proxied, wired
 
@@ -499,3 +500,15 @@ async def test_clients_that_are_sent_away_end_their_calls_first(wire: Wire) -> N
 
         assert await asyncio.gather(early, late) == [b"early", b"late"]
         await leaving
+
+
+async def test_a_client_may_begin_a_call_until_it_has_heard_that_it_is_sent_away(wire: Wire) -> None:
+    """PRX-8: a call that crosses the farewell would be lost with the connection."""
+    _, writer = await asyncio.open_unix_connection(wire.through)
+    await until(lambda: wire.server.links)
+    began_s = asyncio.get_running_loop().time()
+    await wire.server.send_away(5)
+    took_s = asyncio.get_running_loop().time() - began_s
+    writer.close()
+
+    assert took_s >= HEARING_S
