@@ -2,7 +2,7 @@
 """One feed of runtime events for all planes, from the best source this runtime has.
 
 The order of preference: CRI's own stream, containerd's event bus, comparing lists. LOST follows every gap, because no
-source replays what was missed. Never: interprets an event. Runs only while somebody listens.
+source replays what was missed. Never: interprets an event. Runs only while there is a listener.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wish that cannot be granted, with the reason."""
+"""A request that cannot be carried out, with the reason."""
 
 from collections.abc import Sequence
 

@@ -2,7 +2,7 @@
 """A directory of manifests: the files in it, again after every change.
 
 Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file systems
-tell nothing) and reading within bounds. Files that begin with a dot are somebody's work in progress.
+tell nothing) and reading within bounds. Files that begin with a dot are left out: unfinished.
 Never: parses, or takes what cannot be read for something that is not there: only a directory or file that does not
 exist is an empty one, after any other error the last content stays. Directories below are those of ConfigMaps and
 Secrets, which source_folders.py reads for whoever wants them.

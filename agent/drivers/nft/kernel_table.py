@@ -183,7 +183,7 @@ class KernelTable:
         return self._whole(name, counted_elements)
 
     def client_count(self, name: str) -> int:
-        """Entries of a map of clients. Kernels before 6.16 do not say it, and all are told."""
+        """Entries of a map of clients. Kernels before 6.16 do not say it; there all are read."""
         count = self._facts_of(name).get(_SET_COUNT)
         return int.from_bytes(count, "big") if count else sum(map(len, self._clients(name)))
 

@@ -324,7 +324,7 @@ def _swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
 
 
 def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
-    """With runAsNonRoot a container whose user is root, or cannot be told to be another, is refused (SEC-04)."""
+    """With runAsNonRoot a container whose user is root, or is not known, is refused (SEC-04)."""
     own, whole = _contexts(pod, container)
     if not (whole.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
         return

@@ -2,7 +2,7 @@
 """Decides which clients are forgotten where the map that ports share gets crowded, so that no port ends affinity for
 the new clients of others.
 
-Up to half full, nobody is limited. From there on a port may have a tenth of the map, or four times an equal share if
+Up to half full, no port is limited. From there on a port may have a tenth of the map, or four times an equal share if
 that is more, but never above half: what it has beyond is cut to a short life, which a client that comes back makes
 long again, and a flood does not. Above nine tenths room is made at once: the largest ports are levelled until the map
 is three quarters full, their newest clients first, for those of a flood are newer than those who were there before it.
