@@ -90,7 +90,8 @@ def daemon(folder: Path, endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
     manifests = folder / "manifests"
     manifests.mkdir()
     for path in sorted((ROOT / "examples").glob("*.yaml")):
-        shutil.copy(path, manifests)
+        # Without its mode: a clone may be writable for a group, and such manifests are refused.
+        shutil.copyfile(path, manifests / path.name)
     command = [str(PROGRAMS / "kepd"), "run", "--config", str(write_configuration(folder, endpoint))]
     os.environ["KEPD_ENDPOINT"] = str(folder / "run" / "kepd.sock")
     with ExitStack() as stack:

@@ -8,10 +8,17 @@ import socket
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.lab.fixtures import lab, network, network_of_module, throttle
 
 __all__ = ["lab", "network", "network_of_module", "throttle"]
+
+# They take longest, some with few tests. First of all, so that at the end no process works on one of them alone.
+SLOWEST = (
+    "test_images", "test_services_daemon", "test_systemd_boot", "test_pod_timelines", "test_hostile_services",
+    "test_cri_proxy", "test_services", "test_upkeep", "test_pod_kills", "test_cri_endpoint", "test_pod_life",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +31,12 @@ def pytest_configure() -> None:
     """No loop outside tests, or asyncio makes one that stays open; and SIGINT as a program finds it in a terminal.
 
     Whoever starts the tests in the background of a script hands SIGINT down as ignored, to every program they start.
+    A failure is logged as the daemon does it: drawing all values of all frames takes seconds. Manifests that a group
+    may write are refused, so the umask of a developer with a group of their own does not count.
     """
+    drawn = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure([*structlog.get_config()["processors"][:-1], drawn])
+    os.umask(0o022)
     asyncio.set_event_loop(None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item, variable in beside.items() if not os.environ.get(variable)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+    turns = {name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: turns.get(item.path.stem, len(turns)))
     for item in items:
         if item.get_closest_marker("node") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: real containers and network namespaces"))

@@ -16,7 +16,7 @@ from agent.model.runtime_error import NotFound, NotImplementedByRuntime, Runtime
 from agent.model.runtime_event import EventKind
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-STAY = ["sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.05; done"]
+STAY = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
 
 
 @dataclass
@@ -111,6 +111,8 @@ async def test_a_pod_goes_through_its_life(subject: Subject) -> None:
     assert sandbox.network.ip
     assert listed[0].annotations["kepd.dev/instance"] == "x"
     assert [one.pod_sandbox_id for one in await subject.cri.list_containers() if one.id == container_id] == [sandbox_id]
+    assert container_id in [one.id for one in await subject.cri.list_containers(sandbox_id)]
+    assert await subject.cri.list_containers("f" * 64) == []
 
     await subject.cri.stop_container(container_id, 5)
     stopped = await subject.cri.container_status(container_id)

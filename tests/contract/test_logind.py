@@ -176,9 +176,7 @@ class TestTheDriver:
             await logind.close()
 
         (path,) = double.drop_ins.iterdir()
-        assert path.read_text() == (
-            "# Written by kepd: the sum of pods.shutdown.groups.\n[Login]\nInhibitDelayMaxSec=40\n"
-        )
+        assert path.read_text() == ("# Written by kepd: what pods.shutdown needs.\n[Login]\nInhibitDelayMaxSec=40\n")
         assert asked == [("shutdown", "kepd", "pods end in their order", "delay")]
 
     async def test_a_drop_in_that_cannot_be_written_names_the_file(self, short_path: Path) -> None:

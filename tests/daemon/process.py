@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.daemon.forked_kepctl import begin_serving, forked_kepctl
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
@@ -54,6 +56,7 @@ class Kepd:
 
     def start(self, *flags: str) -> "Kepd":
         """Start it; `wait_http` tells when it answers."""
+        begin_serving()
         command = [*self.prefix, str(PROGRAMS / "kepd"), "run", "--config", str(self.config), *flags]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/")
@@ -101,8 +104,8 @@ class Kepd:
         self.wait(lambda: self.get("/readyz")[0] == 200, "ready")
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """kepctl."""
-        return kepctl("--endpoint", str(self.socket), *arguments)
+        """kepctl, for as many calls as it takes."""
+        return forked_kepctl("--endpoint", str(self.socket), *arguments)
 
     def json(self, *arguments: str) -> Any:
         """kepctl's JSON."""
