@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -91,7 +92,7 @@ def quantiles(times_ms: list[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-def added(direct: Client, through: Client, turns: int, turn) -> list[float]:
+def added(direct: Client, through: Client, turns: int, turn: Callable[[Client], list[float]]) -> list[float]:
     """p50 and p99 added."""
     times: dict[Client, list[float]] = {direct: [], through: []}
     for client in (direct, through):

@@ -31,8 +31,8 @@ pytestmark = [
     pytest.mark.beside("KEPD_KUBELET"),
 ]
 
-STAY = "trap 'exit 0' TERM; while true; do sleep 0.1; done"
-SLOW = "trap 'sleep 2; exit 0' TERM; while true; do sleep 0.1; done"
+STAY = "trap 'exit 0' TERM; sleep 3600 & wait"
+SLOW = "trap 'sleep 2; exit 0' TERM; sleep 3600 & wait"
 SIDECAR = {"kepd.dev/sidecars": "side", "kepd.dev/mains": "main"}
 LIMIT = 2
 LINKS = Path("/var/log/containers")
@@ -231,7 +231,7 @@ def test_pulls_of_many_pods_stay_below_the_limit(node: Node, lab: Lab, throttle:
 
 def test_kill_9_while_a_main_waits_restarts_nothing(node: Node, image: str) -> None:
     """REC-1, REC-5: the kubelet asks again, and its pod is as if nothing had happened."""
-    slow = "trap 'exit 0' TERM; sleep 4; touch /tmp/ready; while true; do sleep 0.1; done"
+    slow = "trap 'exit 0' TERM; sleep 4; touch /tmp/ready; sleep 3600 & wait"
     ready = {"kepd.dev/ready.side": 'exec:["test", "-e", "/tmp/ready"]'}
     node.put("kill", [container("side", image, slow), container("main", image)], {**SIDECAR, **ready})
     node.kepd.wait(lambda: "held:" in node.kepd.ctl("get", "proxy").stderr, "main is held", 40.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.startup_taint import STARTUP_TAINT
+from agent.daemon.services.startup_taint import STARTUP_TAINT
 from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates

@@ -94,18 +94,10 @@ def _full_name(image: str) -> str:
         return image
 
 
-def proxy_paths(configuration: Configuration) -> tuple[Path, Path | None]:
-    folder = Path(configuration.node.run_directory) / "cri"
-    proxy = configuration.proxy
-    socket = Path(proxy.socket) if proxy.socket else folder / "cri.sock"
-    if proxy.link is None:
-        return socket, folder / "kubelet.sock"
-    return socket, Path(proxy.link) if proxy.link else None
-
-
 def wire_proxy(outside: Outside) -> ProxyUnit:
     configuration = outside.configuration()
-    socket, link = proxy_paths(configuration)
+    socket = Path(configuration.proxy.socket)
+    link = Path(configuration.proxy.link) if configuration.proxy.link else None
     runtime_path = Path(configuration.runtime.endpoint.removeprefix(UNIX))
     endpoint = ProxyEndpoint(socket, link, runtime_path, activated_socket(outside.environment, ACTIVATED))
     files = StateFiles(Path(configuration.node.state_directory) / "proxy")

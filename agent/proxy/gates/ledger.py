@@ -5,7 +5,8 @@ Changed by the judge as calls and events go by, and rebuilt from the runtime's l
 annotations are not in it. Source: REC-1, REC-2, STO-3, STO-5.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 
 import msgspec
@@ -88,12 +89,33 @@ class Ledger:
         self.sandboxes: dict[str, Sandbox] = {}
         self._homes: dict[str, str] = {}
         self._of_pods: dict[str, set[str]] = {}
+        self._looks: list[set[str]] = []
+
+    @contextmanager
+    def look(self) -> Iterator[Collection[str]]:
+        """While the runtime's lists are read. Gives the ids that change meanwhile: the lists are older than those."""
+        newer: set[str] = set()
+        self._looks.append(newer)
+        try:
+            yield newer
+        finally:
+            self._looks.remove(newer)
+
+    def _changed(self, one_id: str) -> None:
+        for newer in self._looks:
+            newer.add(one_id)
+
+    def note(self, container: LedgerContainer, state: LedgerState) -> None:
+        """What a call or an event says about a container."""
+        container.state = state
+        self._changed(container.id)
 
     def __len__(self) -> int:
         return len(self.sandboxes)
 
     def put(self, sandbox: Sandbox) -> None:
         self.sandboxes[sandbox.id] = sandbox
+        self._changed(sandbox.id)
         self._of_pods.setdefault(sandbox.uid, set()).add(sandbox.id)
         for container_id in sandbox.containers:
             self._homes[container_id] = sandbox.id
@@ -101,6 +123,7 @@ class Ledger:
     def add(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         sandbox.containers[container.id] = container
         self._homes[container.id] = sandbox.id
+        self._changed(container.id)
 
     def find(self, container_id: str) -> tuple[Sandbox, LedgerContainer] | None:
         """A container by its id, or by a beginning of it that only one has."""
@@ -117,6 +140,7 @@ class Ledger:
 
     def remove_container(self, container_id: str) -> None:
         found = self.find(container_id)
+        self._changed(container_id if found is None else found[1].id)
         if found is not None:
             sandbox, container = found
             del sandbox.containers[container.id]
@@ -125,6 +149,7 @@ class Ledger:
             sandbox.hooks_s.pop(container.id, None)
 
     def remove_sandbox(self, sandbox_id: str) -> Sandbox | None:
+        self._changed(sandbox_id)
         sandbox = self.sandboxes.pop(sandbox_id, None)
         if sandbox is not None:
             others = self._of_pods[sandbox.uid]
@@ -154,38 +179,42 @@ STATES = {
 
 
 def rebuild(
-    ledger: Ledger, sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container], epoch_s: float
+    ledger: Ledger,
+    sandboxes: Sequence[pb.PodSandbox],
+    containers: Sequence[pb.Container],
+    epoch_s: float,
+    newer: Collection[str] = (),
 ) -> None:
-    """Fill an empty ledger. `epoch_s` is the wall time of monotonic zero."""
+    """Fill a ledger at a start. `epoch_s` is the wall time of monotonic zero, `newer` is of `Ledger.look`."""
     for one in sandboxes:
         annotated = read_annotations(one.annotations)
-        if annotated.is_empty:
+        if annotated.is_empty or one.id in newer or one.id in ledger.sandboxes:
             continue
         meta = one.metadata
         made_s = one.created_at * NANO - epoch_s
         sandbox = Sandbox(one.id, meta.uid, meta.namespace, meta.name, annotated, made_s)
         sandbox.is_ending = one.state != pb.SANDBOX_READY
         ledger.put(sandbox)
-    merge(ledger, containers)
+    merge(ledger, containers, newer)
 
 
-def drop_absent(ledger: Ledger, sandboxes: Sequence[pb.PodSandbox]) -> None:
+def drop_absent(ledger: Ledger, sandboxes: Sequence[pb.PodSandbox], newer: Collection[str] = ()) -> None:
     present = {one.id for one in sandboxes}
-    for sandbox_id in [one for one in ledger.sandboxes if one not in present]:
+    for sandbox_id in [one for one in ledger.sandboxes if one not in present and one not in newer]:
         ledger.remove_sandbox(sandbox_id)
 
 
-def merge(ledger: Ledger, containers: Sequence[pb.Container]) -> list[str]:
-    """Bring a ledger up to date with a list; answers with the sandboxes in which something changed."""
+def merge(ledger: Ledger, containers: Sequence[pb.Container], newer: Collection[str] = ()) -> list[str]:
+    """Bring a ledger up to date with a list, but for what is `newer` than it; answers with the changed sandboxes."""
     changed = set()
     present = {one.id for one in containers}
     for sandbox, known in list(ledger.containers()):
-        if known.id not in present:
+        if known.id not in present and known.id not in newer:
             ledger.remove_container(known.id)
             changed.add(sandbox.id)
     for one in containers:
         home = ledger.sandboxes.get(one.pod_sandbox_id)
-        if home is None:
+        if home is None or one.id in newer:
             continue
         state = STATES.get(one.state, LedgerState.EXITED)
         container = home.containers.get(one.id)
@@ -194,7 +223,7 @@ def merge(ledger: Ledger, containers: Sequence[pb.Container]) -> list[str]:
             ledger.add(home, container)
             changed.add(home.id)
         elif container.state is not state:
-            container.state = state
+            ledger.note(container, state)
             changed.add(home.id)
         if state is not LedgerState.CREATED and container.name in home.annotated.mains:
             home.has_started_main = True

@@ -24,11 +24,10 @@ log = structlog.get_logger(plane="proxy")
 
 MASKS = "masks.json"
 RETRY_S = 0.2
+LOOK_LATER_S = 1.0
 
 
 class EventFollower:
-    """Of one run."""
-
     def __init__(
         self,
         state: ProxyState,
@@ -45,6 +44,7 @@ class EventFollower:
         self._listening = asyncio.Event()
         self._is_known = False
         self._has_missed = False
+        self._looks_later = False
 
     async def load_masks(self) -> None:
         """What an earlier process promised. A damaged file is kept aside and logged."""
@@ -70,9 +70,11 @@ class EventFollower:
                 await self._state.clock.sleep(RETRY_S)
 
     async def _look(self) -> None:
-        sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
         ledger = self._state.ledger
-        rebuild(ledger, sandboxes, containers, self._state.clock.wall_s() - self._state.clock.now_s())
+        with ledger.look() as newer:
+            sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
+            self._has_missed |= bool(newer)
+            rebuild(ledger, sandboxes, containers, self._state.clock.wall_s() - self._state.clock.now_s(), newer)
         await self._ask_exit_codes()
         await self._keep_masks({one.id for one in containers})
         for sandbox in ledger.sandboxes.values():
@@ -127,8 +129,8 @@ class EventFollower:
             if found is None:
                 return
             sandbox, container = found
-            container.state, container.is_ready = LedgerState.EXITED, False
-            container.exit_code = event.exit_code
+            self._state.ledger.note(container, LedgerState.EXITED)
+            container.exit_code, container.is_ready = event.exit_code, False
             if event.exit_code is None and sandbox.annotated.job_end:
                 await self._ask_exit_code(container)
             self._state.wake(sandbox.id)
@@ -139,8 +141,12 @@ class EventFollower:
 
     async def _look_again(self) -> None:
         ledger = self._state.ledger
-        drop_absent(ledger, await self._runtime.list_sandboxes())
-        changed = merge(ledger, await self._runtime.list_containers())
+        with ledger.look() as newer:
+            sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
+            if newer:
+                self._look_later()
+            drop_absent(ledger, sandboxes, newer)
+            changed = merge(ledger, containers, newer)
         await self._ask_exit_codes()
         for sandbox_id in changed:
             sandbox = ledger.sandboxes[sandbox_id]
@@ -149,8 +155,22 @@ class EventFollower:
             self._state.wake(sandbox_id)
         self.end_jobs()
 
+    def _look_later(self) -> None:
+        """What changed while lists were read was left as the change said. It may have ended since, in no event."""
+        if not self._looks_later:
+            self._looks_later = True
+            self._state.spawn(self._later(), "proxy-look-later")
+
+    async def _later(self) -> None:
+        await self._state.clock.sleep(LOOK_LATER_S)
+        self._looks_later = False
+        try:
+            await self._look_again()
+        except RuntimeCallFailed as error:
+            log.info("proxy_event_not_followed", error=str(error))
+
     def _note_start(self, sandbox: Sandbox, container: LedgerContainer) -> None:
-        container.state = LedgerState.RUNNING
+        self._state.ledger.note(container, LedgerState.RUNNING)
         sandbox.has_started_main |= container.name in sandbox.annotated.mains
         self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)

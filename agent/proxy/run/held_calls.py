@@ -312,9 +312,10 @@ class HeldCalls:
             log.info("proxy_look_failed", container=container.id, error=str(error))
             return
         if status.state == pb.CONTAINER_EXITED:
-            container.state, container.exit_code = LedgerState.EXITED, status.exit_code
+            self._state.ledger.note(container, LedgerState.EXITED)
+            container.exit_code = status.exit_code
         elif status.state == pb.CONTAINER_RUNNING:
-            container.state = LedgerState.RUNNING
+            self._state.ledger.note(container, LedgerState.RUNNING)
         self._state.wake(sandbox.id)
 
     # small things

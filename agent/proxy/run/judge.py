@@ -263,7 +263,7 @@ class GateJudge:
         if call.code != OK:
             self._held_calls.look_again(sandbox, container)
         elif container.state is LedgerState.CREATED:
-            container.state = LedgerState.RUNNING
+            self._state.ledger.note(container, LedgerState.RUNNING)
             sandbox.has_started_main |= container.name in sandbox.annotated.mains
             self._readiness.watch(sandbox, container)
         self._state.wake(sandbox.id)
@@ -272,7 +272,7 @@ class GateJudge:
         if call.code == OK and isinstance(subject, KnownContainer):
             if subject.container.is_running:
                 # Its code comes with the event; that it is down is what others wait for.
-                subject.container.state = LedgerState.EXITED
+                self._state.ledger.note(subject.container, LedgerState.EXITED)
             self._state.wake(subject.sandbox.id)
 
     def _removed(self, call: ProxyCall, subject: Subject) -> None:

@@ -64,9 +64,12 @@ class ProxyServer:
         """
         for link in list(self.links):
             link.say_goaway()
-        began_s = self._clock.now_s()
-        while (passed_s := self._clock.now_s() - began_s) < longest_s:
-            if not self.busy and (not self.links or passed_s >= HEARING_S):
+        began_s = busy_s = self._clock.now_s()
+        while (now_s := self._clock.now_s()) - began_s < longest_s:
+            if self.busy:
+                busy_s = now_s
+            # A client that meets a closed connection before it has read its last answer takes the call for failed.
+            elif not self.links or now_s - busy_s >= HEARING_S:
                 break
             await self._clock.sleep(TURN_S)
 

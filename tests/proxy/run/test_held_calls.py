@@ -259,6 +259,69 @@ async def test_what_happens_while_the_lists_are_read_is_not_missed() -> None:
             task.cancel()
 
 
+@pytest.mark.parametrize("moment", ["list_sandboxes", "list_containers"])
+async def test_what_a_call_did_while_the_lists_were_read_is_newer_than_they(state: House, moment: str) -> None:
+    """REC-1: a feed that has settled asks for one more look, just when a kubelet makes its first pods."""
+    await state.sandbox()
+    gone = await state.run("side")
+    read = getattr(state.cri, moment)
+
+    async def read_late() -> object:
+        seen = await read()
+        setattr(state.cri, moment, read)
+        await state.exit("side")
+        request = pb.RemoveContainerRequest(container_id=gone)
+        state.end(state.ask("RemoveContainer", request)[1])
+        await state.cri.remove_container(gone)
+        await state.run("side")
+        return seen
+
+    setattr(state.cri, moment, read_late)
+    await state.follower._take(RuntimeEvent(EventKind.LOST))
+
+    (sandbox,) = state.state.ledger.sandboxes.values()
+    assert {one.id: one.state for one in sandbox.containers.values()} == {state.ids["side"]: LedgerState.RUNNING}
+    assert state.create("main")[0] == Verdict.PASS
+
+
+async def test_what_ended_in_no_event_after_it_was_left_alone_is_found(state: House) -> None:
+    """REC-1: the lists may as well be newer than the call. So there is one more look."""
+    notes = {**NOTES, "kepd.dev/job-end": "success"}
+    await state.sandbox(notes)
+    side = await state.run("side", notes)
+    read = state.cri.list_containers
+
+    async def read_late() -> object:
+        state.cri.list_containers = read
+        state.cri.exit(await state.run("main", notes), 0)
+        return await read()
+
+    state.cri.list_containers = read_late
+    await state.follower._take(RuntimeEvent(EventKind.LOST))
+    await state.clock.advance(2.0)
+    await settle()
+
+    assert (await state.cri.container_status(side)).state == pb.CONTAINER_EXITED
+
+
+async def test_a_sandbox_made_while_the_lists_were_read_stays(state: House) -> None:
+    """REC-1."""
+    await state.sandbox()
+    await state.run("side")
+    read = state.cri.list_sandboxes
+
+    async def read_early() -> object:
+        seen = await read()
+        request = pb.RunPodSandboxRequest(config=state.config())
+        state.end(state.ask("RunPodSandbox", request)[1], pb.RunPodSandboxResponse(pod_sandbox_id="second"))
+        return seen
+
+    state.cri.list_sandboxes = read_early
+    await state.follower._take(RuntimeEvent(EventKind.LOST))
+
+    assert set(state.state.ledger.sandboxes) == {state.ids["sandbox"], "second"}
+
+
 async def test_a_held_create_goes_on_when_its_sidecar_is_ready(state: House) -> None:
     """ORD-4, ORD-9."""
     notes = {**NOTES, "kepd.dev/ready.side": "tcp:80"}
