@@ -22,7 +22,7 @@ from agent.topology.hints.by_cpu import assign_hints
 from agent.topology.hints.capacity import read_capacity
 from agent.topology.hints.mode import MODE_ANNOTATION
 from agent.topology.hints.slices import Endpoint, Slice, SliceLists
-from agent.topology.hints.standalone import fill_hints
+from agent.topology.hints.standalone import FilledHints, fill_hints
 from agent.topology.hints.zones import plan_zones
 from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
@@ -53,7 +53,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def fill(slices: tuple[Slice, ...], nodes: tuple[Node, ...]):
+def fill(slices: tuple[Slice, ...], nodes: tuple[Node, ...]) -> FilledHints:
     return fill_hints(SERVICE, "IPv4", slices, nodes)
 
 

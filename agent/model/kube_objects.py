@@ -220,14 +220,6 @@ class NodeMetadata(Struct, frozen=True, gc=False):
     metadata: NodeMeta
 
 
-class PodAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """IMG-P11, and the mark of a mirror pod with the hash of its source."""
-
-    fallback_to_present: str | None = msgspec.field(default=None, name="kepd.dev/fallback-to-present")
-    config_mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
-    config_hash: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
-
-
 class PodLabels(msgspec.Struct, frozen=True, gc=False):
     """What a ReplicaSet adds to the name of its Deployment."""
 
@@ -244,17 +236,12 @@ class PodMeta(ObjectMeta, frozen=True, gc=False):
     """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
 
     labels: PodLabels | None = None
-    annotations: PodAnnotations | None = None
     owner_references: tuple[Owner, ...] | None = None
 
 
 class PodContainer(Struct, frozen=True, gc=False):
-    """An init, regular or ephemeral container; `restartPolicy: Always` makes an init container a sidecar."""
-
-    name: str = ""
     image: str = ""
     image_pull_policy: str = ""
-    restart_policy: str | None = None
 
 
 class ObjectName(Struct, frozen=True, gc=False):
@@ -271,50 +258,21 @@ class ImageVolumeSource(Struct, frozen=True, gc=False):
 class PodVolume(Struct, frozen=True, gc=False):
     """Volumes that are not images have None."""
 
-    name: str = ""
     image: ImageVolumeSource | None = None
 
 
 class PodSpecObject(Struct, frozen=True, gc=False):
     """What decides which images are wanted, how soon, and with whose credentials."""
 
-    node_name: str = ""
     init_containers: tuple[PodContainer, ...] | None = None
     containers: tuple[PodContainer, ...] | None = None
-    ephemeral_containers: tuple[PodContainer, ...] | None = None
     volumes: tuple[PodVolume, ...] | None = None
     image_pull_secrets: tuple[ObjectName, ...] | None = None
-    service_account_name: str = ""
-    runtime_class_name: str | None = None
     priority: int | None = None
-    priority_class_name: str = ""
-
-
-class StateDetail(Struct, frozen=True, gc=False):
-    """Why it is in that state, in one word."""
-
-    reason: str = ""
-
-
-class KubeContainerState(Struct, frozen=True, gc=False):
-    """Which of the three is present says whether the container was started."""
-
-    waiting: StateDetail | None = None
-    running: StateDetail | None = None
-    terminated: StateDetail | None = None
-
-
-class ContainerStatus(Struct, frozen=True, gc=False):
-    name: str = ""
-    image_id: str = msgspec.field(default="", name="imageID")
-    state: KubeContainerState | None = None
-    restart_count: int = 0
 
 
 class PodStatus(Struct, frozen=True, gc=False):
     phase: str = ""
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(Struct, frozen=True, gc=False):

@@ -12,12 +12,11 @@ import msgspec
 
 from agent.model.node import Node
 from agent.model.quantity import parse_quantity
-from agent.topology.hints.assign_document import assign_document
+from agent.topology.hints.assign_document import DISABLED, ENABLED, EventDocument, assign_document
 from agent.topology.hints.by_cpu import Assignment, assign_hints, is_overloaded
-from agent.topology.hints.capacity import read_capacity, read_zone_quantities
+from agent.topology.hints.capacity import ZoneCapacity, read_capacity, read_zone_quantities
 from agent.topology.hints.distribution import distribute_hints
 from agent.topology.hints.mode import choose_mode
-from agent.topology.hints.record import HintEvent, HintRecord, after_drop, after_sync, needs_sync
 from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists
 from agent.topology.hints.zones import plan_zones
 from tests.services.routes.hint_choice import select_hinted
@@ -85,8 +84,33 @@ def _lists(given: dict) -> SliceLists:
     return SliceLists(read("toCreate"), read("toUpdate"), read("unchanged"))
 
 
-def _event(event: HintEvent | None) -> dict | None:
+def _event(event: EventDocument | None) -> dict | None:
     return None if event is None else {"type": event.type, "reason": event.reason}
+
+
+class ServiceMemory:
+    """TOP-5, TOP-28, TOP-31, TOP-33: what a control plane remembers of a Service between syncs; kepd computes anew."""
+
+    def __init__(self) -> None:
+        self.per_zone: dict[str, dict[str, int]] = {}
+        self.is_active = False
+
+    def take(self, family: str, assignment: Assignment) -> EventDocument | None:
+        """TOP-21: every refusal is an event, a success only one that makes hints active."""
+        was_active, self.is_active = self.is_active, assignment.is_active
+        self.per_zone.pop(family, None)
+        if assignment.per_zone is None:
+            return DISABLED
+        self.per_zone[family] = assignment.per_zone
+        return None if was_active else ENABLED
+
+    def drop(self, family: str) -> EventDocument | None:
+        was_active, self.is_active = self.is_active, False
+        self.per_zone.pop(family, None)
+        return DISABLED if was_active else None
+
+    def is_overloaded(self, capacity: ZoneCapacity | None) -> bool:
+        return any(is_overloaded(counts, capacity) for counts in self.per_zone.values())
 
 
 def _zone_hints(lists: SliceLists) -> dict:
@@ -97,7 +121,7 @@ def _zone_hints(lists: SliceLists) -> dict:
     }
 
 
-def _sync_result(assignment: Assignment, event: HintEvent | None) -> dict:
+def _sync_result(assignment: Assignment, event: EventDocument | None) -> dict:
     return {
         "active": assignment.is_active,
         "reason": assignment.refusal,
@@ -111,7 +135,7 @@ def _sync_result(assignment: Assignment, event: HintEvent | None) -> dict:
 
 def _assign(given: dict) -> dict:
     capacity = read_capacity(_nodes(given["nodes"])).capacity
-    document = assign_document(given["addressType"], assign_hints(_lists(given), capacity), capacity)
+    document = assign_document(assign_hints(_lists(given), capacity), capacity)
     return msgspec.json.decode(msgspec.json.encode(document))
 
 
@@ -121,23 +145,21 @@ def _overload(given: dict) -> dict:
 
 def _steps(given: dict) -> dict:
     capacity = None
-    records: dict[str, HintRecord] = {}
+    memory: dict[str, ServiceMemory] = {}
     results: list[dict] = []
     for step in given["ops"]:
         if step["op"] == "nodes":
             capacity = read_capacity(_nodes(step["nodes"])).capacity
             results.append({})
         elif step["op"] == "overloaded":
-            results.append({"services": sorted(name for name in records if needs_sync(records[name], capacity))})
+            results.append({"services": sorted(name for name, one in memory.items() if one.is_overloaded(capacity))})
         else:
-            record = records.get(step["service"], HintRecord())
+            known = memory.setdefault(step["service"], ServiceMemory())
             if step["op"] == "drop":
-                records[step["service"]], event = after_drop(record, step["addressType"])
-                results.append({"event": _event(event)})
+                results.append({"event": _event(known.drop(step["addressType"]))})
             else:
                 assignment = assign_hints(_lists(step), capacity)
-                records[step["service"]], event = after_sync(record, step["addressType"], assignment)
-                results.append(_sync_result(assignment, event))
+                results.append(_sync_result(assignment, known.take(step["addressType"], assignment)))
     return {"results": results}
 
 

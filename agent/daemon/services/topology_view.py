@@ -16,6 +16,7 @@ from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.daemon.services.manifests import hint_options
 from agent.drivers.manifests.driver import read_manifests as read_files
+from agent.drivers.manifests.trust import Trust
 from agent.topology.explain.documents import explain_hints, explain_spread
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
 from agent.topology.spread.filter import WhatIf
@@ -58,8 +59,9 @@ class TopologyOfManifests:
 
 
 def _manifests(configuration: Configuration) -> Manifests:
-    files = read_files(Path(configuration.manifests.directory)).files
-    return read_manifests(list(_documents(files)))
+    manifests = configuration.manifests
+    snapshot = read_files(Path(manifests.directory), trust=Trust(manifests.group_writable))
+    return read_manifests(list(_documents(snapshot.files)))
 
 
 def _documents(files: Mapping[str, bytes]) -> Iterator[Document]:

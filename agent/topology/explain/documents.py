@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.model.finding import Finding, suggestion
 from agent.model.selector import LabelSelector
-from agent.topology.explain.hints import HintsExplanation, explain_service
+from agent.topology.explain.hints import HintsExplanation, explain_family
 from agent.topology.explain.spread import SpreadExplanation, explain_question
 from agent.topology.hints.mode import choose_mode
 from agent.topology.hints.slices import Slice
@@ -37,10 +37,10 @@ def explain_hints(manifests: Manifests, name: str, options: HintOptions = DEFAUL
         if f"{one.namespace}/{one.service}" == key:
             families.setdefault(one.family, []).append(one.slice)
     choice = choose_mode(service.annotations, service.traffic_distribution)
-    filled = [
+    filled = (
         fill_hints(service, family, slices, manifests.nodes, options) for family, slices in sorted(families.items())
-    ]
-    return explain_service(key, choice, filled)
+    )
+    return HintsExplanation(key, choice, tuple(map(explain_family, filled)))
 
 
 def explain_spread(

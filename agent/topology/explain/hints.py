@@ -12,7 +12,7 @@ import msgspec
 
 from agent.model.finding import Finding
 from agent.model.node import ZONE_LABEL
-from agent.topology.hints.allocation import Allocation, Refusal
+from agent.topology.hints.allocation import Refusal
 from agent.topology.hints.assign_document import AssignDocument, assign_document
 from agent.topology.hints.by_cpu import Assignment, assign_hints
 from agent.topology.hints.capacity import BrokenNode, CapacityReading, LeftOutNode
@@ -92,10 +92,6 @@ class HintsExplanation(msgspec.Struct, frozen=True, gc=False):
         return 0 if self.families and all(family.is_active for family in self.families) else 1
 
 
-def explain_service(service: str, choice: ModeChoice, families: Iterable[FilledHints]) -> HintsExplanation:
-    return HintsExplanation(service, choice, tuple(explain_family(filled) for filled in families))
-
-
 def explain_family(filled: FilledHints) -> FamilyExplanation:
     """Explains what `fill_hints` decided. Where the manifests have hints, the numbers are what computing would give."""
     assignment = filled.assignment
@@ -131,9 +127,7 @@ def explain_family(filled: FilledHints) -> FamilyExplanation:
         without_zone=without_zone,
         unready=tuple(endpoint.address for endpoint in endpoints if not endpoint.is_ready),
         advice=tuple(_advice(filled, assignment, activating, (lower, higher), without_zone)),
-        document=None
-        if assignment is None
-        else assign_document(filled.family, assignment, filled.reading.capacity, filled.threshold),
+        document=None if assignment is None else assign_document(assignment, filled.reading.capacity, filled.threshold),
         notes=filled.notes,
     )
 
@@ -209,21 +203,14 @@ def _assignment_cause(filled: FilledHints, assignment: Assignment, without_zone:
         case "too-few-endpoints" if allocation is not None:
             return "TOP-11", f"{ready} endpoints are ready and there are {len(allocation.zones)} zones; each needs one"
         case "overload" if allocation is not None:
-            return "TOP-11", _overload_cause(filled, allocation, ready)
+            limits = f"{len(allocation.zones)} zones, {filled.threshold * 100:g} % limit"
+            return "TOP-11", f"minimums need {allocation.least_total} endpoints, {ready} are ready ({limits})"
         case "endpoint-without-zone":
             return "TOP-18", f"ready endpoints without a zone: {', '.join(without_zone)}"
         case _:
             zones = len(allocation.zones) if allocation is not None else 0
             least = allocation.least_total if allocation is not None else 0
             return "TOP-11", f"the minimums of {zones} zones need {least} endpoints, {ready} are ready"
-
-
-def _overload_cause(filled: FilledHints, allocation: Allocation, ready: int) -> str:
-    least = allocation.least_total
-    return (
-        f"minimums need {least} endpoints, {ready} are ready "
-        f"({len(allocation.zones)} zones, {filled.threshold * 100:g} % limit)"
-    )
 
 
 def _node_info_cause(reading: CapacityReading) -> tuple[str, str]:

@@ -22,8 +22,6 @@ Refusal = Literal["node-info", "single-zone", "too-few-endpoints", "overload", "
 class ZoneAllocation(msgspec.Struct, frozen=True, gc=False):
     """The numbers of one zone. `most` is None when the minimums do not fit, since nothing is left to share then."""
 
-    milli: int
-    ratio: float
     want: float
     least: int
     desired: float
@@ -62,8 +60,6 @@ def allocate(
         refusal = "overload"
     zones = {
         zone: ZoneAllocation(
-            milli=capacity.milli[zone],
-            ratio=capacity.ratios[zone],
             want=want,
             least=leasts[zone],
             desired=max(want, float(leasts[zone])),

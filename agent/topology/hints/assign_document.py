@@ -9,12 +9,15 @@ import msgspec
 from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal
 from agent.topology.hints.by_cpu import Assignment, is_overloaded
 from agent.topology.hints.capacity import ZoneCapacity
-from agent.topology.hints.record import HintRecord, after_sync
 
 
 class EventDocument(msgspec.Struct, frozen=True, gc=False):
     type: str
     reason: str
+
+
+ENABLED = EventDocument("Normal", "TopologyAwareHintsEnabled")
+DISABLED = EventDocument("Warning", "TopologyAwareHintsDisabled")
 
 
 class ZoneDocument(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +39,7 @@ class AssignDocument(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     active: bool
     reason: Refusal | None
-    event: EventDocument | None
+    event: EventDocument
     ready_endpoints: int
     milli_cpu: dict[str, int] | None = msgspec.field(name="milliCPU")
     ratios: dict[str, float] | None
@@ -53,10 +56,9 @@ class AssignDocument(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 def assign_document(
-    family: str, assignment: Assignment, capacity: ZoneCapacity | None, threshold: float = OVERLOAD_THRESHOLD
+    assignment: Assignment, capacity: ZoneCapacity | None, threshold: float = OVERLOAD_THRESHOLD
 ) -> AssignDocument:
     allocation = assignment.allocation
-    _, event = after_sync(HintRecord(), family, assignment)
     zones = None
     if allocation is not None and allocation.refusal is None:
         zones = {name: ZoneDocument(row.least, row.most, row.desired) for name, row in allocation.zones.items()}
@@ -67,7 +69,7 @@ def assign_document(
     return AssignDocument(
         active=assignment.is_active,
         reason=assignment.refusal,
-        event=None if event is None else EventDocument(event.type, event.reason),
+        event=ENABLED if assignment.is_active else DISABLED,
         ready_endpoints=assignment.ready_count,
         milli_cpu=None if capacity is None else dict(capacity.milli),
         ratios=None if capacity is None else dict(capacity.ratios),

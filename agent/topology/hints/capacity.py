@@ -2,22 +2,23 @@
 """CPU per zone: which nodes count, what they add up to, and who is to blame when the sum is not usable.
 
 One node that counts and lacks a zone or CPU makes the information insufficient for every Service.
-Never: looks at taints, cordons, pools or total capacity, unless a `CapacityFilter` of standalone mode asks for it.
+Never: looks at taints, cordons or total capacity, nor at labels unless a selector of standalone mode asks for it.
 Source of behaviour: k8s.io/endpointslice/topologycache (SetNodes); TOP-6 to TOP-10, TOP-53, TOP-54.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
-from agent.model.node import ZONE_LABEL, Node, Taint
+from agent.model.node import ZONE_LABEL, Node
 from agent.model.quantity import ZERO, Quantity
 
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONES_NEEDED = 2
 
-LeftOutCause = Literal["role-label", "not-ready", "node-selector", "tainted"]
+LeftOutCause = Literal["role-label", "not-ready", "node-selector"]
 BrokenCause = Literal["zone-missing", "cpu-missing", "cpu-zero"]
 
 
@@ -53,22 +54,16 @@ class CapacityReading(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[BrokenNode, ...] = ()
 
 
-class CapacityFilter(msgspec.Struct, frozen=True, gc=False):
-    """Which nodes can carry clients at all. Upstream has no such thing; the default lets every node through."""
-
-    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
-    honors_taints: bool = False
+EVERY_NODE: Mapping[str, str] = MappingProxyType({})
 
 
-EVERY_NODE = CapacityFilter()
-
-
-def read_capacity(nodes: Iterable[Node], only: CapacityFilter = EVERY_NODE) -> CapacityReading:
+def read_capacity(nodes: Iterable[Node], selector: Mapping[str, str] = EVERY_NODE) -> CapacityReading:
+    """`selector` says which nodes can carry clients at all; upstream has no such thing."""
     left_out: list[LeftOutNode] = []
     broken: list[BrokenNode] = []
     by_zone: dict[str, Quantity] = {}
     for node in nodes:
-        passed_over = _left_out(node, only)
+        passed_over = _left_out(node, selector)
         if passed_over is not None:
             left_out.append(passed_over)
             continue
@@ -107,24 +102,16 @@ def _shares(by_zone: Mapping[str, Quantity]) -> ZoneCapacity | None:
     return ZoneCapacity(milli=milli, ratios={zone: float(part) / total_milli for zone, part in milli.items()})
 
 
-def _left_out(node: Node, only: CapacityFilter) -> LeftOutNode | None:
+def _left_out(node: Node, selector: Mapping[str, str]) -> LeftOutNode | None:
     for label in CONTROL_PLANE_LABELS:
         if label in node.labels:
             return LeftOutNode(node.name, "role-label", f"has label {label}")
     if node.ready != "True":
         return LeftOutNode(node.name, "not-ready", f"condition Ready is {node.ready or 'not there'}")
-    for key, value in only.node_selector.items():
+    for key, value in selector.items():
         if node.labels.get(key) != value:
             return LeftOutNode(node.name, "node-selector", f"label {key} is not {value}")
-    if only.honors_taints:
-        taint = _repelling_taint(node.taints)
-        if taint is not None:
-            return LeftOutNode(node.name, "tainted", f"has taint {taint}")
     return None
-
-
-def _repelling_taint(taints: Sequence[Taint]) -> Taint | None:
-    return next((taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute")), None)
 
 
 def _broken(node: Node) -> BrokenNode | None:

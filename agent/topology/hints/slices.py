@@ -40,8 +40,6 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """An EndpointSlice, reduced to its name and endpoints."""
-
     name: str
     endpoints: tuple[Endpoint, ...] = ()
 

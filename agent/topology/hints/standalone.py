@@ -16,13 +16,7 @@ from agent.model.node import Node
 from agent.model.quantity import Quantity
 from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal
 from agent.topology.hints.by_cpu import Assignment, assign_hints
-from agent.topology.hints.capacity import (
-    EVERY_NODE,
-    CapacityFilter,
-    CapacityReading,
-    read_capacity,
-    read_zone_quantities,
-)
+from agent.topology.hints.capacity import EVERY_NODE, CapacityReading, read_capacity, read_zone_quantities
 from agent.topology.hints.distribution import distribute_hints
 from agent.topology.hints.mode import ModeChoice, choose_mode
 from agent.topology.hints.slices import Endpoint, Slice, SliceLists, strip_hints
@@ -39,7 +33,7 @@ class HintOptions(msgspec.Struct, frozen=True, gc=False):
     mode: Literal["compute", "manifest", "off"] = "compute"
     zones: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
     overload_threshold: float = OVERLOAD_THRESHOLD
-    capacity_filter: CapacityFilter = EVERY_NODE
+    node_selector: Mapping[str, str] = EVERY_NODE
 
 
 DEFAULT_OPTIONS = HintOptions()
@@ -79,7 +73,7 @@ def fill_hints(
 ) -> FilledHints:
     given, notes = complete_endpoints(service.key, slices, nodes)
     threshold, complaint = _threshold(service, options)
-    reading = read_zones(nodes, options)
+    reading = read_zone_quantities(options.zones) if options.zones else read_capacity(nodes, options.node_selector)
     choice = choose_mode(service.annotations, service.traffic_distribution)
     status = HintStatus("none")
     filled, assignment = strip_hints(SliceLists(to_create=given)), None
@@ -104,13 +98,6 @@ def fill_hints(
         assignment=assignment,
         notes=notes + complaint,
     )
-
-
-def read_zones(nodes: Sequence[Node], options: HintOptions) -> CapacityReading:
-    """Capacity from the configured table if there is one, else from the nodes."""
-    if options.zones:
-        return read_zone_quantities(options.zones)
-    return read_capacity(nodes, options.capacity_filter)
 
 
 def complete_endpoints(

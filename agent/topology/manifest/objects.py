@@ -17,15 +17,7 @@ from agent.topology.hints.capacity import CONTROL_PLANE_LABELS
 from agent.topology.hints.mode import mode_findings
 from agent.topology.hints.slices import Endpoint, Hints, Slice
 from agent.topology.manifest.facts import PodFacts, SelectingService
-from agent.topology.manifest.pods import (
-    WorkloadFacts,
-    check_labels,
-    check_pod,
-    read_labels,
-    read_name,
-    read_pod,
-    read_workload,
-)
+from agent.topology.manifest.pods import WorkloadFacts, check_labels, check_pod, read_name, read_pod, read_workload
 from agent.topology.manifest.reader import ManifestComplaints, Part
 
 SERVICE_LABEL = "kubernetes.io/service-name"
@@ -58,8 +50,6 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class SliceManifest(msgspec.Struct, frozen=True, gc=False):
-    """An EndpointSlice with the Service and family it belongs to."""
-
     namespace: str
     service: str
     family: str
@@ -186,7 +176,7 @@ def read_service(top: Part) -> SelectingService:
 def _read_slice(top: Part) -> SliceManifest:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
-    service = read_labels(metadata).get(SERVICE_LABEL, "")
+    service = metadata.text_map("labels").get(SERVICE_LABEL, "")
     if not service:
         top.complaints.error(
             f"metadata.labels[{SERVICE_LABEL}]", "missing; expected the name of the Service this slice belongs to"
@@ -239,7 +229,7 @@ def read_node(top: Part) -> Node:
     name = metadata.text("name")
     if not name:
         metadata.wrong("name", "the name of the node")
-    labels = read_labels(metadata)
+    labels = metadata.text_map("labels")
     check_labels("metadata.labels", labels, top.complaints)
     if not labels.get(ZONE_LABEL) and not any(label in labels for label in CONTROL_PLANE_LABELS):
         text = "missing or empty; while the node counts, no Service gets hints by CPU. Expected the node's zone"

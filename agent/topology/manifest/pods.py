@@ -43,10 +43,6 @@ def read_name(metadata: Part) -> tuple[str, str]:
     return metadata.text("namespace") or DEFAULT_NAMESPACE, name
 
 
-def read_labels(metadata: Part) -> dict[str, str]:
-    return metadata.text_map("labels")
-
-
 def check_labels(path: str, labels: dict[str, str], complaints: ManifestComplaints) -> None:
     for key, value in labels.items():
         for right in label_key_faults(key):
@@ -58,7 +54,7 @@ def check_labels(path: str, labels: dict[str, str], complaints: ManifestComplain
 def read_pod(top: Part) -> PodFacts:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
-    pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, read_labels(metadata)))
+    pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, metadata.text_map("labels")))
     return msgspec.structs.replace(
         pod,
         is_terminating=metadata.has("deletionTimestamp"),
@@ -72,7 +68,7 @@ def read_workload(top: Part, kind: str) -> WorkloadFacts:
     namespace, name = read_name(top.part("metadata", "metadata"))
     spec = top.part("spec", "workload.spec")
     template = spec.part("template", "template")
-    labels = read_labels(template.part("metadata", "metadata"))
+    labels = template.part("metadata", "metadata").text_map("labels")
     pod = _read_spec(template.part("spec", "pod.spec"), PodFacts(namespace, name, labels, owner=(kind, name)))
     if kind == "ReplicationController":
         selector: LabelSelector | None = LabelSelector(spec.text_map("selector") if spec.has("selector") else labels)

@@ -38,13 +38,10 @@ class Part:
         self.complaints = complaints
         self.path = path
         self._content = content
-        if place is not None:
-            self._refuse_unknown(KNOWN_FIELDS[place])
-
-    def _refuse_unknown(self, known: frozenset[str]) -> None:
-        for name in self._content:
+        known = content if place is None else KNOWN_FIELDS[place]
+        for name in content:
             if name not in known:
-                self.complaints.error(self.at(name), "unknown field" + suggestion(str(name), sorted(known)))
+                complaints.error(self.at(name), "unknown field" + suggestion(str(name), sorted(known)))
 
     def at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else str(name)

@@ -57,7 +57,6 @@ class SpreadAdmission(msgspec.Struct, frozen=True, gc=False):
 
 
 def admit(pod: PodFacts) -> SpreadAdmission:
-    """Checks all constraints of the pod."""
     selectors = tuple(merge_label_keys(constraint, pod.labels) for constraint in pod.constraints)
     errors: list[AdmissionError] = []
     for position, selector in enumerate(selectors):

@@ -5,7 +5,7 @@ import pytest
 
 from agent.model.node import Taint
 from agent.model.quantity import parse_quantity
-from agent.topology.hints.capacity import CapacityFilter, read_capacity, read_zone_quantities
+from agent.topology.hints.capacity import read_capacity, read_zone_quantities
 from tests.topology.builders import node, nodes
 
 ROLE = "node-role.kubernetes.io/control-plane"
@@ -88,14 +88,12 @@ def test_a_filter_counts_only_nodes_that_can_carry_clients():
         node("n1", "a", labels={"pool": "web"}),
         node("n2", "b", labels={"pool": "web"}),
         node("n3", "c", labels={"pool": "db"}),
-        node("n4", "d", labels={"pool": "web"}, taints=(Taint("k", "NoExecute"), Taint("l", "NoSchedule"))),
-        node("n5", "e", labels={"pool": "web"}, taints=(Taint("k", "PreferNoSchedule"),)),
     ]
 
-    reading = read_capacity(cluster, CapacityFilter({"pool": "web"}, honors_taints=True))
+    reading = read_capacity(cluster, {"pool": "web"})
 
-    assert reading.zones == ("a", "b", "e")
-    assert [(one.name, one.cause) for one in reading.left_out] == [("n3", "node-selector"), ("n4", "tainted")]
+    assert reading.zones == ("a", "b")
+    assert [(one.name, one.cause) for one in reading.left_out] == [("n3", "node-selector")]
 
 
 def test_a_table_of_zones_counts_like_one_node_each():

@@ -53,6 +53,12 @@ def test_two_zones_give_their_first_endpoint_to_the_empty_one():
     assert result.per_zone == {"a": 1, "b": 1, "c": 2}
 
 
+@pytest.mark.parametrize(("zones", "active"), [("abcc", True), ("aaaa", True), ("abbcc", False), ("ccccc", False)])
+def test_the_number_decides_and_not_the_place(zones, active):
+    """TOP-13."""
+    assert assigned(zones, a="2", b="2", c="4").is_active == active
+
+
 def test_an_even_placement_is_no_guarantee():
     """Reference 8/8/8 with 4/4/3; kubernetes/kubernetes#122437."""
     result = assigned("aaaabbbbccc", a="8", b="8", c="8")

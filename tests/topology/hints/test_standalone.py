@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.quantity import parse_quantity
-from agent.topology.hints.capacity import CapacityFilter
 from agent.topology.hints.mode import MODE_ANNOTATION
 from agent.topology.hints.slices import Endpoint, Slice
 from agent.topology.hints.standalone import (
@@ -117,7 +116,7 @@ def test_a_table_of_zones_replaces_the_nodes():
 def test_only_nodes_that_carry_clients_count_when_asked():
     """TOP-53."""
     cluster = (*CLUSTER[:2], node("db", "c", "64", labels={"pool": "db"}))
-    web = HintOptions(capacity_filter=CapacityFilter({"pool": "web"}))
+    web = HintOptions(node_selector={"pool": "web"})
 
     assert filled("ab", cluster=cluster, options=web).status == HintStatus("refused", "node-info")
     assert len(filled("ab", cluster=cluster, options=web).reading.left_out) == 3
