@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -87,7 +88,7 @@ class Cluster:
                     KubeRequest(verb="delete", what=path, path=path, method="DELETE")
                 )
 
-    async def _each(self, numbers: Sequence[int], work: Callable, size: int) -> None:
+    async def _each(self, numbers: Sequence[int], work: Callable[..., Awaitable[object]], size: int) -> None:
         todo = iter(numbers)
 
         async def go() -> None:
@@ -99,7 +100,7 @@ class Cluster:
                 group.create_task(go())
 
 
-def clean(item: dict) -> dict:
+def clean(item: dict[str, Any]) -> dict[str, Any]:
     """Without what only a server gives."""
     meta = {key: value for key, value in item["metadata"].items() if key != "uid"}
     return {**item, "metadata": {**meta, "namespace": SPACE}}

@@ -8,6 +8,7 @@ network namespace of its own. `python -m bench.services_inside N` is the half th
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from bench import services_connects, services_iptables
@@ -49,7 +50,7 @@ def main() -> None:
     show(services_iptables.measure(size) if sys.argv[2] == "iptables" else measure())
 
 
-def show(rows: list[Row]) -> None:
+def show(rows: Iterable[Row]) -> None:
     for what, value, unit, stated in rows:
         print(f"{what:80} {value:10.3f} {unit:8} {stated}", flush=True)
 

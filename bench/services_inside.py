@@ -261,7 +261,7 @@ async def daemon_rows(size: int) -> list[Row]:
     ]
 
 
-async def traffic_delays(server: ApiServer):
+async def traffic_delays(server: ApiServer) -> AsyncIterator[float]:
     """From the write of a slice to the first connection that reaches the new endpoint."""
     server.objects.put("endpointslices", slice_object(1, [HERE[1]]))
     while await asyncio.to_thread(reached) != b"2":

@@ -12,7 +12,9 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -21,6 +23,7 @@ from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
+from agent.services.objects.reading_service import ReadService
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
@@ -51,13 +54,14 @@ class Running:
         self.plane.followers.append(self.cleaner.follow)
         self.plane.followers.append(lambda _family, report: self.reports.append(report))
         self.late_s = 0.0
+        self.watch_s = STEP_S
 
     async def watch(self) -> None:
         """How long others keep the loop from this."""
         while True:
-            began_s = time.perf_counter()
-            await asyncio.sleep(STEP_S)
-            self.late_s = max(self.late_s, time.perf_counter() - began_s - STEP_S)
+            began_s, step_s = time.perf_counter(), self.watch_s
+            await asyncio.sleep(step_s)
+            self.late_s = max(self.late_s, time.perf_counter() - began_s - step_s)
 
     async def change(self, deed: Callable[[], None]) -> tuple[float, int]:
         """Milliseconds of the loop until the kernel has it, and elements written."""
@@ -99,7 +103,7 @@ async def hot_service() -> list[Row]:
     """5 000 endpoints in five slices, five ports, four ways in each."""
     async with running() as made:
         await synced(made)
-        spec = {"externalIPs": ["198.51.100.1"], "ports": PORTS, "type": "LoadBalancer"}
+        spec: dict[str, Any] = {"externalIPs": ["198.51.100.1"], "ports": PORTS, "type": "LoadBalancer"}
         status = {"loadBalancer": {"ingress": [{"ip": "198.51.100.2"}]}}
         made.intake.put_service(make_service("hot", ip="10.96.0.10", status=status, **spec))
         for part in range(5):
@@ -109,7 +113,7 @@ async def hot_service() -> list[Row]:
         found = []
         for change in range(CHANGES):
             one = make_slice([*thousands(0)[1:], f"10.250.{change}.1"], service="hot", name="hot-0", ports=TARGETS)
-            found.append(await made.change(lambda one=one: made.intake.put_slice(one)))
+            found.append(await made.change(partial(made.intake.put_slice, one)))
     what = "5 000 endpoints, 5 ports, 4 ways in: one endpoint replaced"
     return [
         (f"{what}, of the loop", statistics.median(one for one, _ in found), "ms p50", "≤ 10"),
@@ -125,17 +129,26 @@ async def udp_flows() -> list[Row]:
         made.intake.put_slice(make_slice(["10.1.0.1"], service="dns", ports=UDP))
         await asyncio.to_thread(begin_flows, 100)
         await asyncio.sleep(3.0)
-        made.late_s, cpu_s, began_s = 0.0, used_s(), time.perf_counter()
-        for change in range(20):
-            made.intake.put_slice(make_slice([f"10.1.{change}.2"], service="dns", ports=UDP))
-            await asyncio.sleep(1.0)
-        share = 100 * (used_s() - cpu_s) / (time.perf_counter() - began_s)
+        made.late_s = 0.0
+        await change_each_second(made, range(10))
         late_ms = made.late_s * 1000
+        # Watching costs more than what is watched.
+        made.watch_s = 1000.0
+        await asyncio.sleep(STEP_S)
+        cpu_s, began_s = used_s(), time.perf_counter()
+        await change_each_second(made, range(10, 30))
+        share = 100 * (used_s() - cpu_s) / (time.perf_counter() - began_s)
     what = "100 000 UDP flows, one change a second"
     return [
         (f"{what}: the loop was late by", late_ms, "ms max", "≤ 50"),
         (f"{what}: of a core", share, "%", "≤ 3"),
     ]
+
+
+async def change_each_second(made: Running, numbers: range) -> None:
+    for number in numbers:
+        made.intake.put_slice(make_slice([f"10.1.{number}.2"], service="dns", ports=UDP))
+        await asyncio.sleep(1.0)
 
 
 def begin_flows(sources: int) -> None:
@@ -169,7 +182,7 @@ async def claims() -> list[Row]:
     return [("a newcomer among 2 000 claimants", statistics.median(one for one, _ in found), "ms p50", "≤ 5")]
 
 
-def claimant(number: int):  # a read Service
+def claimant(number: int) -> ReadService:
     return make_service(f"c{number}", ip=f"10.97.{number >> 8}.{number & 255}", externalIPs=["198.51.100.1"])
 
 

@@ -199,7 +199,11 @@ def test_a_removed_endpoint_gets_nothing_more(node: Node) -> None:
     node.put("pod1", "far1")
     node.wait_used("pod1", "far1")
 
-    assert set(node.network["pod3"].caller.spread(VIP, 80, 60, wait_s=5.0)) == {"pod1", "far1"}
+    def answering() -> set[str]:
+        return set(node.network["pod3"].caller.spread(VIP, 80, 60, wait_s=5.0))
+
+    node.kepd.wait(lambda: answering() == {"pod1", "far1"}, "the others are out of the kernel", 20.0)
+    assert answering() == {"pod1", "far1"}
 
 
 def test_what_the_commands_show(node: Node) -> None:
@@ -234,6 +238,7 @@ def test_health_as_load_balancers_ask_for_it(node: Node) -> None:
         "import sys,urllib.request,urllib.error\n"
         "try: r=urllib.request.urlopen(sys.argv[1],timeout=5)\n"
         "except urllib.error.HTTPError as e: r=e\n"
+        "except urllib.error.URLError as e: print(e); sys.exit()\n"
         "print(r.status, r.headers.get('X-Load-Balancing-Endpoint-Weight'), r.read().decode())"
     )
 
@@ -241,7 +246,7 @@ def test_health_as_load_balancers_ask_for_it(node: Node) -> None:
         return node.network.node.namespace.run("python3", "-c", ask, url)
 
     url = f"http://{node.network.node.v4}:{HEALTH_PORT}/anything"
-    assert get(url).startswith("200 2 ")
+    node.kepd.wait(lambda: get(url).startswith("200 2 "), "two of them here", 20.0)
     node.put(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=HEALTH_PORT)
     node.kepd.wait(lambda: get(url).startswith("503 0 "), "nobody here", 20.0)
 

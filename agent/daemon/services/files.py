@@ -21,6 +21,7 @@ from agent.daemon.services.manifests import ServiceObjects, hint_options, read_s
 from agent.daemon.services.pods import local_pods, slices_of_pods
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.trust import Trust
 from agent.model.clock import Clock
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
@@ -67,6 +68,8 @@ class ManifestServices:
         self._here = here
         self._made: dict[str, EndpointSlice] = {}
         self._files: Mapping[str, bytes] | None = None
+        # What the last look could not read, or refused to.
+        self._problems: tuple[Finding, ...] = ()
         self._reloaded = asyncio.Event()
         self._taking = asyncio.Lock()
         self.objects = ServiceObjects()
@@ -99,9 +102,16 @@ class ManifestServices:
             now = self._configuration().manifests
             return now.rescan, now.debounce
 
-        directory = ManifestDirectory(Path(configuration.manifests.directory), timing)
+        directory = ManifestDirectory(
+            Path(configuration.manifests.directory),
+            timing,
+            lambda: Trust(self._configuration().manifests.group_writable),
+        )
         async for snapshot in directory.snapshots():
-            if snapshot.unread and not self._intake.arrived.is_set():
+            self._problems = snapshot.problems
+            # A file that is refused must not hold up the Services of all others.
+            if snapshot.unread - snapshot.refused and not self._intake.arrived.is_set():
+                self._intake.complain(self._problems)
                 continue
             await self.take(snapshot.files)
 
@@ -134,7 +144,7 @@ class ManifestServices:
             options = hint_options(self._configuration())
             self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
             services, complaints = await self._allot()
-            self._intake.complain((*self.objects.findings, *complaints))
+            self._intake.complain((*self._problems, *self.objects.findings, *complaints))
             self.hints.take(self.objects.hints)
             name = self._configuration().node.name
             own = [one for one in self.objects.nodes if one.metadata.name == name]

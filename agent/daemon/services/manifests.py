@@ -17,7 +17,6 @@ from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
 from agent.services.objects.reading_slice import with_defaults
-from agent.topology.hints.capacity import CapacityFilter
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
 from agent.topology.manifest.objects import Document, Manifests, read_manifests
@@ -72,7 +71,7 @@ def hint_options(configuration: Configuration) -> HintOptions:
         mode=hints.mode,  # type: ignore[arg-type]
         zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
         overload_threshold=hints.overload_threshold,
-        capacity_filter=CapacityFilter(node_selector=dict(hints.node_selector)),
+        node_selector=hints.node_selector,
     )
 
 

@@ -2,7 +2,7 @@
 """Takes the startup taint off this node once its Services answer, and again whenever it comes back (DS-10)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -12,11 +12,11 @@ from agent.drivers.kube.resource import NODES
 from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.nft_table import Family
-from agent.model.startup_taint import STARTUP_TAINT, lifting
 from agent.services.run.family_sync import SyncReport
 
 log = structlog.get_logger(plane="services")
 
+STARTUP_TAINT = "kepd.dev/not-ready"
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 
@@ -71,3 +71,19 @@ class StartupTaint:
                 )
             await self._clock.sleep(retry_s)
             retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+
+
+def lifting(taints: Sequence[NodeTaint]) -> list[Mapping[str, str]]:
+    """Operations for these taints; none if ours is not among them. A list of taints has no keys that a patch could
+    name, so each removal first tests what stands at its place: the server refuses the whole change if it moved
+    meanwhile. From the last on, so that places stay right."""
+    steps: list[Mapping[str, str]] = []
+    for place, taint in reversed(list(enumerate(taints))):
+        if taint.key == STARTUP_TAINT:
+            path = f"/spec/taints/{place}"
+            steps += [
+                {"op": "test", "path": f"{path}/key", "value": STARTUP_TAINT},
+                {"op": "test", "path": f"{path}/effect", "value": taint.effect},
+                {"op": "remove", "path": path},
+            ]
+    return steps

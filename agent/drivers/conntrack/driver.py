@@ -30,9 +30,8 @@ _Result = TypeVar("_Result")
 class Conntrack:
     """Both families. Tests hand in where sockets live."""
 
-    def __init__(self, *, opens: OpenSocket = open_socket, deadline_s: float = _DEADLINE_S) -> None:
+    def __init__(self, *, opens: OpenSocket = open_socket) -> None:
         self._opens = opens
-        self._deadline_s = deadline_s
         self._connection: Connection | None = None
         self._executor = ThreadPoolExecutor(1, "conntrack")
 
@@ -64,7 +63,7 @@ class Conntrack:
     async def apply_limits(self, limits: TrackingLimits) -> None:
         """Size and times of the tracking table (CT-8); what cannot be set is logged."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._deadline_s):
+        async with asyncio.timeout(_DEADLINE_S):
             await loop.run_in_executor(self._executor, apply_limits, limits, os.cpu_count() or 1)
 
     async def close(self) -> None:
@@ -80,7 +79,7 @@ class Conntrack:
     async def _call(self, work: Callable[[Connection], _Result]) -> _Result:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(2 * self._deadline_s):
+            async with asyncio.timeout(2 * _DEADLINE_S):
                 return await loop.run_in_executor(self._executor, self._work, work)
         except TimeoutError as error:
             raise FlowsUnavailable("connection tracking gives no answer; kepd tries again") from error
@@ -98,7 +97,7 @@ class Conntrack:
     def _list(self, connection: Connection, family: Family, asked: bytes) -> Iterator[Flow]:
         """A kernel without the filter answers with everything. A flow may appear twice while others come."""
         for _ in range(_MOST_READINGS):
-            dump = connection.dump(GET, family, asked, self._deadline_s)
+            dump = connection.dump(GET, family, asked, _DEADLINE_S)
             if dump.is_whole:
                 break
         return (one for one in (flow(answer, family) for answer in dump.answers) if one is not None)
@@ -117,7 +116,7 @@ class Conntrack:
         return tuple(found)
 
     def _delete(self, connection: Connection, one: Flow) -> bool:
-        refused = connection.call(DELETE, one.family, deletion(one), self._deadline_s)
+        refused = connection.call(DELETE, one.family, deletion(one), _DEADLINE_S)
         if refused is not None and refused.errno != errno.ENOENT:
             raise _failure(refused.errno)
         return refused is None

@@ -49,11 +49,10 @@ class IptablesTables:
         variant: Variant | None = None,
         legacy_tables: Callable[[Family], str] = legacy_names,
         set_loopback: Callable[[str], None] = _set_loopback,
-        deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.family: Family = family
         self.variant = variant
-        self._program = Program(prefix, deadline_s)
+        self._program = Program(prefix, _DEADLINE_S)
         self._legacy_tables = legacy_tables
         self._set_loopback = set_loopback
 

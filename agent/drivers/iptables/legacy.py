@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import structlog
 
@@ -35,23 +35,12 @@ log = structlog.get_logger(plane="services")
 _DEBIAN = "/usr/lib/python3/dist-packages"
 _LOCK = Path("/run/xtables.lock")
 _LOCK_WITHIN_S, _LOCK_STEP_S = 2.0, 0.2
-_Result = TypeVar("_Result")
 Jumps = Mapping[Table, Mapping[str, Sequence[str]]]
 """Table → chain → the chains its rules lead to."""
 
 
 OpenTable = Any
 """The library has no types."""
-
-
-class Inside(Protocol):
-    """Runs work where the tables are."""
-
-    def __call__(self, work: Callable[[], _Result], /) -> _Result: ...
-
-
-def _here(work: Callable[[], _Result]) -> _Result:
-    return work()
 
 
 def find_library() -> ModuleType | None:
@@ -79,14 +68,14 @@ class LegacyTables:
         family: Family,
         *,
         library: Callable[[], ModuleType | None] = find_library,
-        inside: Inside = _here,
-        in_use: Callable[[Family], str] | None = None,
+        inside: Callable[[Callable[[], Any]], Any] = lambda work: work(),
+        in_use: Callable[[Family], str] = legacy_names,
         lock: Path = _LOCK,
     ) -> None:
         self.family: Family = family
         self._library = library
         self._inside = inside
-        self._in_use = in_use or legacy_names
+        self._in_use = in_use
         self._lock = lock
 
     def in_use(self) -> Sequence[Table]:
@@ -103,7 +92,10 @@ class LegacyTables:
         if not tables:
             return {}
         library = self._needed(tables)
-        return await asyncio.to_thread(self._inside, lambda: {table: self._jumps(library, table) for table in tables})
+        jumps: Jumps = await asyncio.to_thread(
+            self._inside, lambda: {table: self._jumps(library, table) for table in tables}
+        )
+        return jumps
 
     async def remove(
         self, is_meant: Callable[[Collection[str]], bool], goes: Callable[[str], bool] = is_ours

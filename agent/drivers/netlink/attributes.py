@@ -28,7 +28,6 @@ def attribute(kind: int, payload: bytes) -> bytes:
 
 
 def nested(kind: int, *parts: bytes) -> bytes:
-    """An attribute made of attributes."""
     return attribute(kind | _NESTED, b"".join(parts))
 
 

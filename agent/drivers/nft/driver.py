@@ -35,12 +35,10 @@ class NftTable:
         command: Sequence[str] = ("nft",),
         opens: OpenSocket = open_socket,
         own_sockets: OwnSockets | None = None,
-        deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.family: Family = family
         self._command = tuple(command)
         self._opens = opens
-        self._deadline_s = deadline_s
         self._connection: Connection | None = None
         self._own_sockets = own_sockets or OwnSockets()
         self._unclaimed: list[socket.socket] = []
@@ -49,7 +47,7 @@ class NftTable:
     async def check(self) -> None:
         """Whether this node can have the table at all; raises what is wrong in one line."""
         require_kernel(os.uname().release)
-        await require_nft(self._command, self._deadline_s)
+        await require_nft(self._command, _DEADLINE_S)
         await self._call(KernelTable.check_access)
 
     async def rivals(self) -> Sequence[str]:
@@ -62,7 +60,7 @@ class NftTable:
     async def load(self, text: str) -> None:
         try:
             with self._own_sockets.program():
-                await run_text(self._command, text, self._deadline_s, self._own_sockets.add_load)
+                await run_text(self._command, text, _DEADLINE_S, self._own_sockets.add_load)
         except NotPermitted:
             # Perhaps because of an owner, which nft does not name.
             await self._call(KernelTable.check_access)
@@ -106,7 +104,7 @@ class NftTable:
 
         def run() -> _Result:
             with self._told_failures(), closing(Connection(self._opens())) as connection:
-                return work(KernelTable(self.family, connection, self._deadline_s))
+                return work(KernelTable(self.family, connection, _DEADLINE_S))
 
         return await asyncio.to_thread(run)
 
@@ -149,7 +147,7 @@ class NftTable:
         """Run in our thread. If the deadline passes, the work may still come to its end there, before any later one."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(2 * self._deadline_s):
+            async with asyncio.timeout(2 * _DEADLINE_S):
                 return await loop.run_in_executor(self._executor, self._work, work)
         except TimeoutError as error:
             raise OutcomeUnknown(
@@ -161,7 +159,7 @@ class NftTable:
             if self._connection is None:
                 self._connection = Connection(self._opens())
                 self._own_sockets.add_port(self._connection.port_id)
-            return work(KernelTable(self.family, self._connection, self._deadline_s))
+            return work(KernelTable(self.family, self._connection, _DEADLINE_S))
 
     @contextmanager
     def _told_failures(self) -> Iterator[None]:

@@ -7,11 +7,11 @@ SVN-101.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import sha256
 from itertools import compress
 from math import gcd
-from operator import ne
+from operator import attrgetter, is_not
 from struct import Struct
 
 import msgspec
@@ -33,6 +33,7 @@ Numbers = tuple[Sequence[int], Sequence[int]]
 PROTOCOLS = {"TCP": b"\x06\x00\x00\x00", "UDP": b"\x11\x00\x00\x00", "SCTP": b"\x84\x00\x00\x00"}
 PORT = Struct(">HH")
 NUMBER = Struct("=I")
+_DATA = attrgetter("data")
 SLOTS = [NUMBER.pack(number) for number in range(256)]
 MOST_SLOTS = 256
 MOST_STATIC = 16
@@ -77,7 +78,12 @@ def reslot(before: Sequence[bytes], wanted: Sequence[bytes]) -> tuple[bytes, ...
     gone.difference_update(after)
     if is_repeated or len(before) - len(gone) + len(fresh) < len(after):
         return _reslot_repeated(before, after)
-    count = len(after)
+    return _refilled(before, gone, fresh, len(after))
+
+
+def _refilled(
+    before: Sequence[bytes], gone: Collection[bytes], fresh: Sequence[bytes], count: int
+) -> tuple[bytes, ...]:
     moving = iter((*[data for data in before[count:] if data not in gone], *fresh))
     slots = list(before[:count])
     # A few of thousands: the search is quicker than a look at each.
@@ -113,8 +119,10 @@ def _differing(before: Sequence[bytes], after: Sequence[bytes]) -> Sequence[int]
     if before == after:
         return ()
     both = min(len(before), len(after))
-    found = compress(range(both), map(ne, before, after))
-    return [*found, *range(both, max(len(before), len(after)))]
+    # What is the same object needs no look at its bytes.
+    found = compress(range(both), map(is_not, before, after))
+    changed = [number for number in found if before[number] != after[number]]
+    return [*changed, *range(both, max(len(before), len(after)))]
 
 
 def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OPTIONS) -> Slots:
@@ -123,10 +131,20 @@ def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OP
     return Slots(reslot(before.cluster, cluster), reslot(before.local, local), before.number)
 
 
+def slots_after_step(plan: PortPlan, was: PortPlan, before: Slots) -> Slots | None:
+    """The same where the plan is one step from what it was and has no weights; None: it is not."""
+    step = plan.step
+    if step is None or was.selection.cluster is not step.before or len(before.cluster) != len(step.before):
+        return None
+    gone, fresh = {one.data for one in step.gone}, [one.data for one in step.come]
+    cluster = _refilled(before.cluster, gone, fresh, len(plan.selection.everyone))
+    return Slots(cluster, reslot(before.local, _weighted(plan.selection.local or (), DEFAULT_OPTIONS)), before.number)
+
+
 def _weighted(backends: Sequence[Backend], options: ServiceOptions) -> list[bytes]:
     """NF-62: an endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
     if not options.weights:
-        return [one.data for one in backends]
+        return [*map(_DATA, backends)]
     weights = dict(options.weights)
     found = [(one.data, weights.get(one.address, weights.get(f"node:{one.node}", 1))) for one in backends]
     if not any(weight for _, weight in found):

@@ -41,6 +41,7 @@ from agent.services.nftables.elements import (
     frontend_key,
     rows_of,
     shared_elements_of,
+    slots_after_step,
     slots_of,
 )
 from agent.services.nftables.standing import Standing, frontends_of, without_spared
@@ -194,15 +195,17 @@ class Mirror:
         return Staged(Batch(), services, shared, self.node if node is None else node, only)
 
     def _slots(self, plan: ServicePlan, before: Programmed | None, fresh: dict[bytes, Owner]) -> tuple[Slots, ...]:
-        had = {} if before is None else dict(zip(map(_identity, before.plan.ports), before.slots, strict=True))
-        return tuple(
-            [
-                self._numbered(
-                    plan.key, port, slots_of(port, had.get(_identity(port)) or self._find(port), plan.options), fresh
-                )
-                for port in plan.ports
-            ]
-        )
+        had: dict[tuple[str, str], tuple[PortPlan, Slots]] = {}
+        if before is not None:
+            had = {_identity(port): (port, own) for port, own in zip(before.plan.ports, before.slots, strict=True)}
+        is_weighted = bool(plan.options.weights) or (before is not None and bool(before.plan.options.weights))
+        found = []
+        for port in plan.ports:
+            was, slots = had.get(_identity(port)) or (None, self._find(port))
+            if was is None or is_weighted or (stepped := slots_after_step(port, was, slots)) is None:
+                stepped = slots_of(port, slots, plan.options)
+            found.append(self._numbered(plan.key, port, stepped, fresh))
+        return tuple(found)
 
     def _numbered(self, key: ServiceKey, port: PortPlan, slots: Slots, fresh: dict[bytes, Owner]) -> Slots:
         """The slots with a number if clients are to come back, and without one if not."""
@@ -243,15 +246,16 @@ class Mirror:
     def commit(self, staged: Staged) -> None:
         for key, after in staged.services.items():
             before = self._services.pop(key, None)
-            if before is not None and (names := _names(before)):
+            if before is not None and _has_own_chains(before):
+                names = _names(before)
                 self._uses.subtract(names)
                 self.unused.update(name for name in names if self._uses[name] <= 0)
-            for one in before.slots if before is not None else ():
-                self._numbers.pop(one.number, None)
+                for one in before.slots:
+                    self._numbers.pop(one.number, None)
             if after is not None:
                 self._services[key] = after
-                if names := _names(after):
-                    self._uses.update(names)
+            if after is not None and _has_own_chains(after):
+                self._uses.update(_names(after))
                 for port, one in zip(after.plan.ports, after.slots, strict=True):
                     if one.number:
                         self._numbers[one.number] = (key, *_identity(port))
@@ -357,10 +361,15 @@ def _is_alike(before: Programmed, after: Programmed) -> bool:
     )
 
 
+def _has_own_chains(one: Programmed) -> bool:
+    """Whether it needs chains that not every table has."""
+    for port, own in zip(one.plan.ports, one.slots, strict=True):
+        if port.affinity_s or len(own.cluster) > MOST_STATIC or len(own.local) > MOST_STATIC:
+            return True
+    return False
+
+
 def _names(one: Programmed) -> set[str]:
-    ports = zip(one.plan.ports, one.slots, strict=True)
-    if not any(port.affinity_s or max(len(own.cluster), len(own.local)) > MOST_STATIC for port, own in ports):
-        return set()
     return {chain.name for chain in chains_of(one.plan, one.slots) if chain.timeout_s or chain.count > MOST_STATIC}
 
 

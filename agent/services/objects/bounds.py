@@ -42,6 +42,9 @@ class Room:
         self._too_large.pop(key, None)
         self._total -= self._pairs.pop(key, 0)
 
+    def pairs(self, key: ServiceKey) -> int:
+        return self._pairs.get(key, 0)
+
     def settle(self) -> frozenset[ServiceKey]:
         before = self._out
         self._out = self._without_room() if self._total > MOST_OF_NODE else frozenset()
@@ -78,11 +81,14 @@ class OwnMaps:
         self._wanted: dict[ServiceKey, tuple[str, int]] = {}
         self._settled: tuple[int, dict[ServiceKey, tuple[str, int]]] = (0, {})
 
-    def put(self, key: ServiceKey, service: ServiceFacts | None) -> None:
-        """It is so now; None: there is none in this family."""
+    def put(self, service: ServiceFacts) -> None:
+        if service.affinity_s and service.options.affinity_clients:
+            self._wanted[service.key] = (service.created, len(service.ports))
+        else:
+            self.drop(service.key)
+
+    def drop(self, key: ServiceKey) -> None:
         self._wanted.pop(key, None)
-        if service is not None and service.affinity_s and service.options.affinity_clients:
-            self._wanted[key] = (service.created, len(service.ports))
 
     def settle(self, most: int) -> frozenset[ServiceKey]:
         """After any number of changes: who got maps by them, or lost them."""

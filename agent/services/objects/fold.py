@@ -9,9 +9,12 @@ is looked at as a whole or not at all. Source of behaviour: IN-5, IN-11, IN-12, 
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
-from agent.model.service import Backend, PortKey, ServiceFacts, ServiceKey, SliceFacts
+from agent.model.service import Backend, PortFacts, PortKey, ServiceFacts, ServiceKey, SliceFacts
+from agent.services.objects.merged import LEAST_FOLLOWED, Endpoints, Merged, Parts, kept
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
 from agent.services.objects.slice_ports import SlicePorts
@@ -37,6 +40,8 @@ class Fold:
         """How often anything was told, whether it differed or not."""
         self._slices: dict[SliceKey, SliceFacts] = {}
         self._of_service: dict[ServiceKey, dict[str, SliceFacts]] = {}
+        self._merged: dict[ServiceKey, dict[tuple[Family, PortKey], Merged]] = {}
+        """Of service ports with many endpoints that were asked for."""
         self._ports: dict[SliceKey, SlicePorts] = {}
         """Of slices with several ports that a Service asked for."""
         self._followers: list[set[ServiceKey]] = []
@@ -75,6 +80,7 @@ class Fold:
 
     def _forget(self, key: ServiceKey) -> None:
         before = self.services.pop(key, None)
+        self._merged.pop(key, None)
         if before is None:
             return
         self._touch(key)
@@ -96,6 +102,8 @@ class Fold:
             return
         if before is not None and before.service != facts.service:
             self._drop_slice(key)
+        if before is not None and before.ports[:1] == facts.ports[:1]:
+            facts = replace(facts, endpoints=kept(before.endpoints, facts.endpoints))
         self._slices[key] = facts
         self._of_service.setdefault(facts.service, {})[facts.name] = facts
         if (pairs := self._ports.pop(key, None)) is not None:
@@ -115,6 +123,7 @@ class Fold:
         del slices[facts.name]
         if not slices:
             del self._of_service[facts.service]
+            self._merged.pop(facts.service, None)
         self._touch(facts.service)
 
     def _touch(self, key: ServiceKey) -> None:
@@ -136,22 +145,34 @@ class Fold:
         return self._ports[key]
 
     def backends(self, key: ServiceKey, family: Family, port: PortKey) -> tuple[Backend, ...]:
-        """All endpoints of one service port, whatever their condition."""
+        return self.endpoints(key, family, port).whole
+
+    def endpoints(self, key: ServiceKey, family: Family, port: PortKey) -> Endpoints:
         found: list[tuple[Backend, ...]] = []
         for one in self.slices(key, family):
             if len(one.ports) > 1:
                 found += self._ports_of(one).backends(port)
             elif one.ports and one.ports[0][0] == port:
                 found.append(one.endpoints)
-        return merge(found)
+        return self._merge(key, (family, port), found)
 
-    def pairs(self, key: ServiceKey, family: Family, port: PortKey) -> int:
-        count = 0
-        for one in self._of_service.get(key, {}).values():
-            if one.family != family:
-                continue
-            if len(one.ports) > 1:
-                count += len(one.endpoints) * len(self._ports_of(one).numbers(port))
-            elif one.ports and one.ports[0][0] == port:
-                count += len(one.endpoints)
-        return count
+    def _merge(self, key: ServiceKey, which: tuple[Family, PortKey], parts: Parts) -> Endpoints:
+        had = self._merged.get(key, {}).pop(which, None)
+        many = had.follow(parts) if had is not None else None
+        if many is None:
+            whole = merge(parts)
+            if len(whole) < LEAST_FOLLOWED:
+                return Endpoints(whole)
+            many = Merged(parts, whole)
+        self._merged.setdefault(key, {})[which] = many
+        return Endpoints(many.whole, many)
+
+    def pairs(self, service: ServiceFacts, family: Family) -> list[int]:
+        """How many endpoints each of its ports has."""
+        slices = [one for one in self._of_service.get(service.key, {}).values() if one.family == family]
+        return [sum([self._count(one, port) for one in slices]) for port in service.ports]
+
+    def _count(self, facts: SliceFacts, port: PortFacts) -> int:
+        if len(facts.ports) > 1:
+            return len(facts.endpoints) * len(self._ports_of(facts).numbers(port.key))
+        return len(facts.endpoints) if facts.ports and facts.ports[0][0] == (port.name, port.protocol) else 0

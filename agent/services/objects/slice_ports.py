@@ -35,14 +35,15 @@ class SlicePorts:
         return [self._with(number) for number in self.numbers(port)]
 
     def take_over(self, before: "SlicePorts") -> None:
-        """Pairs that were asked for of the slice as it was, of endpoints that stay: of thousands one or two change."""
+        """Pairs that were asked for of the slice as it was, of endpoints that stay as they were: of
+        thousands one or two change."""
         if before.made is None or not self.facts.ports or before.facts.ports[0] != self.facts.ports[0]:
             return
         olds = before.facts.endpoints
         places = {one.key: place for place, one in enumerate(olds)}
         found = [places.get(one.key, -1) for one in self.facts.endpoints]
         pairs = zip(found, self.facts.endpoints, strict=True)
-        self._kept = [place if place >= 0 and olds[place] == one else -1 for place, one in pairs]
+        self._kept = [place if place >= 0 and olds[place] is one else -1 for place, one in pairs]
         self._before = before.made
 
     def _with(self, number: int) -> tuple[Backend, ...]:

@@ -5,7 +5,7 @@ Cluster IPs come first, then the older Service, then namespace and name. The los
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from agent.model.service import ServiceFacts, ServiceKey
 from agent.services.routes.frontends import Frontend
@@ -29,13 +29,22 @@ class Claims:
         self._ranks: dict[Claim, dict[ServiceKey, Rank]] = {}
         """Of the contested ones."""
 
-    def put(self, service: ServiceFacts, frontends: Iterable[Frontend], before: Iterable[Frontend]) -> set[ServiceKey]:
+    @property
+    def are_contested(self) -> bool:
+        """Whether any way in has two claimants; if not, everybody has what it wants."""
+        return bool(self._contested)
+
+    def put(
+        self, service: ServiceFacts, frontends: Iterable[Frontend], before: Collection[Frontend]
+    ) -> set[ServiceKey]:
         """The Service wants these now. Returns the others that win or lose one by that, however many want it too."""
         key = service.key
         wanted: dict[Claim, Rank] = {}
         for one in frontends:
             wanted.setdefault(claim_of(one), (one.kind != "clusterIP", service.created, key))
-        others = self.drop(key, (one for one in before if claim_of(one) not in wanted))
+        others: set[ServiceKey] = set()
+        if before:
+            others = self.drop(key, [one for one in before if claim_of(one) not in wanted])
         for claim, rank in wanted.items():
             sole = self._sole.get(claim)
             if claim not in self._contested and (sole is None or sole[2] == key):
@@ -48,7 +57,8 @@ class Claims:
             has = self.owner(claim)
             if had != has:
                 others |= {one for one in (had, has) if one is not None}
-        return others - {key}
+        others.discard(key)
+        return others
 
     def _contend(self, claim: Claim, rank: Rank | None) -> None:
         if rank is not None:

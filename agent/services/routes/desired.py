@@ -13,15 +13,19 @@ import msgspec
 
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
-from agent.model.service import Address, Backend, PortKey, Range, ServiceKey
+from agent.model.service import Address, FamilyPart, PortKey, Range, ServiceFacts, ServiceKey
 from agent.services.objects.bounds import OwnMaps, Room, Size
 from agent.services.objects.fold import Fold
+from agent.services.objects.merged import Endpoints
 from agent.services.routes.claims import Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
 from agent.services.routes.selection import Place
 
 # Planning so many takes some milliseconds.
 MOST_PAIRS_AT_ONCE = 10_000
+# A Service with so many comes after all others, however long it waits, so that no other waits for it.
+LARGE_PAIRS = 500
+NO_OTHERS: frozenset[ServiceKey] = frozenset()
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +49,8 @@ class Desired:
         self.fold = fold or Fold()
         self.changed = self.fold.follow()
         """Services to look at in the next update."""
+        self.large: dict[ServiceKey, None] = {}
+        """Services that updates in parts come to when nothing else changed, in this order."""
         self.looked: set[ServiceKey] = set()
         """Services that updates looked at; whoever reports on them empties it."""
         self.lost: dict[ServiceKey, tuple[Frontend, ...]] = {}
@@ -70,9 +76,10 @@ class Desired:
             self.changed.update(self.fold.by_labels)
 
     def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
-        """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed."""
+        """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed; else at
+        so many, and at the large ones when no others are left."""
         fresh: dict[ServiceKey, ServicePlan | None] = {}
-        todo = self._next(most)
+        todo = self._next(most) if self.changed else self._next_large()
         self.changed.difference_update(todo)
         todo += self._make_room(todo)
         try:
@@ -85,34 +92,48 @@ class Desired:
         """So many, or fewer where they have many endpoints."""
         todo: list[ServiceKey] = []
         pairs = 0
-        for key in islice(self.changed, most or None):
+        for key in tuple(islice(self.changed, most or None)):
+            self.large.pop(key, None)
             todo.append(key)
-            size = self._size(key)
-            self._room.put(key, size)
             service = self.fold.services.get(key)
-            self.own_maps.put(key, service if service is not None and service.part(self.family) else None)
+            part = service.part(self.family) if service is not None else None
+            if service is None or part is None:
+                self._room.drop(key)
+                self.own_maps.drop(key)
+                continue
+            size = self._size(service, part)
+            self._room.put(key, size)
+            self.own_maps.put(service)
+            if most and size.pairs >= LARGE_PAIRS:
+                self.large[todo.pop()] = None
+                self.changed.discard(key)
+                continue
             pairs += size.pairs
             if most and pairs >= MOST_PAIRS_AT_ONCE:
                 break
         return todo
 
-    def _size(self, key: ServiceKey) -> Size:
-        service = self.fold.services.get(key)
-        part = service.part(self.family) if service is not None else None
-        if service is None or part is None:
-            return Size(0, 0)
+    def _next_large(self) -> list[ServiceKey]:
+        todo: list[ServiceKey] = []
+        pairs = 0
+        while self.large and pairs < MOST_PAIRS_AT_ONCE:
+            todo.append(next(iter(self.large)))
+            del self.large[todo[-1]]
+            pairs += self._room.pairs(todo[-1])
+        return todo
+
+    def _size(self, service: ServiceFacts, part: FamilyPart) -> Size:
         ways = 1 + len(part.external_ips) + len(part.balancer_ips)
         pairs = elements = 0
-        for port in service.ports:
-            count = self.fold.pairs(key, self.family, PortKey(port.name, port.protocol))
+        for port, count in zip(service.ports, self.fold.pairs(service, self.family), strict=True):
             pairs += count
             elements += count * (ways + bool(port.node_port))
         return Size(pairs, elements)
 
     def _make_room(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
-        """Others that have to go, or may come, because of these."""
+        """Others that have to go, or may come, because of these. Who may come and is large has its turn."""
         moved = self._room.settle() | self.own_maps.settle(self.node.own_maps)
-        return [key for key in moved if key not in todo]
+        return [key for key in moved if key not in todo and (key not in self.large or self._room.refusal(key))]
 
     def _update(
         self, todo: Iterable[ServiceKey], fresh: dict[ServiceKey, ServicePlan | None]
@@ -125,7 +146,7 @@ class Desired:
             except Exception as error:  # noqa: BLE001  # one Service's fault is not the others' (FS-9)
                 self.broken[key] = f"kepd failed to plan it: {error!r}"
                 continue
-            again |= self._claim(key, plan)
+            again.update(self._claim(key, plan))
             fresh[key] = plan
         for key in again - fresh.keys():
             fresh[key] = self._plan(key)
@@ -148,24 +169,28 @@ class Desired:
         if service is None or refusal is not None:
             return None
 
-        def backends(port: PortKey) -> tuple[Backend, ...]:
-            return self.fold.backends(key, self.family, port)
+        def endpoints(port: PortKey) -> Endpoints:
+            return self.fold.endpoints(key, self.family, port)
 
         own_clients = service.options.affinity_clients if key in self.own_maps.granted else 0
         place, addresses = self.node.place, self.node.addresses
-        return plan_service(service, self.family, backends, place, addresses, own_clients)
+        return plan_service(service, self.family, endpoints, place, addresses, own_clients)
 
-    def _claim(self, key: ServiceKey, plan: ServicePlan | None) -> set[ServiceKey]:
+    def _claim(self, key: ServiceKey, plan: ServicePlan | None) -> Collection[ServiceKey]:
         before = self._wanted.get(key, ())
         if plan is None:
-            self._wanted.pop(key, None)
+            if not before:
+                return NO_OTHERS
+            del self._wanted[key]
             return self._claims.drop(key, before)
         wanted = tuple([one for port in plan.ports for one in port.frontends])
         self._wanted[key] = wanted
         return self._claims.put(self.fold.services[key], wanted, before)
 
     def _own_share(self, plan: ServicePlan) -> ServicePlan:
-        lost = tuple([one for port in plan.ports for one in port.frontends if not self._is_ours(plan.key, one)])
+        lost: tuple[Frontend, ...] = ()
+        if self._claims.are_contested:
+            lost = tuple([one for port in plan.ports for one in port.frontends if not self._is_ours(plan.key, one)])
         if lost:
             self.lost[plan.key] = lost
             ports = [

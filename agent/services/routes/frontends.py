@@ -25,6 +25,7 @@ from agent.model.service import (
     ServiceOptions,
 )
 from agent.services.objects.addresses import whole
+from agent.services.objects.merged import Endpoints, Step
 from agent.services.routes.selection import Place, Selection, select, use_of
 
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
@@ -56,6 +57,8 @@ class PortPlan(msgspec.Struct, frozen=True, gc=False):
     """Endpoints on this node that are in use: who may meet itself (TY-8)."""
     own_clients: int = 0
     """How many clients its own map holds; 0: they are in the map that ports share (SVN-101)."""
+    step: Step | None = None
+    """How the list of all came about, where they are many."""
 
 
 class ServicePlan(msgspec.Struct, frozen=True, gc=False):
@@ -82,22 +85,28 @@ def port_name(key: ServiceKey, port: str) -> str:
 def plan_service(
     service: ServiceFacts,
     family: Family,
-    backends: Callable[[PortKey], Sequence[Backend]],
+    endpoints: Callable[[PortKey], Endpoints],
     place: Place,
     node_addresses: Sequence[Address] = (),
     own_clients: int = 0,
 ) -> ServicePlan | None:
-    """None: the Service does not exist in this family. `backends` gives what `merge` made of a port's slices."""
+    """None: the Service does not exist in this family. `endpoints` gives those of a port."""
     part = service.part(family)
     if part is None:
         return None
     ports = []
     for port in service.ports:
         use = use_of(service, bool(port.node_port or part.balancer_ips or part.external_ips))
-        selection = select(backends(port.key), use, place, service.options)
-        local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
+        found, step = endpoints(port.key), None
+        many = found.many
+        are_plain = many is not None and many.is_plain
+        selection = select(found.whole, use, place, service.options, are_plain=are_plain)
+        if many is not None and selection.everyone is many.whole:
+            step, local = many.step, many.here(place.node) if place.node else ()
+        else:
+            local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
         frontends = _frontends(service, part, port, selection, node_addresses)
-        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients))
+        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients, step))
     return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)
 
 

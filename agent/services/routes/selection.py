@@ -80,8 +80,15 @@ def merge(lists: Iterable[Iterable[Backend]]) -> tuple[Backend, ...]:
     return tuple(map(found.__getitem__, sorted(found)))
 
 
-def select(backends: Sequence[Backend], use: Use, place: Place, options: ServiceOptions | None = None) -> Selection:
-    """Backends as `merge` gives them."""
+def select(
+    backends: Sequence[Backend],
+    use: Use,
+    place: Place,
+    options: ServiceOptions | None = None,
+    *,
+    are_plain: bool = False,
+) -> Selection:
+    """Backends as `merge` gives them. `are_plain`: it is known that all are ready and none has a hint."""
     if not backends:
         return Selection((), (), (), has_any=False)
     cluster: tuple[Backend, ...] | None = None
@@ -91,12 +98,12 @@ def select(backends: Sequence[Backend], use: Use, place: Place, options: Service
     is_last_resort = False
     has_any = False
     if use.cluster:
-        ready = tuple([one for one in backends if one.is_ready])
+        ready = tuple(backends if are_plain else [one for one in backends if one.is_ready])
         is_last_resort = not ready
         if options is not None and options.topology_keys and not use.local:
             mode, (cluster, level) = "Fallback", _by_keys(ready, place, options)
         else:
-            mode, ignored = _hints(ready, place)
+            mode, ignored = ("", ()) if are_plain else _hints(ready, place)
             cluster = _follow_hints(ready, mode, place)
         if is_last_resort:
             cluster = tuple([one for one in backends if one.is_serving and one.is_terminating])

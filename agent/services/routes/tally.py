@@ -20,8 +20,10 @@ class Tally:
 
     def follow(self, changed: Mapping[ServiceKey, ServicePlan | None]) -> None:
         for key, plan in changed.items():
-            self.ports.subtract(self._of.pop(key, Counter()))
-            found = Counter(policy for port in (plan.ports if plan else ()) for policy in _without_local(port))
+            before = self._of.pop(key, None)
+            if before is not None:
+                self.ports.subtract(before)
+            found = Counter([policy for port in plan.ports for policy in _without_local(port)]) if plan else None
             if found:
                 self._of[key] = found
                 self.ports.update(found)

@@ -108,6 +108,8 @@ class FamilySync:
         self._shortages = 0
         """Of the kernel, in a row."""
         self._tampered = ""
+        self._large_s = float("-inf")
+        """Not before then is a large Service's turn: what it costs delays the next large one, and no other."""
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -144,7 +146,10 @@ class FamilySync:
             await self.sync()
 
     async def _until_due(self) -> None:
-        latest_s = self._pace.latest_s(self._periods(), self._release_s()) - self._clock.now_s()
+        latest_s = self._pace.latest_s(self._periods(), self._release_s())
+        if self.desired.large:
+            latest_s = min(latest_s, self._large_s)
+        latest_s -= self._clock.now_s()
         if latest_s > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if latest_s == float("inf") else latest_s):
@@ -161,7 +166,7 @@ class FamilySync:
         self._release(began_s)
         told = self.desired.fold.service_changes, self.desired.fold.slice_changes
         try:
-            await self._plan()
+            has_large = await self._plan()
             changed = dict(self._todo.plans)
             is_idle = not is_due and self._is_empty and not self._is_wanted()
             is_full = (is_due or not self._is_known) and not is_idle
@@ -177,10 +182,15 @@ class FamilySync:
             return
         self._shortages = 0
         took_s = self._clock.now_s() - began_s
-        self._pace = self._pace.succeeded(self._clock.now_s(), took_s, was_full=is_full)
+        now_s = self._clock.now_s()
+        if has_large:
+            self._large_s = now_s + self._periods().rest_s(took_s)
+        self._pace = self._pace.succeeded(now_s, 0.0 if has_large else took_s, was_full=is_full)
         self.updated_s = self._clock.wall_s()
-        self.pending_since_s = self.updated_s if self._wake.is_set() else None
-        self.is_synced, self.taken = True, told
+        self.pending_since_s = self.updated_s if self._wake.is_set() or self.desired.large else None
+        self.is_synced = True
+        if not self.desired.large:
+            self.taken = told
         if self._tampered:
             self._watcher.repaired(self.desired.family, self._tampered, elements)
             self._tampered = ""
@@ -200,9 +210,15 @@ class FamilySync:
     def _release_s(self) -> float:
         return self._quarantined_s + QUARANTINE_S if self.quarantine else float("inf")
 
-    async def _plan(self) -> None:
-        """Look at what changed, with a breath between so many Services."""
-        while self.desired.changed:
+    async def _plan(self) -> bool:
+        """Look at what changed, with a breath between so many Services. Where the rules are known a large one has a
+        turn of its own, so that a change elsewhere waits for one of them at most. Whether there was one."""
+        has_large = False
+        while self.desired.changed or (self.desired.large and not has_large):
+            if not self.desired.changed and self._is_known:
+                if self._clock.now_s() < self._large_s:
+                    break
+                has_large = True
             fresh = self.desired.update(MOST_AT_ONCE)
             self._todo.plans.update(fresh)
             self._suspects.difference_update(key for key, plan in fresh.items() if plan is None)
@@ -214,6 +230,7 @@ class FamilySync:
         broken, self.desired.broken = self.desired.broken, {}
         for key, text in broken.items():
             self._set_aside(key, RulesRefused(text))
+        return has_large
 
     def _idle(self) -> int:
         """Still nothing there and nothing wanted: most often a family that the cluster does not have."""

@@ -97,8 +97,7 @@ class IptablesRuleset:
     async def _repair(self, found: Content, plans: Plans, settings: RuleSettings, spared: Plans) -> int:
         staged = await asyncio.to_thread(self.mirror.stage, plans, settings)
         change = await asyncio.to_thread(self.mirror.repair, found, staged, spared)
-        for part in instalments(change, self.tables.most_chains):
-            await self.tables.apply(part)
+        await self._send(change)
         self.mirror.commit(staged)
         self._written = rule_counts(change.chains)
         return change.size
@@ -141,12 +140,10 @@ class IptablesRuleset:
             staged = await asyncio.to_thread(self.mirror.stage, plans, settings)
             change = await asyncio.to_thread(self.mirror.repair_over, found, staged)
             try:
-                for part in instalments(change, self.tables.most_chains):
-                    await self.tables.apply(part)
+                await self._send(change)
             except RulesRefused:
                 # Of several tables those before the refused one have it already.
-                for part in instalments(restoring(await self.tables.read(), found), self.tables.most_chains):
-                    await self.tables.apply(part)
+                await self._send(restoring(await self.tables.read(), found))
                 raise
             self.mirror.commit(staged)
             self._written = rule_counts(change.chains)
@@ -167,8 +164,7 @@ class IptablesRuleset:
 
     async def _apply(self, staged: StagedChange) -> None:
         try:
-            for part in instalments(staged.change, self.tables.most_chains):
-                await self.tables.apply(part)
+            await self._send(staged.change)
         except RulesRefused as refusal:
             if refusal.is_passing:
                 raise
@@ -184,10 +180,13 @@ class IptablesRuleset:
         settings = self.mirror.settings
         if settings is not None and len(list(instalments(staged.change, self.tables.most_chains))) > 1:
             have, want = await self.tables.read(), self.mirror.content()
-            for part in instalments(difference(have, want, settings), self.tables.most_chains):
-                await self.tables.apply(part)
+            await self._send(difference(have, want, settings))
             return
         await self.tables.apply(staged.opposite)
+
+    async def _send(self, change: RulesChange) -> None:
+        for part in instalments(change, self.tables.most_chains):
+            await self.tables.apply(part)
 
     def release_dump(self) -> None:
         self._found = None

@@ -21,6 +21,9 @@ class Periods(msgspec.Struct, frozen=True):
     rest: float = 2.0
     """How many times as long as a sync of changes took to wait before the next one."""
 
+    def rest_s(self, took_s: float, rest: float | None = None) -> float:
+        return max(self.min_s, min(LONGEST_PAUSE_S, (self.rest if rest is None else rest) * took_s))
+
 
 class Pace(msgspec.Struct, frozen=True):
     """What the last runs were like. A value: each run makes the next one."""
@@ -39,8 +42,7 @@ class Pace(msgspec.Struct, frozen=True):
 
     def earliest_s(self, periods: Periods) -> float:
         """Not before then, whatever happens: so a burst becomes few syncs and a lone change waits for nothing."""
-        rest = FULL_REST if self.ended_s == self.full_s else periods.rest
-        pause_s = max(periods.min_s, min(LONGEST_PAUSE_S, rest * self.took_s))
+        pause_s = periods.rest_s(self.took_s, FULL_REST if self.ended_s == self.full_s else periods.rest)
         if self.failures:
             pause_s = max(pause_s, self._retry_s(periods))
         return self.ended_s + pause_s

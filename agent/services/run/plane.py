@@ -162,6 +162,8 @@ class ServicesPlane:
         for reason, why in (("ServiceTooLarge", desired.refused.get), ("AffinityCrowded", desired.own_maps.refusals)):
             for key in report.looked:
                 refusals, known = why(key) or (), (family, reason, key)
+                if not refusals and known not in self._refused:
+                    continue
                 for finding in refusals if known not in self._refused else ():
                     log.warning("service_bounded", family=family, reason=reason, problem=str(finding))
                     self._warn(reason, f"{family}: {finding.text}", key)

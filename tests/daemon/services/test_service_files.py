@@ -83,5 +83,28 @@ async def test_addresses_and_ages_outlive_the_process(tmp_path: Path) -> None:
     assert ((tmp_path / "state/services/allotted.json").stat().st_mode & 0o077) == 0
 
 
+async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_service(tmp_path: Path) -> None:
+    """FP-13: in the Services' own status as well, for they may have a directory of their own."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    for name in ("good", "open"):
+        text = f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n"
+        (folder / f"{name}.yaml").write_text(text + "spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n")
+    (folder / "open.yaml").chmod(0o666)
+    plain = Configuration()
+    node = replace(plain.node, state_directory=str(tmp_path / "state"))
+    current = replace(plain, node=node, manifests=replace(plain.manifests, directory=str(folder), debounce=0.0))
+    intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+        running = group.create_task(ManifestServices(lambda: current, intake, NoPods()).run())
+        await intake.arrived.wait()
+        services = set(intake.fold.services)
+        complaints = [str(one) for found in intake.findings.values() for one in found]
+        running.cancel()
+
+    assert services == {ServiceKey("default", "good")}
+    assert any(one.startswith(f"{folder}/open.yaml: every user may write it (mode 0666)") for one in complaints)
+
+
 def _mode(plain: Configuration, mode: str) -> object:
     return replace(plain.services.hints, mode=mode)

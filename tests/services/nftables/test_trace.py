@@ -8,6 +8,7 @@ from agent.model.service import Address
 from agent.services.nftables.elements import NO_SLOTS, elements_of, shared_elements_of
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
+from agent.services.objects.merged import Endpoints
 from agent.services.routes.frontends import plan_service
 from agent.services.routes.selection import Place
 from tests.services.making import make_service
@@ -49,7 +50,7 @@ def test_a_port_that_is_let_pass_without_endpoints_is_not_refused() -> None:
     """FS-12: the ClusterIP itself was, as an address of a Service without such a port."""
     passing = make_service(meta={"annotations": {"kepd.dev/no-endpoints": "pass"}}).facts
     assert passing is not None
-    plan = plan_service(passing, "IPv4", lambda _: (), Place("a"), ())
+    plan = plan_service(passing, "IPv4", lambda _: Endpoints(), Place("a"), ())
     assert plan is not None
     content: Content = {name: dict(items) for name, items in CONTENT.items()}
     for name, key, data in (*elements_of(plan, [NO_SLOTS]), *shared_elements_of(plan, [NO_SLOTS])):

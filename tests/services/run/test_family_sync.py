@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One family's sync on a kernel that refuses what the real one refuses."""
 
+import asyncio
 import errno
 import importlib
 from collections.abc import Sequence
@@ -652,3 +653,45 @@ async def test_a_change_of_many_services_is_written_in_portions(refused: int) ->
     assert {key[:4] for key in content["eps"]} == {bytes([10, 96, 0, number]) for number in range(1, 11)}
     assert {data[1] for data in content["eps"].values()} == {2}
     assert bench.rules.mirror.content()["eps"] == content["eps"]
+
+
+async def test_a_change_waits_for_one_large_service_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-20: others of a tenant come one by one, with a rest between that delays none but them."""
+    monkeypatch.setattr("agent.services.routes.desired.MOST_PAIRS_AT_ONCE", 500)
+    bench = Bench()
+    bench.put(1)
+    await bench.sync.sync()
+    for number in (2, 3, 4):
+        bench.fold.put_service(make_service(f"s{number}", ip=f"10.96.0.{number}"))
+        addresses = [f"10.{number}.{high}.{low}" for high in range(3) for low in range(200)]
+        bench.fold.put_slice(make_slice(addresses, service=f"s{number}"))
+    bench.fold.put_service(make_service("honest", ip="10.96.0.9"))
+    bench.fold.put_slice(make_slice(["10.9.0.1"], service="honest"))
+    counts, taken = [], []
+    for _ in range(3):
+        await bench.sync.sync()
+        counts.append(len(bench.services()))
+        taken.append(bench.sync.taken[0])
+        assert bytes((10, 96, 0, 9)) in {key[:4] for key in bench.services()}
+        await bench.clock.advance(2.0)
+
+    assert counts == [3, 4, 5]
+    assert taken == [1, 1, 5]
+    assert bench.sync.pending_since_s is None
+
+
+async def test_a_large_service_has_its_turn_without_another_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FS-20: nothing but time brings the next one."""
+    monkeypatch.setattr("agent.services.routes.desired.MOST_PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr("agent.services.routes.desired.LARGE_PAIRS", 2)
+    bench = Bench()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(bench.sync.run())
+        await bench.clock.advance(1.0)
+        bench.put(4)
+        bench.sync.wake()
+        await bench.clock.advance(5.0)
+        running.cancel()
+
+    assert len(bench.services()) == 4
+    assert bench.sync.desired.large == {}
