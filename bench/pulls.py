@@ -92,6 +92,9 @@ class Plane:
         board = Board(time.time)
         self.reports = [board.add(name, State.STARTING) for name in ("pulls", "collection", "prefetch")]
 
+    async def run(self) -> None:
+        await self.plane.run(*self.reports)
+
     async def close(self) -> None:
         await self.plane.close()
         await self.cri.close()
@@ -111,7 +114,7 @@ async def pulled_s(lab: Lab, folder: Path, profile: str, batch: list[Wish], prob
     plane = Plane(lab, folder, profile, probe)
     done: dict[str, float] = {}
     async with asyncio.TaskGroup() as group:
-        runner = group.create_task(plane.plane.run(*plane.reports))
+        runner = group.create_task(plane.run())
         began_s = time.monotonic()
 
         async def pull(wish: Wish) -> None:
@@ -166,9 +169,10 @@ async def overhead_ms(lab: Lab, folder: Path, runs: int = 30) -> float:
     lab.push(image)
     reference = image.reference(lab.registry.address)
     plane = Plane(lab, folder, "kepd")
-    through, bare = [], []
+    through: list[float] = []
+    bare: list[float] = []
     async with asyncio.TaskGroup() as group:
-        runner = group.create_task(plane.plane.run(*plane.reports))
+        runner = group.create_task(plane.run())
         for _ in range(runs):
             for times, pull in ((bare, bare_pull), (through, plane_pull)):
                 lab.cri.remove_image(reference)
@@ -177,7 +181,7 @@ async def overhead_ms(lab: Lab, folder: Path, runs: int = 30) -> float:
                 times.append((time.perf_counter() - began_s) * 1000)
         runner.cancel()
     await plane.close()
-    return statistics.median(through) - statistics.median(bare)
+    return float(statistics.median(through) - statistics.median(bare))
 
 
 async def bare_pull(plane: Plane, reference: str) -> None:
@@ -195,20 +199,21 @@ async def present_ms(lab: Lab, folder: Path, runs: int = 300) -> float:
     lab.push(image)
     reference = image.reference(lab.registry.address)
     plane = Plane(lab, folder, "kepd")
-    through, bare = [], []
+    through: list[float] = []
+    bare: list[float] = []
 
     async def carry() -> CallerPullEnd:
         return CallerPullEnd(image_id=await plane.cri.pull_image(reference))
 
     async with asyncio.TaskGroup() as group:
-        runner = group.create_task(plane.plane.run(*plane.reports))
+        runner = group.create_task(plane.run())
         await bare_pull(plane, reference)
         for number in range(runs):
             began_s = time.perf_counter()
             await bare_pull(plane, reference)
             between_s = time.perf_counter()
             pod = PodIdentity(uid=f"u{number}", namespace="bench", name="p")
-            await plane.plane.puller.relay(
+            await plane.plane.puller.run_caller_pull(
                 PullRequest(image=reference, policy=PullPolicy.ALWAYS, pod=pod), "public", carry
             )
             bare.append((between_s - began_s) * 1000)
@@ -228,7 +233,7 @@ async def following_percent(lab: Lab, folder: Path) -> float:
         lab.push(image)
         references.append(lab.throttled(image))
     async with asyncio.TaskGroup() as group:
-        runner = group.create_task(plane.plane.run(*plane.reports))
+        runner = group.create_task(plane.run())
         pulls = [group.create_task(plane_pull(plane, reference)) for reference in references]
         await asyncio.sleep(2.0)
         began_s, used_s = time.perf_counter(), time.process_time()
@@ -251,7 +256,7 @@ async def one_for_many(lab: Lab, folder: Path) -> float:
     plane = Plane(lab, folder, "kepd")
     lab.throttle.forget()
     async with asyncio.TaskGroup() as group:
-        runner = group.create_task(plane.plane.run(*plane.reports))
+        runner = group.create_task(plane.run())
         await asyncio.gather(*(plane_pull(plane, reference) for _ in range(100)))
         runner.cancel()
     await plane.close()

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from agent.model.hidden import Hidden
+
 PUBLIC = "public"
 # Where Secrets of each type have their document.
 PULL_SECRET_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
@@ -17,32 +19,8 @@ PULL_SECRET_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kube
 GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-class SecretText:
-    """Text that only `reveal` shows."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """For the one place that sends it."""
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretText) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __bool__(self) -> bool:
-        return bool(self._text)
-
-    def __repr__(self) -> str:
-        return "***"
-
-
-NO_SECRET = SecretText("")
+SecretText = Hidden[str]
+NO_SECRET: SecretText = Hidden("")
 
 
 class SecretId(msgspec.Struct, frozen=True):

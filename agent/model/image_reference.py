@@ -64,14 +64,6 @@ class ImageReference(msgspec.Struct, frozen=True):
         """The name under which containerd keeps it; a digest makes it drop the tag."""
         return f"{self.repo}@{self.digest}" if self.digest else f"{self.repo}:{self.effective_tag}"
 
-    @property
-    def familiar(self) -> str:
-        name = self.repo
-        if self.registry == HUB:
-            short = self.path.removeprefix(OFFICIAL)
-            name = self.path if "/" in short else short
-        return name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
-
     def __str__(self) -> str:
         return self.runtime_ref
 

@@ -13,7 +13,7 @@ from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText
-from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key
+from agent.model.image_reference import ImageReference, ReferenceInvalid, default_policy, parse_reference, record_key
 
 KINDS = frozenset({"ref", "cred", "glob", "allow"})
 
@@ -53,6 +53,15 @@ def _wanted(value: object) -> object:
     return BAD_AUTH if isinstance(value, str) and value.startswith(GO_BASE64_ERROR) else value
 
 
+def _familiar(found: ImageReference) -> str:
+    """The short spelling that docker shows; kepd shows none."""
+    name = found.repo
+    if found.registry == "docker.io":
+        short = found.path.removeprefix("library/")
+        name = found.path if "/" in short else short
+    return name + (f":{found.tag}" if found.tag else "") + (f"@{found.digest}" if found.digest else "")
+
+
 def _ref(given: dict) -> dict:
     text = given["ref"]
     shown: dict = {"tag": "", "digest": "", "effective_tag": "", "default_policy": default_policy(text)}
@@ -61,8 +70,8 @@ def _ref(given: dict) -> dict:
     except ReferenceInvalid as error:
         shown |= {"ok": False, "error": str(error)}
     else:
-        names = ("registry", "path", "repo", "tag", "digest", "effective_tag", "cri_image", "runtime_ref", "familiar")
-        shown |= {"ok": True, **{name: getattr(found, name) for name in names}}
+        names = ("registry", "path", "repo", "tag", "digest", "effective_tag", "cri_image", "runtime_ref")
+        shown |= {"ok": True, "familiar": _familiar(found), **{name: getattr(found, name) for name in names}}
     try:
         shown["record_key"] = record_key(text)
     except ReferenceInvalid as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 import structlog
 
 from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.registry.address import default_base_url
 from agent.images.access.mirrors import MirrorChain
 from agent.images.run.node_images import read_chain
 from agent.model.clock import Clock
@@ -37,5 +38,7 @@ class RegistryHosts:
     def chain(self, registry: str) -> MirrorChain:
         return read_chain(self.folder, registry)
 
-    def has_file(self, registry: str) -> bool:
-        return bool(self.chain(registry).source)
+    def base_url(self, registry: str) -> str:
+        """Where to ask a registry as the runtime does; empty where its hosts file says more than an address."""
+        chain = self.chain(registry)
+        return chain.only_url if chain.source else default_base_url(registry)

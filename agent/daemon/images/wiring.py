@@ -161,7 +161,7 @@ class _Shared:
         self.follows_pods = configuration.proxy.enabled
         self.hosts = RegistryHosts(outside.cri, clock=outside.clock)
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
-        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, has_mirrors=self.hosts.has_file)
+        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=self.hosts.base_url)
         self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
         self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=outside.clock)
         self.followed = FollowedPods()

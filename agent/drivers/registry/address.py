@@ -72,7 +72,6 @@ def followed(url: str, link: str) -> str:
 
 
 def with_query(url: str, pairs: list[tuple[str, str]]) -> str:
-    """The address with more parameters."""
     if not pairs:
         return url
     return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(pairs)}"

@@ -35,7 +35,7 @@ class ProbeTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegistrySizes:
-    """Sizes of images for a machine. A registry that `has_mirrors` is the runtime's to ask, and has no sizes here."""
+    """Sizes of images for a machine. A registry without `base_url` is the runtime's to ask, and has no sizes here."""
 
     def __init__(
         self,
@@ -43,13 +43,11 @@ class RegistrySizes:
         machine: str,
         clock: Clock,
         base_url: Callable[[str], str] = default_base_url,
-        has_mirrors: Callable[[str], bool] = lambda _registry: False,
         timing: ProbeTiming | None = None,
     ) -> None:
         self._platform = node_platform(machine)
         self._clock = clock
         self._base_url = base_url
-        self._has_mirrors = has_mirrors
         self._timing = timing or ProbeTiming()
         self._cooldown = RegistryCooldown()
         self._client: aiohttp.ClientSession | None = None
@@ -69,11 +67,12 @@ class RegistrySizes:
             return self._failed("", "the name of the image cannot be read")
         if self._is_closed or self._cooldown.holds(parsed.registry, self._clock.now_s()):
             return None
-        if self._has_mirrors(parsed.registry):
+        base_url = self._base_url(parsed.registry)
+        if not base_url:
             return self._failed(parsed.registry, "a hosts.toml of the runtime says where it is asked")
         try:
             async with asyncio.timeout(self._timing.probe_s):
-                return await self._ask(parsed, credential)
+                return await self._ask(base_url, parsed, credential)
         except TimeoutError:
             self._cooldown.begin(parsed.registry, self._clock.now_s())
             return self._failed(parsed.registry, f"no answer within {self._timing.probe_s:g} s")
@@ -82,7 +81,7 @@ class RegistrySizes:
                 self._cooldown.begin(parsed.registry, self._clock.now_s())
             return self._failed(parsed.registry, str(error))
 
-    async def _ask(self, reference: ImageReference, credential: Credential | None) -> int:
+    async def _ask(self, base_url: str, reference: ImageReference, credential: Credential | None) -> int:
         # The first import takes longer than the event loop may stand still.
         await asyncio.to_thread(importlib.import_module, "agent.drivers.registry.visit")
         from agent.drivers.registry.visit import Visit, open_client
@@ -91,7 +90,7 @@ class RegistrySizes:
             raise ProbeFailed("the probe is being stopped")
         if self._client is None:
             self._client = open_client(self._timing.connect_s)
-        visit = Visit(self._client, self._base_url(reference.registry), reference.path, credential)
+        visit = Visit(self._client, base_url, reference.path, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))

@@ -18,8 +18,6 @@ ANY_BELOW = "/*"
 
 
 class VerifyPolicy(StrEnum):
-    """Which images are checked at all."""
-
     NEVER = "NeverVerify"
     NOT_PRELOADED = "NeverVerifyPreloadedImages"
     NOT_ALLOWLISTED = "NeverVerifyAllowlistedImages"

@@ -14,11 +14,14 @@ import msgspec
 ALL_CAPABILITIES = ("pull", "resolve", "push")
 HUB_HOST = "registry-1.docker.io"
 EVERYBODY = ""
+_PLAIN = {"server", "host", "capabilities"}
 
 
 class MirrorHost(msgspec.Struct, frozen=True):
     url: str
     capabilities: tuple[str, ...] = ALL_CAPABILITIES
+    is_plain: bool = True
+    """The file sets nothing else of it: no certificates, headers or paths."""
 
 
 class MirrorChain(msgspec.Struct, frozen=True):
@@ -28,6 +31,15 @@ class MirrorChain(msgspec.Struct, frozen=True):
     hosts: tuple[MirrorHost, ...]
     source: str = ""
     problem: str = ""
+
+    @property
+    def only_url(self) -> str:
+        """Where the runtime asks, if that is the registry itself and nothing else is set of it; else empty."""
+        own = self.hosts[-1].url.rstrip("/")
+        others = [host for host in self.hosts if host.url.rstrip("/") != own or not host.is_plain]
+        if others or self.problem or urlsplit(own).path or urlsplit(own).netloc != _own_name(self.registry):
+            return ""
+        return own
 
 
 def folder_names(registry: str) -> tuple[str, ...]:
@@ -71,7 +83,7 @@ def _host(url: str, fields: object) -> MirrorHost:
     settings: Mapping[str, object] = fields if isinstance(fields, dict) else {}
     capabilities = settings.get("capabilities")
     words = tuple(map(str, capabilities)) if isinstance(capabilities, Sequence) else ALL_CAPABILITIES
-    return MirrorHost(_with_scheme(url), words)
+    return MirrorHost(_with_scheme(url), words, settings.keys() <= _PLAIN)
 
 
 def _with_scheme(url: str) -> str:
@@ -79,4 +91,8 @@ def _with_scheme(url: str) -> str:
 
 
 def _own_url(registry: str) -> str:
-    return f"https://{HUB_HOST if registry == 'docker.io' else registry}"
+    return f"https://{_own_name(registry)}"
+
+
+def _own_name(registry: str) -> str:
+    return HUB_HOST if registry == "docker.io" else registry

@@ -25,9 +25,6 @@ class RewriteTarget(msgspec.Struct, frozen=True):
     rule: RewriteRule
 
 
-BUILT_IN = (RewriteRule(match=r"^k8s\.gcr\.io/", replace="registry.k8s.io/"),)
-
-
 def rewritten(reference: ImageReference, rules: Sequence[RewriteRule]) -> RewriteTarget | None:
     """The first rule that matches, applied once; tag and digest stay. None: pull what is written."""
     for rule in rules:

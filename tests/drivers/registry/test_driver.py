@@ -161,7 +161,7 @@ async def test_password_goes_to_no_token_service_that_others_can_read(
 async def test_registry_with_mirrors_is_not_asked(registry: RegistryServer, clock: FakeClock) -> None:
     """IMG-R01: the runtime knows which hosts, certificates and headers; a probe of ours would differ."""
     registry.put("web", "1", IMAGE)
-    driver = RegistrySizes(machine="x86_64", clock=clock, has_mirrors=lambda name: name == registry.address)
+    driver = RegistrySizes(machine="x86_64", clock=clock, base_url=lambda _name: "")
     size_bytes, logs = await probe_and_log(driver, f"{registry.address}/web:1", LOGIN)
     await driver.close()
 

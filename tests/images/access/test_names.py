@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.mirrors import EVERYBODY, auth_servers, default_chain, folder_names, read_hosts
-from agent.images.queue.rewrite import BUILT_IN, RewriteRule, rewritten, rule_fault
+from agent.images.queue.rewrite import RewriteRule, rewritten, rule_fault
 from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key
 from agent.model.image_text import duration_text, quoted
 
@@ -23,15 +23,13 @@ NAMES = st.builds(
 
 @given(NAMES)
 def test_what_the_runtime_stores_means_itself(text) -> None:
-    """IMG-P04, P06: a normalised name is its own normal form, and the short spelling means the same."""
+    """IMG-P04, P06: a normalised name is its own normal form."""
     try:
         reference = parse_reference(text)
     except ReferenceInvalid:
         return
 
     assert parse_reference(str(reference)).runtime_ref == str(reference)
-    if "." not in reference.path.partition("/")[0]:  # else the short spelling reads like a registry
-        assert parse_reference(reference.familiar).repo == reference.repo
     assert parse_reference(reference.cri_image).runtime_ref == str(reference)
 
 
@@ -95,10 +93,9 @@ def test_the_first_rewrite_rule_that_matches_is_applied_once() -> None:
 
     assert target is not None
     assert str(target.reference) == "mirror.example.com/hub/library/busybox:1"
-    assert (
-        str(rewritten(parse_reference(f"k8s.gcr.io/pause@{DIGEST}"), BUILT_IN).reference)
-        == f"registry.k8s.io/pause@{DIGEST}"
-    )
+    pinned = rewritten(parse_reference(f"docker.io/x/y@{DIGEST}"), rules)
+    assert pinned is not None
+    assert str(pinned.reference) == f"mirror.example.com/hub/x/y@{DIGEST}"
     assert rewritten(parse_reference("quay.io/x"), rules) is None
     assert rewritten(parse_reference("docker.io/x"), (RewriteRule(match="x", replace="X"),)) is None
 
@@ -134,6 +131,24 @@ def test_a_mirror_file_that_cannot_be_read_is_told_and_the_registry_stays() -> N
 
     assert chain.problem.startswith("cannot be read")
     assert [host.url for host in chain.hosts] == ["https://r.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "hosts", "url"),
+    [
+        ("r.io:5000", 'server = "http://r.io:5000"\n[host."http://r.io:5000"]\ncapabilities = ["pull"]', "http://r.io:5000"),
+        ("docker.io", "", "https://registry-1.docker.io"),
+        ("r.io", 'server = "https://upstream.example.com"', ""),
+        ("r.io", '[host."https://m.io"]', ""),
+        ("r.io", 'server = "https://r.io"\nca = "/etc/ca.pem"', ""),
+        ("r.io", '[host."https://r.io"]\nskip_verify = true', ""),
+        ("r.io", 'server = "https://r.io/prefix"', ""),
+        ("r.io", "[host", ""),
+    ],
+)  # fmt: skip
+def test_a_hosts_file_that_only_says_how_to_reach_the_registry_is_followed(registry: str, hosts: str, url: str) -> None:
+    """IMG-R01: anything more is the runtime's, and sizes are not asked for."""
+    assert read_hosts(registry, hosts.encode(), "hosts.toml").only_url == url
 
 
 @pytest.mark.parametrize(
