@@ -14,36 +14,13 @@ from msgspec.structs import replace
 
 from agent.drivers.kube.errors import AccessInvalid
 from agent.model.finding import shown
+from agent.model.hidden import Hidden
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-class Secret:
-    """Bytes that nobody sees by accident."""
-
-    __slots__ = ("_content",)
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def reveal(self) -> bytes:
-        """For the one place that sends it."""
-        return self._content
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._content == other._content
-
-    def __hash__(self) -> int:
-        return hash(self._content)
-
-    def __bool__(self) -> bool:
-        return bool(self._content)
-
-    def __repr__(self) -> str:
-        return "(secret)"
-
-
-NO_SECRET = Secret(b"")
+Secret = Hidden[bytes]
+NO_SECRET: Secret = Hidden(b"")
 
 
 class Pem(msgspec.Struct, frozen=True):
@@ -92,7 +69,6 @@ class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     cluster: Cluster
     user: User = User()
-    namespace: str = "default"
 
     def through(self, servers: Sequence[str]) -> "KubeAccess":
         """The same by other servers (`kubernetes.servers`); an empty list changes nothing."""
@@ -139,12 +115,4 @@ def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT
         source=str(directory),
         cluster=Cluster(servers=(server,), ca=Pem(str(ca), ca)),
         user=User(where=str(directory), token_file=token),
-        namespace=_namespace(directory),
     )
-
-
-def _namespace(directory: Path) -> str:
-    try:
-        return (directory / "namespace").read_text().strip() or "default"
-    except OSError:
-        return "default"

@@ -14,7 +14,7 @@ import msgspec
 
 from agent import __version__
 from agent.drivers.kube.access import KubeAccess
-from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming, Observer
+from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming
 from agent.drivers.kube.decoding import ApiObject, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class KubeClient:
-    """One cluster, as one user. `observe` hears (verb, status code, seconds) of every request."""
+    """One cluster, as one user."""
 
     def __init__(
         self,
@@ -41,7 +41,6 @@ class KubeClient:
         burst: int = 10,
         timing: KubeTiming | None = None,
         luck: Callable[[], float] = random.random,
-        observe: Observer = lambda _verb, _code, _seconds: None,
     ) -> None:
         self._clock = clock
         self._timing = timing or KubeTiming()
@@ -54,7 +53,6 @@ class KubeClient:
             bucket=self._bucket,
             luck=luck,
             user_agent=f"kepd/{__version__}",
-            observe=observe,
         )
 
     def __repr__(self) -> str:

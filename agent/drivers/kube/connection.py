@@ -13,7 +13,6 @@ import ipaddress
 import os
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -47,8 +46,6 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 )
-
-Observer = Callable[[str, str, float], None]
 
 
 class KubeTiming(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +131,6 @@ class KubeConnection:
         bucket: RequestBucket,
         luck: Callable[[], float],
         user_agent: str,
-        observe: Observer,
     ) -> None:
         self.ring = ServerRing(access.cluster.servers, luck())
         self._access = access
@@ -142,7 +138,6 @@ class KubeConnection:
         self._timing = timing
         self._bucket = bucket
         self._user_agent = user_agent
-        self._observe = observe
         self._credentials = Credentials(access, clock, timing.exec_s)
         self._tls = TlsContexts(access.cluster)
         self._session: aiohttp.ClientSession | None = None
@@ -179,16 +174,11 @@ class KubeConnection:
 
     async def _send(self, ask: KubeRequest, presented: Presented) -> tuple[aiohttp.ClientResponse, str]:
         server = self.ring.current
-        began_s = time.monotonic()
-        code = "ERROR"
         try:
             response = await self._head(ask, server, presented)
-            code = str(response.status)
         except (errors.Unreachable, errors.Unanswered):
             self.ring.failed(server)
             raise
-        finally:
-            self._observe(ask.verb, code, time.monotonic() - began_s)
         if 200 <= response.status < 300:
             return response, server
         if response.status >= 500:
@@ -271,7 +261,6 @@ def _is_packed(response: aiohttp.ClientResponse) -> bool:
 
 
 def _is_here(server: str) -> bool:
-    """Whether that server is on this machine."""
     host = URL(server).host or ""
     try:
         return ipaddress.ip_address(host).is_loopback

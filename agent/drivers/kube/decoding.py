@@ -27,8 +27,6 @@ class Meta(Protocol):
 
 
 class ApiObject(Protocol):
-    """Any kind that can be followed."""
-
     @property
     def metadata(self) -> Meta: ...
 

@@ -110,10 +110,6 @@ class ObjectSelection(msgspec.Struct, frozen=True):
     labels: Matcher = EVERYTHING
     fields: tuple[FieldTest, ...] = ()
 
-    @property
-    def is_everything(self) -> bool:
-        return self.labels.is_empty and not self.fields
-
     def holds(self, stored: Json | None) -> bool:
         if stored is None:
             return False
@@ -273,7 +269,6 @@ class FakeObjects:
         return [stored[key] for key in sorted(stored) if selection.holds(stored[key])]
 
     def since(self, plural: str, resource_version: int) -> Iterator[HistoryEntry]:
-        """Changes of a kind after that version."""
         return (entry for entry in self.history if entry.plural == plural and entry.resource_version > resource_version)
 
     async def changed(self, rings: int) -> None:

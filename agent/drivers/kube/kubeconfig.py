@@ -116,7 +116,6 @@ def load_kubeconfig(path: Path) -> KubeAccess:
         source=str(path),
         cluster=_cluster(cluster, path.parent),
         user=_user(user, cluster, path.parent) if user else User(where=str(path)),
-        namespace=context.text("namespace") or "default",
     )
 
 

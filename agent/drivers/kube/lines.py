@@ -20,7 +20,6 @@ class LineSplitter:
 
     @property
     def has_partial_line(self) -> bool:
-        """Whether the stream stopped in the middle of a line."""
         return self._held_bytes > 0
 
     def feed(self, chunk: bytes) -> list[bytes]:

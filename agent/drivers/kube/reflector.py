@@ -163,9 +163,6 @@ class Decision(msgspec.Struct, frozen=True):
     wait_s: float
     is_outage: bool
 
-    def __str__(self) -> str:
-        return f"{self.position}, in {self.wait_s:.1f} s"
-
 
 def classify(error: errors.KubeError) -> Reply:
     return next((answer for kind, answer in KINDS if isinstance(error, kind)), Reply.FAILED)

@@ -41,7 +41,6 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     def narrowed(
         self, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
     ) -> "Resource[T]":
-        """The same kind, fewer of them."""
         return replace(
             self,
             namespace=namespace or self.namespace,

@@ -45,7 +45,8 @@ class TlsContexts:
 
     def current(self, identity: ClientIdentity | None) -> ssl.SSLContext:
         """The context to connect with now. Raises CredentialsFailed if there has never been a usable one."""
-        pems = [pem for pem in (self._cluster.ca, *_parts(identity)) if pem]
+        pems = [self._cluster.ca] if self._cluster.ca else []
+        pems += [identity.certificate, identity.key] if identity else []
         made_of = (identity, [file_stamp(pem) for pem in pems])
         if self._context is not None and made_of == self._made_of:
             return self._context
@@ -56,10 +57,6 @@ class TlsContexts:
                 raise
         self._made_of = made_of
         return self._context
-
-
-def _parts(identity: ClientIdentity | None) -> tuple[Pem, ...]:
-    return (identity.certificate, identity.key) if identity else ()
 
 
 def _context(cluster: Cluster, identity: ClientIdentity | None) -> ssl.SSLContext:
@@ -119,5 +116,4 @@ def _memory_file(content: bytes) -> Iterator[str]:
 
 
 def identity_of(certificate: bytes, key: bytes, where: str) -> ClientIdentity:
-    """An identity that came as content."""
     return ClientIdentity(Pem(where, None, Secret(certificate)), Pem(where, None, Secret(key)))

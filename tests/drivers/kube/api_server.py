@@ -277,7 +277,7 @@ class ApiServer:
         if len(page) < len(rest):
             self._pages[version] = items
             metadata["continue"] = say.page_token(version, _key(kind, namespace, page[-1]))
-            if selection.is_everything:
+            if selection.labels.is_empty and not selection.fields:
                 metadata["remainingItemCount"] = len(rest) - len(page)
         shown = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in page]
         kind, *shown = _in_form(request, kind, *shown)

@@ -89,19 +89,6 @@ async def test_reads_go_to_the_next_server_and_writes_do_not(certificates: Certi
             await client.create(EVENTS, {"metadata": {"name": "e"}})
 
 
-async def test_every_request_is_observed(server: ApiServer) -> None:
-    seen = []
-    observe = lambda verb, code, seconds: seen.append((verb, code, seconds >= 0))  # noqa: E731
-    async with client_of(server, observe=observe) as client:
-        with pytest.raises(errors.Missing):
-            await client.get(NODES, "n")
-        await server.refuse()
-        with pytest.raises(errors.Unreachable):
-            await client.get(NODES, "n")
-
-    assert seen == [("get", "404", True), ("get", "ERROR", True)]
-
-
 async def test_base_path_of_a_server_is_kept(server: ApiServer) -> None:
     """Servers behind a management plane have one."""
     access = access_to(server)

@@ -104,7 +104,7 @@ def test_pod_is_read_with_images_in_every_place() -> None:
 
     assert isinstance(step, ChangeLine)
     pod: Pod = step.news.object
-    assert pod.spec.init_containers[0].restart_policy == "Always"
+    assert pod.spec.init_containers[0].image == "init"
     assert [volume.image and volume.image.reference for volume in pod.spec.volumes] == ["vol", None]
     assert (pod.status.phase, pod.spec.image_pull_secrets[0].name) == ("Pending", "s")
 

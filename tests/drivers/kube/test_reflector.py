@@ -199,6 +199,5 @@ def test_each_kind_of_error_is_an_answer(error: errors.KubeError, answer: Reply)
     assert classify(error) is answer
 
 
-def test_position_and_decision_read_as_one_line() -> None:
+def test_position_reads_as_one_line() -> None:
     assert str(WATCHING) == "watching at 7, failures=0"
-    assert str(advance(WATCHING, Reply.FAILED)) == "watching at 7, failures=1, in 0.2 s"
