@@ -10,11 +10,13 @@ Never: reads more of what it passes on than where frames begin, nor trusts anyth
 """
 
 import asyncio
+import pwd
 import secrets
 import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 
@@ -47,8 +49,19 @@ class Peer(msgspec.Struct, frozen=True):
             return Path(f"/proc/{self.pid}/comm").read_text("utf-8", "replace").strip()
         return "?"
 
+    @property
+    def user(self) -> str:
+        """For people; a user of another name space has no name here."""
+        with suppress(KeyError):
+            return f"{pwd.getpwuid(self.uid).pw_name} (uid {self.uid})"
+        return f"uid {self.uid}"
+
     def __str__(self) -> str:
         return f"uid {self.uid} (pid {self.pid}, {self.command})"
+
+
+# Whose call is being answered; set for each call.
+CALLER: ContextVar[Peer | None] = ContextVar("caller", default=None)
 
 
 def peer_of(connection: socket.socket) -> Peer:

@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.api.errors import FailureReason, not_found, running
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import page, parse_filter
+from agent.api.peer import CALLER
 from agent.api.ports import PodActions, PodStreams, PodView
 from agent.api.watching import watched
 from agent.model.pod_state import PodState
@@ -96,15 +97,19 @@ class PodService:
         return pb.ClearBackoffResponse()
 
     async def drain_node(self, request: pb.DrainNodeRequest) -> pb.DrainNodeResponse:
-        pods = await running(self._wishes, "pods").drain(float(request.grace_seconds))
+        caller = CALLER.get()
+        by = caller.user if caller is not None else "an unknown user"
+        pods = await running(self._wishes, "pods").drain(float(request.grace_seconds), by)
         return pb.DrainNodeResponse(pods=pods)
+
+    async def uncordon_node(self, _request: pb.UncordonNodeRequest) -> pb.UncordonNodeResponse:
+        return pb.UncordonNodeResponse(pods=await running(self._wishes, "pods").uncordon())
 
     async def checkpoint_container(self, request: pb.CheckpointContainerRequest) -> pb.CheckpointContainerResponse:
         path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
         return pb.CheckpointContainerResponse(path=path)
 
     async def get_exec_url(self, request: pb.GetExecUrlRequest) -> pb.GetExecUrlResponse:
-        """Where the streams of a command can be had, once."""
         url = await running(self._streams, "pods").exec_url(
             (request.namespace, request.name, request.container),
             list(request.command),

@@ -19,7 +19,7 @@ from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
 from agent.api.errors import ApiError, FailureReason, invalid, refused
-from agent.api.peer import Peer
+from agent.api.peer import CALLER, Peer
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
 
@@ -152,6 +152,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             )
         if refusal is not None:
             raise refusal
+        CALLER.set(peer)
 
     async def _refuse(self, path: str, error: ApiError, context: Context) -> None:
         code = CODES.get(error.code, grpc.StatusCode.UNKNOWN)

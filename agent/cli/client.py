@@ -86,7 +86,6 @@ def connected(session: Session) -> Iterator[Client]:
 
 
 def ask(session: Session, method: str, request: Message, answer: type[Answer]) -> Answer:
-    """The one call that a command makes."""
     with connected(session) as daemon:
         return daemon.call(method, request, answer)
 

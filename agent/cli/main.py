@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "status": ("node", "Show the node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
     "timeline": ("pods", "Draw what happened to a pod."),
+    "uncordon": ("pods", "Let pods begin again after a drain, and bring back those that it ended."),
     "validate": ("pods", "Check manifests without a daemon."),
     "version": ("version", "Print the version of this program, and optionally of the daemon."),
 })  # fmt: skip

@@ -16,11 +16,11 @@ from agent.cli.timeline_text import picture_as_svg, picture_as_text
 from agent.model.exit_codes import USAGE
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Hook
-from agent.pods.manifest.annotations import KepdAnnotations, read_annotations
+from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.plan.order import Member, waits_for_end
+from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start import StartRules
-from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop
+from agent.pods.plan.stop_state import Stop, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, HookAssumption, forecast_start, forecast_stop
 from agent.pods.view.history import Moment
 from agent.pods.view.simulation import Beginning
@@ -61,7 +61,7 @@ def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0)
 
 
 def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> list[Moment]:
-    annotated = _annotated(pod)
+    annotated = annotations_of(pod)
     rules = StartRules(needs=annotated.needs, keystone=annotated.keystone)
     started = forecast_start(pod, rules, {one.name: _beginning(one, guess) for one in pod.containers})
     lead_s = max((one.at_s for one in started), default=0.0) + up_s
@@ -69,29 +69,12 @@ def life_moments(pod: PodSpec, grace_s: float, guess: Guess, up_s: float) -> lis
     return [*started, *ended]
 
 
-def _annotated(pod: PodSpec) -> KepdAnnotations:
-    return read_annotations(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
-
-
 def _planned_stop(pod: PodSpec, grace_s: float) -> Stop:
-    annotated = _annotated(pod)
-    members = [Member(name=one.name, kind=one.kind, needs=annotated.needs.get(one.name, ())) for one in pod.containers]
-    waits = waits_for_end(members)
-    endings = []
-    for one in pod.containers:
-        hook = one.fields.pre_stop
-        endings.append(
-            ContainerEnding(
-                name=one.name,
-                kind=one.kind,
-                hook=hook.type if hook is not None else "",
-                is_hook_at_turn=annotated.is_hook_at_turn and one.kind is ContainerKind.SIDECAR,
-                waits_for=waits[one.name],
-                own_grace_s=annotated.graces_s.get(one.name),
-                reserve_s=annotated.reserve_s if one.kind is ContainerKind.MAIN else 0.0,
-                is_running=one.kind is not ContainerKind.INIT,
-            )
-        )
+    annotated = annotations_of(pod)
+    waits = waits_for_end([annotated.member(one) for one in pod.containers])
+    endings = [
+        annotated.ending(one, waits[one.name], is_running=one.kind is not ContainerKind.INIT) for one in pod.containers
+    ]
     return begin_stop(Trigger.DELETE, endings, grace_s, 0.0)
 
 

@@ -28,9 +28,6 @@ class ReloadPlan(msgspec.Struct, frozen=True):
     applied: tuple[KeyChange, ...]
     waiting_for_restart: tuple[KeyChange, ...]
 
-    def __str__(self) -> str:
-        return f"applied={len(self.applied)} waiting_for_restart={len(self.waiting_for_restart)}"
-
 
 def value_at(configuration: Configuration, entry: KeyEntry) -> object:
     value: object = configuration

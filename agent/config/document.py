@@ -94,6 +94,7 @@ class ManifestsSection:
     directory: str = restart(PATH, "/etc/kepd/manifests", "Directory of manifests.")
     rescan: float = key(duration(0.1), 20.0, "Interval between scans of the whole directory.")
     debounce: float = key(DURATION, 0.2, "How long a file must stay unchanged before it is read.")
+    group_writable: bool = key(BOOL, False, "Also read manifests and directories that their group may write.")
 
 
 Pairs = tuple[tuple[str, object], ...]
@@ -144,8 +145,6 @@ class ImageRewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageProgress:
-    """How often progress is reported."""
-
     every: float = key(DURATION, 60.0, "Time between reports; 0s = not by time.")
     bytes: int = key(SIZE, 2**30, "Bytes between reports; 0 = not by bytes.")
     percent: int = key(integer(0, 100), 0, "Percent between reports; 0 = not by percent.")
@@ -288,6 +287,12 @@ class PodCollection:
     keep_dead: int = key(integer(0), 1, "Dead instances kept per container.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodReserve:
+    cpu: float = key(number(0, 10000), 0.0, "CPUs that pods cannot ask for.")
+    memory: int = key(SIZE, 0, "Memory that pods cannot ask for.")
+
+
 SHUTDOWN_GROUP = record_of(priority=integer(-(2**31), 2**31 - 1), period=DURATION)
 
 
@@ -296,6 +301,7 @@ class PodShutdown:
     groups: tuple[Pairs, ...] = key(
         list_of(SHUTDOWN_GROUP, "priority and period"), (), "Groups of pods by priority, each with its time to stop."
     )
+    longest: float = key(DURATION, 120.0, "Without groups, the longest delay of a shutdown; 0 = none.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +327,8 @@ class Pods:
     cluster_dns: Words = key(list_of(IP, "IP addresses"), (), "Name servers for pods with dnsPolicy ClusterFirst.")
     cluster_domain: str = key(DNS_NAME, "cluster.local", "Search domain of the cluster.")
     resolv_conf: str = key(PATH, "/etc/resolv.conf", "Resolver file that pods inherit.")
+    max_pods: int = key(integer(0), 110, "Pods on this node at once; more of them wait.")
+    reserved: PodReserve = PodReserve()
     pod_pids_limit: int = key(integer(0), 0, "Processes per pod; 0 = no limit.")
     swap: str = key(choice("NoSwap", "LimitedSwap"), "NoSwap", "Whether pods may swap.")
     single_process_oom_kill: bool = key(BOOL, False, "When out of memory, kill one process instead of the container.")
@@ -331,8 +339,6 @@ class Pods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """The CRI proxy between a kubelet and the runtime."""
-
     enabled: bool = restart(BOOL, False, "Run the CRI proxy.")
     socket: str = restart(PATH, "", "Socket the proxy listens on.", "<runDirectory>/cri/cri.sock")
     link: str | None = restart(
@@ -361,8 +367,6 @@ class DetectLocal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintsSection:
-    """Topology hints for Services from manifests."""
-
     mode: str = key(
         choice("compute", "manifest", "off"), "compute", "Compute hints, use those in manifests, or use none."
     )

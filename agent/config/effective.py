@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defaults that depend on the host: they fill keys that document.py leaves empty, from facts of the caller."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -17,16 +16,6 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     state_directory: str = ""
     run_directory: str = ""
     is_in_cluster: bool = False
-
-    @classmethod
-    def from_environment(cls, host_name: str, environment: Mapping[str, str], *, is_in_cluster: bool) -> "HostFacts":
-        """The facts as a service manager gives them; it may name several directories, the first is ours."""
-        return cls(
-            host_name=host_name.lower(),
-            state_directory=environment.get("STATE_DIRECTORY", "").partition(":")[0],
-            run_directory=environment.get("RUNTIME_DIRECTORY", "").partition(":")[0],
-            is_in_cluster=is_in_cluster,
-        )
 
 
 def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configuration:

@@ -39,6 +39,7 @@ KUBELET_KEYS: Mapping[str, Rename] = MappingProxyType({
     "containerLogMaxSize": ("pods.logs.maxSize", _same),
     "runtimeRequestTimeout": ("runtime.requestTimeout", _same),
     "fileCheckFrequency": ("manifests.rescan", _same),
+    "maxPods": ("pods.maxPods", _same),
     "podPidsLimit": ("pods.podPidsLimit", lambda value: value if isinstance(value, int) and value > 0 else None),
     "memorySwap.swapBehavior": ("pods.swap", lambda value: value or None),
     "singleProcessOOMKill": ("pods.singleProcessOOMKill", _same),

@@ -12,16 +12,13 @@ from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.keys import all_keys
 
 
-def as_document(configuration: Configuration, *, only: frozenset[str] | None = None) -> dict[str, object]:
-    """The document that would give this configuration; `only` limits it to some keys."""
+def as_document(configuration: Configuration) -> dict[str, object]:
+    """The document that would give this configuration."""
     document: dict[str, object] = {"apiVersion": API_VERSION, "kind": KIND}
     for path, entry in all_keys(Configuration).items():
-        if only is not None and path not in only:
-            continue
         value = value_at(configuration, entry)
-        if value is None:
-            continue
-        put_at(document, path, json_like(entry.key.kind.show(value)))
+        if value is not None:
+            put_at(document, path, json_like(entry.key.kind.show(value)))
     return document
 
 

@@ -40,8 +40,13 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_facts(environment: Mapping[str, str]) -> HostFacts:
-    in_cluster = SERVICE_ACCOUNT_TOKEN.exists() and "KUBERNETES_SERVICE_HOST" in environment
-    return HostFacts.from_environment(socket.gethostname(), environment, is_in_cluster=in_cluster)
+    """A service manager may name several directories; the first is ours."""
+    return HostFacts(
+        host_name=socket.gethostname().lower(),
+        state_directory=environment.get("STATE_DIRECTORY", "").partition(":")[0],
+        run_directory=environment.get("RUNTIME_DIRECTORY", "").partition(":")[0],
+        is_in_cluster=SERVICE_ACCOUNT_TOKEN.exists() and "KUBERNETES_SERVICE_HOST" in environment,
+    )
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -75,6 +75,8 @@ def run(
 def _start(sources: "Sources") -> int:
     # Until there is a configuration to reload, a reload is nothing to die of.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # structlog draws tracebacks with rich where it finds it. No log of ours has such, and rich is a tenth of the start.
+    sys.modules["rich"] = None  # type: ignore[assignment]
     import time
 
     from agent.api.socket_path import PathTaken
@@ -106,8 +108,11 @@ def _start(sources: "Sources") -> int:
 
 
 async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
-    from agent.daemon.tree import run_tree
-    from agent.daemon.wiring import wire
+    from agent.daemon.memory import resting_collector
+
+    with resting_collector():
+        from agent.daemon.tree import run_tree
+        from agent.daemon.wiring import wire
 
     stop, hurry = asyncio.Event(), asyncio.Event()
     ending = EndSignals(stop, hurry)

@@ -3,7 +3,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent import __version__
@@ -11,20 +11,27 @@ from agent.api.messages import timestamp, to_message
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.logs import Levels
 from agent.daemon.runtime_watch import RuntimeWatch
+from agent.model.node_drain import NodeDrain
 from agent.wire.kepd.v1 import node_pb2
 
 
 class NodeAnswers:
     def __init__(
-        self, configuration: RunningConfiguration, watch: RuntimeWatch, levels: Levels, started_s: float
+        self,
+        configuration: RunningConfiguration,
+        watch: RuntimeWatch,
+        levels: Levels,
+        started_s: float,
+        drained: Callable[[], NodeDrain | None],
     ) -> None:
         self._configuration = configuration
         self._watch = watch
         self._levels = levels
         self._started_s = started_s
+        self._drained = drained
 
     def node(self) -> node_pb2.Node:
-        node = self._configuration.configuration.node
+        node, drained = self._configuration.configuration.node, self._drained()
         return node_pb2.Node(
             name=node.name,
             addresses=node.addresses,
@@ -35,6 +42,7 @@ class NodeAnswers:
             runtime=to_message(node_pb2.Runtime, self._watch.facts),
             kernel_version=platform.release(),
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
+            drain=None if drained is None else to_message(node_pb2.Drain, drained),
         )
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:

@@ -110,8 +110,6 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
-    """A value out of a few."""
-
     def parse(text: str) -> str:
         if text not in allowed:
             raise AnnotationFault(f"{text!r} is none of {', '.join(allowed)}")

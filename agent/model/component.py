@@ -66,11 +66,8 @@ class Board:
     def lines(self) -> tuple[Component, ...]:
         return tuple(self._lines.values())
 
-    def unready(self) -> tuple[Component, ...]:
-        return tuple(line for line in self._lines.values() if not line.is_ready)
-
     def summary(self) -> str:
-        unready = self.unready()
+        unready = [line for line in self._lines.values() if not line.is_ready]
         if not unready:
             running = [line.name for line in self._lines.values() if line.is_plane and line.state is State.READY]
             return f"ready; planes: {', '.join(running) or 'none'}"

@@ -29,7 +29,6 @@ class ContainerKind(StrEnum):
     MAIN = "main"
     SIDECAR = "sidecar"
     INIT = "init"
-    EPHEMERAL = "ephemeral"
 
 
 class ContainerSpec(msgspec.Struct, frozen=True):

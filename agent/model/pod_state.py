@@ -71,12 +71,6 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def ready_count(self) -> tuple[int, int]:
-        """Mains and sidecars that are ready, of all of them."""
-        counted = [one for one in self.containers if one.kind != "init"]
-        return sum(one.is_ready for one in counted), len(counted)
-
-    @property
     def status(self) -> str:
         if self.is_terminating:
             return "Terminating"

@@ -15,14 +15,10 @@ class RuntimeCallFailed(Exception):
 
 
 class NotFound(RuntimeCallFailed):
-    """The object does not exist."""
-
     code = "NOT_FOUND"
 
 
 class AlreadyExists(RuntimeCallFailed):
-    """An object of that name exists."""
-
     code = "ALREADY_EXISTS"
 
 
@@ -39,6 +35,4 @@ class Unavailable(RuntimeCallFailed):
 
 
 class NotImplementedByRuntime(RuntimeCallFailed):
-    """This runtime does not have the method."""
-
     code = "UNIMPLEMENTED"

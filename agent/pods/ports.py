@@ -28,7 +28,7 @@ class Sandboxes(Protocol):
 class Containers(Protocol):
     """Containers of the runtime. `exec_sync` with a limit of 0 seconds has none."""
 
-    async def list_containers(self) -> list[pb.Container]: ...
+    async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]: ...
 
     async def container_status(self, container_id: str) -> pb.ContainerStatus: ...
 
@@ -154,6 +154,8 @@ class Features(Protocol):
 class Logind(Protocol):
     """Announces that the node goes down, and waits for those that asked for a delay. Calls raise OSError where it
     cannot be reached; `news` does when the connection breaks."""
+
+    def is_expected(self) -> bool: ...
 
     async def connect(self) -> None: ...
 

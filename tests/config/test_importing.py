@@ -22,17 +22,19 @@ def test_what_a_kubelet_gives_its_pods_is_taken_over() -> None:
     text = (
         b"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfileCheckFrequency: 5s\n"
         b"podPidsLimit: 1024\nmemorySwap: {swapBehavior: LimitedSwap}\nsingleProcessOOMKill: true\n"
-        b"seccompDefault: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 60s}\n"
+        b"seccompDefault: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 60s}\nmaxPods: 50\n"
     )
     document, left_out = import_document(text, "k")
     unlimited, _ = import_document(text.replace(b"1024", b"-1").replace(b"true", b"false"), "k")
 
     assert document["pods"] == {
         "podPidsLimit": 1024, "swap": "LimitedSwap", "singleProcessOOMKill": True, "defaultSeccomp": "RuntimeDefault",
-        "maxRestartPeriod": "60s",
+        "maxRestartPeriod": "60s", "maxPods": 50,
     }  # fmt: skip
     assert (document["manifests"], left_out) == ({"rescan": "5s"}, [])
-    assert unlimited["pods"] == {"swap": "LimitedSwap", "singleProcessOOMKill": False, "maxRestartPeriod": "60s"}
+    assert unlimited["pods"] == {
+        "swap": "LimitedSwap", "singleProcessOOMKill": False, "maxRestartPeriod": "60s", "maxPods": 50,
+    }  # fmt: skip
 
 
 def test_a_kube_proxy_configuration_too() -> None:

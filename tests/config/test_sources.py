@@ -9,7 +9,7 @@ from agent.config.check import Checked
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
-from agent.config.sources import Flag, Sources, load
+from agent.config.sources import Flag, Sources, host_facts, load
 
 FACTS = HostFacts(host_name="node-1")
 HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
@@ -174,11 +174,13 @@ def test_lists_and_maps_in_the_environment_are_json() -> None:
     assert checked.configuration.node.name == "7"
 
 
-def test_directories_come_from_the_service_manager(tmp_path: Path) -> None:
+def test_directories_come_from_the_service_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SYS-07: paths are never hard-coded."""
+    (tmp_path / "token").touch()
+    monkeypatch.setattr("agent.config.sources.SERVICE_ACCOUNT_TOKEN", tmp_path / "token")
+    monkeypatch.setattr("socket.gethostname", lambda: "Node-1")
     environment = {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y", "RUNTIME_DIRECTORY": "/run/x"}
-    facts = HostFacts.from_environment("Node-1", environment, is_in_cluster=True)
-    checked = load(Sources(environment={}), facts)
+    checked = load(Sources(environment={}), host_facts(environment | {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}))
 
     assert checked.configuration is not None
     assert checked.configuration.node.state_directory == "/var/lib/x"

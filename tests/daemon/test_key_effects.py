@@ -47,6 +47,7 @@ READ_WHEN_NEEDED = {
     "kubernetes.burst": "daemon/wiring.py",
     "manifests.rescan": "daemon/pods/wiring.py",
     "manifests.debounce": "daemon/pods/wiring.py",
+    "manifests.groupWritable": "daemon/pods/wiring.py",
     "services.counters.export": "daemon/services/wiring.py",
     "services.tamperRepair": "daemon/services/wiring.py",
     "services.drainSeconds": "daemon/services/health.py",

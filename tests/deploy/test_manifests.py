@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.model.startup_taint import STARTUP_TAINT
+from agent.daemon.services.startup_taint import STARTUP_TAINT
 from tests.daemon.process import PROGRAMS, ROOT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object

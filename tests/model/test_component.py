@@ -8,7 +8,7 @@ def test_the_board_says_in_one_line_what_is_missing() -> None:
     board.add("images", State.OFF, is_plane=True)
     runtime = board.add("runtime", State.STARTING)
 
-    assert [line.name for line in board.unready()] == ["pods", "runtime"]
+    assert [line.name for line in board.lines() if not line.is_ready] == ["pods", "runtime"]
     assert not board.line("pods").has_settled
 
     pods.ready()

@@ -22,7 +22,7 @@ spec:
   containers:
   - name: main
     image: IMAGE
-    command: [sh, -c, "TRAP; echo $WORD; while true; do sleep 0.1; done"]
+    command: [sh, -c, "TRAP; echo $WORD; while true; do sleep 3600 & wait; done"]
     env: [{name: WORD, value: hello from NAME}]
 """
 
@@ -39,11 +39,19 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
 
 
 def write_pod(
-    kepd: Kepd, image: str, name: str = "web", *, trap: str = "trap 'echo was asked; exit 0' TERM", grace_s: int = 30
+    kepd: Kepd,
+    image: str,
+    name: str = "web",
+    *,
+    trap: str = "trap 'echo was asked; exit 0' TERM",
+    grace_s: int = 30,
+    mode: int = 0o644,
+    more: str = "",
 ) -> None:
     hidden = kepd.manifests / f".{name}.tmp"
     text = POD.replace("NAME", name).replace("IMAGE", image).replace("TRAP", trap).replace("GRACE", str(grace_s))
-    hidden.write_text(text)
+    hidden.write_text(text + f"    {more}\n")
+    hidden.chmod(mode)
     hidden.rename(kepd.manifests / f"{name}.yaml")
 
 
@@ -117,6 +125,45 @@ def test_a_removed_manifest_ends_its_pod_and_a_broken_one_is_told(kepd: Kepd, la
 
     text = f"{kepd.manifests}/bad.yaml:2: spec.container: not supported by this version; did you mean"
     kepd.wait(lambda: text in kepd.log.read_text(), "the complaint")
+
+
+def test_a_manifest_that_others_may_write_is_refused_and_its_pod_runs_on(kepd: Kepd, lab: Lab) -> None:
+    """FP-13: also when kepd starts anew; a pod that never ran does not begin."""
+    image = lab.push(Image(name="node/daemon"))
+    write_pod(kepd, image)
+    kepd.start("--planes", "pods").wait_ready()
+    before = kepd.wait(lambda: running(kepd), "it runs")
+    (kepd.manifests / "web.yaml").chmod(0o666)
+    write_pod(kepd, image, "late", mode=0o666)
+    text = "/web.yaml: every user may write it (mode 0666), so it is refused"
+    kepd.wait(lambda: text in message(kepd, "web-n1"), "the reason at the pod")
+    kepd.end()
+    kepd.start("--planes", "pods")
+    kepd.wait(lambda: kepd.ctl("get", "pods").returncode == 0, "kepd answers")
+    kepd.wait(lambda: text in message(kepd, "web-n1"), "the reason again")
+
+    assert running(kepd) == before
+    assert "late.yaml: every user may write it" in kepd.log.read_text()
+    (kepd.manifests / "late.yaml").chmod(0o644)
+    kepd.wait(lambda: "late-n1" in running(kepd), "it begins once its mode is in order")
+
+
+def test_a_pod_for_which_there_is_no_room_waits_with_the_reason(kepd: Kepd, lab: Lab) -> None:
+    """FP-20."""
+    image = lab.push(Image(name="node/daemon"))
+    kepd.start("--planes", "pods").wait_ready()
+    write_pod(kepd, image, more="ports: [{containerPort: 80, hostPort: 18080}]")
+    kepd.wait(lambda: running(kepd), "the first has the port")
+    write_pod(kepd, image, "late", more="ports: [{containerPort: 80, hostPort: 18080}]")
+    write_pod(kepd, image, "large", more="resources: {requests: {cpu: 100000}}")
+    kepd.wait(lambda: "TCP 18080 is used by default/web-n1" in message(kepd, "late-n1"), "the reason")
+    kepd.wait(lambda: "cpu, requested: 100000000, used: 0" in message(kepd, "large-n1"), "the other reason")
+    shown = {line.split()[1]: line.split()[3] for line in kepd.ctl("get", "pods").stdout.splitlines()[1:]}
+
+    assert shown == {"web-n1": "Running", "late-n1": "NodePorts", "large-n1": "OutOfcpu"}
+    assert "room: " in kepd.ctl("explain", "pod", "late-n1").stdout
+    (kepd.manifests / "web.yaml").unlink()
+    kepd.wait(lambda: "late-n1" in running(kepd), "it begins when the port is free")
 
 
 def test_where_events_come_from_is_shown(kepd: Kepd, lab: Lab) -> None:

@@ -118,6 +118,48 @@ def test_a_restart_of_kepd_during_a_post_start_holds_no_pod_up(stage: Stage, kep
     assert container(stage, "net").get("restartCount", 0) == container(main, "app").get("restartCount", 0) == 0
 
 
+def test_what_is_taken_out_of_a_manifest_ends_with_its_pre_stop_and_the_rest_runs_on(stage: Stage) -> None:
+    """FP-7: a sidecar and a main; the container in their place starts after them."""
+    own = {"labels": {}, "uid": "edited"}
+    slow = {"hook_script": "sleep 0.5"}
+    app, job, net = Actor("app", 0.1), Actor("job", 0.1, **slow), Actor("net", 0.1, **slow)
+    stage.begin([app, job], [net], metadata=own)
+    stage.write([app, Actor("api", 0.1)], metadata=own)
+    stage.wait(lambda: stage.lines("api"), "the new one runs")
+
+    for name in ("job", "net"):
+        assert [event for event, _ in stage.lines(name)] == ["start", "hook", "hookend", "term", "exit"]
+        assert dict(stage.lines(name))["exit"] <= dict(stage.lines("api"))["start"]
+    assert [event for event, _ in stage.lines("app")] == ["start"]
+
+
+def test_a_changed_container_starts_again_where_nothing_is_ever_restarted(stage: Stage) -> None:
+    """FP-8, MAN-11."""
+    own = {"metadata": {"uid": "changed"}, "restartPolicy": "Never"}
+    app, web = Actor("app", 0.1, hook_script=":"), Actor("web", 0.1)
+    stage.begin([app, web], **own)
+    changed = Actor("app", 0.1, hook_script=":", more={"workingDir": "/tmp"})
+    stage.write([changed, web], **own | {"metadata": {"uid": "changed"}})
+    stage.wait(lambda: len([event for event, _ in stage.lines("app") if event == "start"]) == 2, "it runs again")
+
+    assert [event for event, _ in stage.lines("app")] == ["start", "hook", "hookend", "term", "exit", "start"]
+    assert [event for event, _ in stage.lines("web")] == ["start"]
+    assert (stage.pod() or {}).get("phase") == "Running"
+
+
+def test_an_edit_of_what_the_sandbox_is_made_of_begins_the_pod_anew(stage: Stage) -> None:
+    """MAN-11: the old one ends with its hook first."""
+    more = {"command": ["sh", "-c", "hostname >> /out/names; trap 'exit 0' TERM; sleep 3600 & wait"]}
+    app = Actor("app", 0.1, hook_script=":", more=more)
+    stage.write([app], metadata={"uid": "renamed"}, hostname="before", restartPolicy="Never")
+    stage.wait(lambda: (stage.out / "names").exists(), "it runs")
+    stage.write([app], metadata={"uid": "renamed"}, hostname="after", restartPolicy="Never")
+    stage.wait(lambda: (stage.out / "names").read_text() == "before\nafter\n", "the new one runs")
+
+    assert [event for event, _ in stage.lines("app")] == ["hook", "hookend"]
+    assert container(stage, "app").get("restartCount", 0) == 0
+
+
 def test_what_a_container_sees(stage: Stage) -> None:
     """VOL, ENV, NET, TMS: variables, files, names, and its last words."""
     sources = """
@@ -195,7 +237,7 @@ def test_people_look_at_pods_and_end_them(stage: Stage) -> None:
     app = Actor(
         "app",
         0.2,
-        more={"command": ["sh", "-c", "trap 'exit 0' TERM; echo one; echo two; while true; do sleep 0.05; done"]},
+        more={"command": ["sh", "-c", "trap 'exit 0' TERM; echo one; echo two; sleep 3600 & wait"]},
     )
     stage.write([app], [Actor("net", 0.1)])
     stage.wait(lambda: container(stage, "app").get("state") == "Running", "it runs")
@@ -253,6 +295,35 @@ def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, ke
     assert [(pod["phase"], pod["status"]) for pod in kepd.json("get", "pods")["items"]] == [
         ("Failed", "Terminated")
     ] * 2
+
+
+def test_a_drained_node_says_so_and_uncordon_brings_its_pods_back(stage: Stage, kepd: Kepd) -> None:
+    """FP-25."""
+    stage.begin([Actor("app", 0.3)])
+    kepd.ctl("drain", "--timeout", "60")
+    status, node = kepd.ctl("status").stdout, kepd.json("get", "nodes")["items"][0]
+    kepd.end()
+    kepd.start("--planes", "pods").wait_ready()
+    again = kepd.json("get", "nodes")["items"][0]
+    done = kepd.ctl("uncordon")
+    kepd.wait(lambda: kepd.json("get", "pods")["items"][0]["phase"] == "Running", "it runs again")
+
+    assert "drained  by root (uid 0), " in status
+    assert "all pods have ended; kepctl uncordon ends it" in status
+    assert node["drain"]["by"] == "root (uid 0)"
+    assert again["drain"] == node["drain"], "also when kepd starts anew"
+    assert done.stdout.splitlines() == ["the node takes pods again", "pod/default/play-n1 begins anew"]
+    assert "drain" not in kepd.json("get", "nodes")["items"][0]
+    assert "drained" not in kepd.ctl("status").stdout
+
+
+def test_a_drain_that_does_not_end_in_time_names_what_it_waits_for(stage: Stage, kepd: Kepd) -> None:
+    """FP-25."""
+    stage.begin([Actor("app", 5.0)])
+    done = kepd.ctl("drain", "--timeout", "1")
+
+    assert done.returncode != 0
+    assert "the drain goes on and waits for default/play-n1" in done.stderr
 
 
 def test_a_runtime_that_makes_no_checkpoints_is_named(stage: Stage, lab: Lab) -> None:

@@ -330,7 +330,7 @@ def test_namespaces_are_shared_as_asked(stage: Stage, kepd: Kepd) -> None:
     def shown(name: str, **spec: object) -> list[str]:
         other = Stage(kepd, stage.image, name)
         app = Actor("app", 0.1).container(stage.image, other.out)
-        app["command"] = ["sh", "-c", f"{look} trap 'exit 0' TERM; while true; do sleep 0.05; done"]
+        app["command"] = ["sh", "-c", f"{look} trap 'exit 0' TERM; sleep 3600 & wait"]
         other.write([], containers=[app], **spec)
         other.wait(lambda: (other.out / "ns").exists(), "it looked")
         return (other.out / "ns").read_text().split()

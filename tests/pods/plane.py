@@ -170,13 +170,14 @@ async def running(
     events: Any = None,
     groups: Any = None,
     runtime: Any = None,
+    cpus: int = 1,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
     """The plane while the block lasts; leaving it is the end of the process."""
     clock = clock or SystemClock()
     given = PodSettings(
         node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd",
-        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",)), **settings,
+        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus), **settings,
     )  # fmt: skip
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()

@@ -66,6 +66,8 @@ class World(PodSimulation):
         self.started = started
         self.fails = fails or {}
         self.log: list[str] = []
+        # The code with which containers obey their signal.
+        self.obeys_with = 143
 
     def settle(self) -> StartPlan:
         """Carry plans out until nothing is left to do now."""
@@ -106,10 +108,11 @@ class World(PodSimulation):
                 is_started = self.started(instance.name)
                 changes = {"post_start": HookPhase.OK, "is_started": is_started}
                 self.remember(instance.name, lambda one: replace(one.of(instance.id), **changes))
-            case EndContainer(instance):
+            case EndContainer(instance, is_renewed=is_renewed):
                 self.tell(f"end {instance.name}")
-                self.exit(instance.id, 143)
-                self._remember(instance.name, killed=instance.id, failing=None)
+                renewed = instance.id if is_renewed else ""
+                self._remember(instance.name, killed=instance.id, failing=None, renewed=renewed)
+                self.exit(instance.id, self.obeys_with)
             case RestartAll(name):
                 self.tell(f"restart all for {name}")
                 self.seen = SeenPod(self.seen.sandboxes, ())

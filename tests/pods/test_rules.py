@@ -314,6 +314,69 @@ async def test_a_container_that_is_taken_out_of_its_manifest_ends_with_its_pre_s
     assert {name for name, _ in cri.stops} == ({"app", "extra"} if is_removed_too else {"extra"})
 
 
+async def test_a_container_that_is_taken_out_while_its_image_comes_is_never_made(cri: Slow, tmp_path: Path) -> None:
+    """FP-7: and what went wrong with it is no problem of the pod any more."""
+    cri.registry.add("slow:1")
+    cri.slow_images.add("slow:1")
+    first = '- {name: app, image: "i:1"}'
+    both = f'containers:\n{first}\n- {{name: extra, image: "slow:1"}}'
+    given = pod(both, ", uid: u-1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: cri.pulling["slow:1"], "the pull hangs")
+        given.put("/m/f.yaml", text(f"containers:\n{first}", ", uid: u-1"))
+        await plane.until(lambda: plane.phases == {"web-n": "Running"}, "it is read")
+        cri.may_pull.set()
+        await plane.until(lambda: not cri.pulling["slow:1"], "the image is there")
+        await plane.until_ready()
+        await plane.rounds()
+
+    assert [one.metadata.name for one in cri._containers.values()] == ["app"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+async def test_a_pod_whose_container_is_changed_in_place_is_never_shown_as_over(
+    cri: Slow, tmp_path: Path, policy: str
+) -> None:
+    """FP-8, MAN-11: also while its new image comes."""
+    cri.registry.add("slow:1")
+    cri.slow_images.add("slow:1")
+    given = one(pod_more=f"restartPolicy: {policy}", more=", uid: u-1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        changed = f'restartPolicy: {policy}\ncontainers: [{{name: app, image: "slow:1"}}]'
+        given.put("/m/f.yaml", text(changed, ", uid: u-1"))
+        await plane.until(lambda: cri.pulling["slow:1"], "it ended, and its image comes")
+        assert (plane.phases, container(plane).state) == ({"web-n": "Running"}, "Waiting")
+        cri.may_pull.set()
+        await plane.until(lambda: container(plane).state == "Running", "it runs again")
+
+        assert (plane.phases, container(plane).restart_count) == ({"web-n": "Running"}, 1)
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+async def test_a_restart_of_kepd_while_a_changed_container_ends_makes_no_difference(
+    cri: Slow, tmp_path: Path, deaths: int
+) -> None:
+    """FP-8, TRM-31: what it ended for is written down."""
+    given = one(pod_more="restartPolicy: Never", more=", uid: u-1")
+    changed = text('restartPolicy: Never\ncontainers: [{name: app, image: "i:1", args: [x]}]', ", uid: u-1")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        cri.may_stop.clear()
+        given.put("/m/f.yaml", changed)
+        await plane.until(lambda: cri.stopping, "it ends")
+        if not deaths:
+            cri.may_stop.set()
+            await plane.until(lambda: container(plane).restart_count == 1, "it runs again")
+            return
+    cri.may_stop.set()
+    cri.exit(next(iter(cri._containers)), 0)
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until(lambda: plane.phases and container(plane).restart_count == 1, "it runs again")
+
+        assert plane.phases == {"web-n": "Running"}
+
+
 class Crashing(Slow):
     """Containers fail as soon as they run."""
 

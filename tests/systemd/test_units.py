@@ -67,6 +67,17 @@ def test_with_the_drop_in_for_pods_the_set_group_bit_may_be_set() -> None:
     assert not any("RestrictSUIDSGID" in unit(f"kepd.service.d/{name}")["Service"] for name in others)
 
 
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.service")), ids=lambda path: path.name)
+def test_systemd_and_tmpfiles_agree_on_the_mode_of_the_configuration(path: Path) -> None:
+    """FP-33: otherwise systemd warns at every start."""
+    service = unit(path.name)["Service"]
+    lines = [line.split() for line in (FOLDER / "tmpfiles.conf").read_text().splitlines()]
+    modes = {words[1]: words[2] for words in lines if words and words[0] == "d"}
+
+    for name in service.get("ConfigurationDirectory", []):
+        assert service["ConfigurationDirectoryMode"] == [modes[f"/etc/{name}"]]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("Type", "notify"), ("Restart", "always"), ("RestartSec", "1"), ("RuntimeDirectoryPreserve", "yes")],

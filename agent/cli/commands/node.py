@@ -6,7 +6,7 @@ from grpc_health.v1 import health_pb2
 
 from agent.cli.client import Client, ask, connected
 from agent.cli.listings import list_planes
-from agent.cli.render import output_option, print_listing, print_message
+from agent.cli.render import age, output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2
@@ -28,6 +28,9 @@ def status(session: Session, output: str) -> None:
     click.echo(f"node     {node.name}  (Linux {node.kernel_version}, cgroup v{node.cgroup_version})")
     click.echo(f"kepd     {node.kepd_version}  pid {node.pid}")
     click.echo(f"runtime  {runtime}  {node.runtime.endpoint}")
+    if node.HasField("drain"):
+        waits = f"waits for {', '.join(node.drain.waits_for)}" if node.drain.waits_for else "all pods have ended"
+        click.echo(f"drained  by {node.drain.by}, {age(node.drain.began_at)} ago; {waits}; kepctl uncordon ends it")
     click.echo()
     print_listing(planes, "table", session)
 

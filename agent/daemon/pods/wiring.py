@@ -19,6 +19,7 @@ from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.trust import Trust
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.state_files.driver import StateFiles
@@ -27,7 +28,7 @@ from agent.model.control_group import GroupShape
 from agent.model.feed import Overtaken
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
-from agent.pods.plan.drain import Group
+from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.plan.node_match import labels_of_node
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.commands import PodCommands
@@ -93,7 +94,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
     groups = ControlGroups()
     facts = node_facts(configuration, groups.shape())
-    directory = Path(_pod_directory(configuration))
+    directory = Path(configuration.pods.directory)
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
     records = StateFiles(directory)
@@ -121,11 +122,14 @@ def wire_pods(outside: Outside) -> PodPlane:
         now = outside.configuration().manifests
         return now.rescan, now.debounce
 
-    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, has_sources=True)
+    def trust() -> Trust:
+        return Trust(outside.configuration().manifests.group_writable)
+
+    manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
     runner = PodRunner(context, manifests, outside.events)
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory))
-    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown_groups)
+    shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown)
     return PodPlane(
         runner=runner,
         commands=commands,
@@ -137,10 +141,6 @@ def wire_pods(outside: Outside) -> PodPlane:
     )
 
 
-def _pod_directory(configuration: Configuration) -> str:
-    return configuration.pods.directory or f"{configuration.node.state_directory}/pods"
-
-
 def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: str) -> PodSettings:
     pods = configuration.pods
     first_s = REDUCED_FIRST_S if pods.reduced_backoff else RestartCurve().first_s
@@ -150,7 +150,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         instance=instance,
         name_suffix=pods.name_suffix,
         labels=labels_of_node(configuration.node.name, configuration.node.labels),
-        directory=Path(_pod_directory(configuration)),
+        directory=Path(configuration.pods.directory),
         log_directory=Path(pods.log_directory),
         log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
         cgroup_root=pods.cgroup_root,
@@ -170,16 +170,24 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         log_files=pods.logs.max_files,
         log_check_s=pods.logs.interval,
         most_pids=pods.pod_pids_limit,
+        most_pods=pods.max_pods,
+        reserved_milli_cpus=round(pods.reserved.cpu * 1000),
+        reserved_memory_bytes=pods.reserved.memory,
         may_swap=pods.swap == "LimitedSwap",
         kills_single_process=pods.single_process_oom_kill,
-        shutdown_groups=shutdown_groups(configuration),
+        shutdown=shutdown_rules(configuration),
         facts=facts,
     )
 
 
-def shutdown_groups(configuration: Configuration) -> tuple[Group, ...]:
-    groups = [dict(one) for one in configuration.pods.shutdown.groups]
-    return tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups)
+def shutdown_rules(configuration: Configuration) -> ShutdownRules:
+    """A kubelet delays no shutdown unless it is configured to (NSD-01)."""
+    shutdown = configuration.pods.shutdown
+    groups = [dict(one) for one in shutdown.groups]
+    return ShutdownRules(
+        groups=tuple(Group(priority=int(str(one["priority"])), period_s=float(str(one["period"]))) for one in groups),
+        longest_s=shutdown.longest if configuration.pods.profile != "kubelet" else 0.0,
+    )
 
 
 def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts:
@@ -191,7 +199,7 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),
-        disk_bytes=disk_bytes(Path(_pod_directory(configuration))),
+        disk_bytes=disk_bytes(Path(configuration.pods.directory)),
         masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
         groups=groups,
     )

@@ -43,7 +43,7 @@ SERVICES = "/containerd.services."
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
-TRANSFER_S = 3600.0
+REQUEST_S, TRANSFER_S = 10.0, 3600.0
 Observer = Callable[[str, str, float], None]
 Answer = TypeVar("Answer", bound=Message)
 
@@ -54,11 +54,9 @@ class Containerd:
         endpoint: str,
         namespace: str = "k8s.io",
         *,
-        request_timeout_s: float = 10.0,
         observe: Observer | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.request_timeout_s = request_timeout_s
         self._namespace = namespace
         self._channel = open_channel(endpoint)
         self._observe = observe or (lambda _method, _code, _seconds: None)
@@ -245,7 +243,7 @@ class Containerd:
             response_deserializer=answer.FromString,
         )
         try:
-            async for part in invoke(request, timeout=self.request_timeout_s, metadata=self._metadata()):
+            async for part in invoke(request, timeout=REQUEST_S, metadata=self._metadata()):
                 yield part
         except grpc.aio.AioRpcError as error:
             raise translated(method.rpartition("/")[2], error) from error
@@ -265,9 +263,7 @@ class Containerd:
         began_s = time.monotonic()
         code = "OK"
         try:
-            result: Answer = await invoke(
-                request, timeout=timeout_s or self.request_timeout_s, metadata=self._metadata()
-            )
+            result: Answer = await invoke(request, timeout=timeout_s or REQUEST_S, metadata=self._metadata())
         except grpc.aio.AioRpcError as error:
             code = error.code().name
             raise translated(name, error) from error

@@ -111,8 +111,10 @@ class CriRuntime:
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
 
-    async def list_containers(self) -> list[pb.Container]:
-        return list((await self.call(methods.LIST_CONTAINERS, pb.ListContainersRequest())).containers)
+    async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]:
+        """All of them, or those of one sandbox."""
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id))
+        return list((await self.call(methods.LIST_CONTAINERS, request)).containers)
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
@@ -187,11 +189,9 @@ class CriRuntime:
         return (await self.call(methods.EXEC, request)).url
 
     async def attach_url(self, request: pb.AttachRequest) -> str:
-        """Where the streams of a container can be had, once."""
         return (await self.call(methods.ATTACH, request)).url
 
     async def port_forward_url(self, request: pb.PortForwardRequest) -> str:
-        """Where connections into a sandbox can be had, once."""
         return (await self.call(methods.PORT_FORWARD, request)).url
 
     async def image_status(self, image: str, *, handler: str = "") -> pb.Image | None:

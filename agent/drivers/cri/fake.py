@@ -75,7 +75,7 @@ class FakeCri:
             for status in self._sandboxes.values()
         ]  # fmt: skip
 
-    async def list_containers(self) -> list[pb.Container]:
+    async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]:
         self._enter("ListContainers")
         return [
             pb.Container(
@@ -83,6 +83,7 @@ class FakeCri:
                 state=status.state, created_at=status.created_at, labels=status.labels, annotations=status.annotations,
             )
             for status in self._containers.values()
+            if sandbox_id in ("", self._holder[status.id])
         ]  # fmt: skip
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:

@@ -54,7 +54,7 @@ REOPEN_CONTAINER_LOG = Method(
     RUNTIME + "ReopenContainerLog", pb.ReopenContainerLogRequest, pb.ReopenContainerLogResponse
 )
 CHECKPOINT_CONTAINER = Method(
-    RUNTIME + "CheckpointContainer", pb.CheckpointContainerRequest, pb.CheckpointContainerResponse
+    RUNTIME + "CheckpointContainer", pb.CheckpointContainerRequest, pb.CheckpointContainerResponse, deadline_factor=10
 )
 EXEC = Method(RUNTIME + "Exec", pb.ExecRequest, pb.ExecResponse)
 ATTACH = Method(RUNTIME + "Attach", pb.AttachRequest, pb.AttachResponse)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Gone after a reboot, when kepd writes it again: nothing is left on a node that has kepd no more.
 DROP_IN_DIRECTORY = Path("/run/systemd/logind.conf.d")
 DROP_IN_NAME = "99-kepd.conf"
+SYSTEMD_RUNS = Path("/run/systemd/system")
 LOGIN, LOGIN_PATH, LOGIN_MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
 SYSTEMD, SYSTEMD_PATH = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
 SYSTEMD_MANAGER = "org.freedesktop.systemd1.Manager"
@@ -44,6 +45,10 @@ class Logind:
         self._bus: MessageBus | None = None
         self._lock: int | None = None
         self._news: asyncio.Queue[bool | None] = asyncio.Queue()
+
+    def is_expected(self) -> bool:
+        """Whether systemd runs this machine."""
+        return SYSTEMD_RUNS.is_dir()
 
     async def connect(self) -> None:
         """A new connection; an earlier one is closed, its lock stays until it is dropped."""
@@ -128,7 +133,7 @@ class Logind:
     def _write_drop_in(self, delay_s: float) -> None:
         self._drop_ins.mkdir(parents=True, exist_ok=True, mode=0o755)
         path = self._drop_ins / DROP_IN_NAME
-        text = f"# Written by kepd: the sum of pods.shutdown.groups.\n[Login]\nInhibitDelayMaxSec={ceil(delay_s)}\n"
+        text = f"# Written by kepd: what pods.shutdown needs.\n[Login]\nInhibitDelayMaxSec={ceil(delay_s)}\n"
         draft = path.with_name(f".{DROP_IN_NAME}.draft")
         draft.write_text(text)
         draft.chmod(0o644)

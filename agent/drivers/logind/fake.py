@@ -29,6 +29,9 @@ class FakeLogind:
         if self._news is not None:
             self._news.put_nowait(None)
 
+    def is_expected(self) -> bool:
+        return self.reachable
+
     async def connect(self) -> None:
         if not self.reachable:
             raise OSError("no connection to the system bus: [Errno 2] No such file or directory")

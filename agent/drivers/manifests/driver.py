@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, read_source_folders
+from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
 from agent.model.source_folder import SOURCE_FOLDERS
@@ -41,10 +42,10 @@ MOST_DEBOUNCES = 10
 MOST_LOOKS = 8
 
 
-def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
-    """Every manifest file by its path; what cannot be read keeps the content that `before` has of it."""
+def read_manifests(directory: Path, before: Snapshot | None = None, trust: Trust = ROOT_ALONE) -> Snapshot:
+    """Every manifest file by its path; what cannot be read, or must not be, keeps the content that `before` has."""
     try:
-        paths = _listed(directory)
+        paths = _listed(directory, trust)
     except FileNotFoundError:
         return Snapshot()
     except OSError as error:
@@ -57,14 +58,17 @@ def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
     unread: set[str] = set()
     ignored: list[Finding] = []
     exposed: set[str] = set()
+    refused: set[str] = set()
     for path in paths:
+        is_manifest = path.suffix in SUFFIXES or path == directory
         try:
-            content = _content(path, ignored, exposed) if path.suffix in SUFFIXES or path == directory else None
+            content = _content(path, directory, trust, ignored, exposed) if is_manifest else None
         except OSError as error:
             problems.append(_problem(path, error))
             content = before.files.get(str(path)) if before is not None else None
             if content is None:
                 unread.add(str(path))
+                refused |= {str(path)} if isinstance(error, Distrusted) else set()
         if content is not None:
             files[str(path)] = content
         elif path.suffix not in SUFFIXES:
@@ -74,25 +78,30 @@ def read_manifests(directory: Path, before: Snapshot | None = None) -> Snapshot:
         files,
         tuple(problems),
         frozenset(unread),
+        refused=frozenset(refused),
         ignored=tuple(ignored),
         exposed=frozenset() if is_private else frozenset(exposed),
     )
 
 
-def _listed(directory: Path) -> list[Path]:
+def _listed(directory: Path, trust: Trust) -> list[Path]:
     """What may be a manifest; a single file in the place of the directory is one (MAN-01)."""
-    if stat.S_ISREG(directory.stat().st_mode):
+    found = directory.stat()
+    if stat.S_ISREG(found.st_mode):
         return [directory]
+    trust.check(found)
     return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
 
 
-def _content(path: Path, ignored: list[Finding], exposed: set[str]) -> bytes | None:
+def _content(path: Path, directory: Path, trust: Trust, ignored: list[Finding], exposed: set[str]) -> bytes | None:
     """None if there is no such file, or something that is not a file."""
     try:
         told = path.stat()
         if not stat.S_ISREG(told.st_mode):
             ignored.append(Finding(str(path), "", "is not a file and is not read"))
             return None
+        trust.check_way(path, directory)
+        trust.check(told)
         if is_exposed(told):
             exposed.add(str(path))
         with path.open("rb") as source:
@@ -113,17 +122,24 @@ def _say_why(path: Path, directory: Path, ignored: list[Finding]) -> None:
 
 
 def _problem(path: Path, error: OSError) -> Finding:
-    return Finding(str(path), "", f"cannot be read: {error.strerror or error}; its last good content stays valid")
+    return Finding(str(path), "", f"{reason(error)}; its last good content stays valid")
 
 
 class ManifestDirectory:
-    """One directory. `timing` gives (rescan, debounce) in seconds and is asked anew each time: a reload changes it."""
+    """One directory. `timing` gives (rescan, debounce) in seconds; it and `trust` are asked anew each time, for a
+    reload changes them."""
 
     def __init__(
-        self, directory: Path, timing: Callable[[], tuple[float, float]], *, has_sources: bool = False
+        self,
+        directory: Path,
+        timing: Callable[[], tuple[float, float]],
+        trust: Callable[[], Trust] = Trust,
+        *,
+        has_sources: bool = False,
     ) -> None:
         self.directory = directory
         self._timing = timing
+        self._trust = trust
         self._has_sources = has_sources
         self._watches: dict[Path, Watch] = {}
         self._places: tuple[Path, ...] = (directory,)
@@ -158,13 +174,14 @@ class ManifestDirectory:
         return snapshot
 
     def _read(self, last: Snapshot | None) -> tuple[Snapshot, list[Path]]:
-        snapshot = read_manifests(self.directory, last)
+        trust = self._trust()
+        snapshot = read_manifests(self.directory, last, trust)
         if not self._has_sources:
             # What is no manifest, and who else may read one, is the affair of whoever reads all of it.
             return replace(snapshot, ignored=(), exposed=frozenset()), []
         if str(self.directory) in snapshot.files:
             return snapshot, []
-        look = read_source_folders(self.directory, last.folders if last is not None else {})
+        look = read_source_folders(self.directory, last.folders if last is not None else {}, trust)
         problems = (*snapshot.problems, *look.problems)
         return replace(snapshot, folders=look.folders, problems=problems), look.watched
 

@@ -13,6 +13,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Files by path. What can be read no longer stands here with its last content, and in `problems` with the reason.
 
     `unread` are the files that nobody has read yet, or the directory: what stands there is unknown, not nothing.
+    `refused` are those of them that another user may write.
     `folders` are ConfigMaps and Secrets with a file per key, by path; `ignored` is what lies beside manifests and is
     none; `exposed` are files that others than root may read.
     """
@@ -20,6 +21,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
     unread: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     folders: Mapping[str, SourceFolder] = msgspec.field(default_factory=dict)
     ignored: tuple[Finding, ...] = ()
     exposed: frozenset[str] = frozenset()

@@ -3,6 +3,7 @@
 
 Owns: walking them and reading keys within bounds. Everything is opened from the directory above it, and links are
 followed only as far as they stay inside their own source, as the links of an atomic writer do (`KEY -> ..data/KEY`).
+What another user may write is not read.
 Never: follows a link out, waits for a pipe, takes a mixture of two versions, or judges names; blocking.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.model.finding import Finding
 from agent.model.image_credential import PULL_SECRET_KEYS
 from agent.model.source_folder import SOURCE_FOLDERS, SourceFolder
@@ -38,14 +40,22 @@ class _Refused(Exception):
 class SourceLook(msgspec.Struct):
     """What one walk found. `watched` are the directories in which a change would be news. Filled by the walk alone."""
 
+    trust: Trust
     folders: dict[str, SourceFolder] = msgspec.field(default_factory=dict)
     problems: list[Finding] = msgspec.field(default_factory=list)
     watched: list[Path] = msgspec.field(default_factory=list)
 
 
-def read_source_folders(directory: Path, before: Mapping[str, SourceFolder]) -> SourceLook:
+def read_source_folders(directory: Path, before: Mapping[str, SourceFolder], trust: Trust = ROOT_ALONE) -> SourceLook:
     """All of them by path; of what cannot be listed now, those that `before` has."""
-    look = SourceLook()
+    look = SourceLook(trust)
+    try:
+        with suppress(FileNotFoundError):
+            trust.check(directory.stat())
+    except Distrusted:
+        # Whoever reads the manifests of this directory says so.
+        look.folders.update(before)
+        return look
     for top, kind in SOURCE_FOLDERS.items():
         for namespace in _below(directory / top, look, before):
             place = directory / top / namespace
@@ -67,7 +77,7 @@ def is_exposed(told: os.stat_result) -> bool:
 def _below(place: Path, look: SourceLook, before: Mapping[str, SourceFolder]) -> list[str]:
     """Names in one of the upper levels, which have nothing but directories."""
     try:
-        with _opened(place) as handle:
+        with _opened(place, look.trust) as handle:
             found, strays = _directories(handle)
     except FileNotFoundError:
         return []
@@ -98,8 +108,8 @@ def is_key(name: str) -> bool:
 
 def _take(place: Path, kind: str, look: SourceLook, before: Mapping[str, SourceFolder]) -> None:
     try:
-        with _opened(place) as handle:
-            folder = _whole(handle, place, kind)
+        with _opened(place, look.trust) as handle:
+            folder = _whole(handle, place, kind, look.trust)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -111,13 +121,13 @@ def _take(place: Path, kind: str, look: SourceLook, before: Mapping[str, SourceF
 
 def _keep(place: Path, error: OSError, look: SourceLook, before: Mapping[str, SourceFolder]) -> None:
     """What cannot be listed is not taken for something that is not there (MAN-08)."""
-    look.problems.append(Finding(str(place), "", f"cannot be read: {error.strerror or error}; {KEPT}"))
+    look.problems.append(Finding(str(place), "", f"{reason(error)}; {KEPT}"))
     inside = f"{place}/"
     look.folders.update({path: one for path, one in before.items() if f"{path}/".startswith(inside)})
 
 
 @contextmanager
-def _opened(place: Path) -> Iterator[int]:
+def _opened(place: Path, trust: Trust) -> Iterator[int]:
     try:
         handle = os.open(place, DIRECTORY)
     except OSError as error:
@@ -126,16 +136,17 @@ def _opened(place: Path) -> Iterator[int]:
             raise OSError(error.errno, "it is a link, and links to directories are not followed here") from error
         raise
     try:
+        trust.check(os.fstat(handle))
         yield handle
     finally:
         os.close(handle)
 
 
-def _whole(handle: int, place: Path, kind: str) -> SourceFolder:
+def _whole(handle: int, place: Path, kind: str, trust: Trust) -> SourceFolder:
     """One source, looked at again when it was swapped meanwhile."""
     for _ in range(MOST_LOOKS):
         version = _version(handle)
-        folder = _read(handle, place, kind)
+        folder = _read(handle, place, kind, trust)
         if version == _version(handle):
             break
     return folder
@@ -148,7 +159,7 @@ def _version(handle: int) -> str:
         return ""
 
 
-def _read(handle: int, place: Path, kind: str) -> SourceFolder:
+def _read(handle: int, place: Path, kind: str, trust: Trust) -> SourceFolder:
     keys = sorted(name for name in os.listdir(handle) if is_key(name))
     values: dict[str, bytes] = {}
     problems: list[Finding] = []
@@ -158,9 +169,9 @@ def _read(handle: int, place: Path, kind: str) -> SourceFolder:
         keys = []
     for key in keys:
         try:
-            values[key], is_open = _key(handle, key, left)
+            values[key], is_open = _key(handle, key, left, trust)
         except (_Refused, OSError) as error:
-            text = str(error) if isinstance(error, _Refused) else f"cannot be read: {error.strerror or error}"
+            text = str(error) if isinstance(error, _Refused) else reason(error)
             if not isinstance(error, FileNotFoundError) or (place / key).is_symlink():
                 problems.append(Finding(str(place / key), "", f"{text}; {KEPT}"))
         else:
@@ -178,11 +189,12 @@ def _read(handle: int, place: Path, kind: str) -> SourceFolder:
     )
 
 
-def _key(handle: int, key: str, most_bytes: int) -> tuple[bytes, bool]:
+def _key(handle: int, key: str, most_bytes: int, trust: Trust) -> tuple[bytes, bool]:
     """The content of one file, and whether others may read it."""
-    file = _inside(handle, key, MOST_LINKS)
+    file = _inside(handle, key, MOST_LINKS, trust)
     try:
         told = os.fstat(file)
+        trust.check(told)
         if not stat.S_ISREG(told.st_mode):
             raise _Refused("is a directory; a key is a file" if stat.S_ISDIR(told.st_mode) else "is no regular file")
         with os.fdopen(file, "rb", closefd=False) as source:
@@ -195,14 +207,15 @@ def _key(handle: int, key: str, most_bytes: int) -> tuple[bytes, bool]:
     return content, is_exposed(told)
 
 
-def _inside(top: int, path: str, links: int) -> int:
+def _inside(top: int, path: str, links: int, trust: Trust) -> int:
     """A descriptor of a path below `top`, step by step; the caller closes it. `O_NONBLOCK`: a pipe holds nobody up."""
     words = Path(path).parts
     handle = os.dup(top)
     for place, word in enumerate(words):
         try:
+            trust.check(os.fstat(handle), "a directory on the way")
             if stat.S_ISLNK(os.stat(word, dir_fd=handle, follow_symlinks=False).st_mode):
-                return _through(top, words, place, os.readlink(word, dir_fd=handle), links)
+                return _through(top, words, place, os.readlink(word, dir_fd=handle), links, trust)
             only = 0 if place == len(words) - 1 else os.O_DIRECTORY
             below = os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | only, dir_fd=handle)
         finally:
@@ -211,13 +224,13 @@ def _inside(top: int, path: str, links: int) -> int:
     return handle
 
 
-def _through(top: int, words: tuple[str, ...], place: int, target: str, links: int) -> int:
+def _through(top: int, words: tuple[str, ...], place: int, target: str, links: int, trust: Trust) -> int:
     """Where a link leads, reckoned from the directory that it stands in, and then the rest of the way."""
     if target.startswith("/") or ".." in Path(target).parts:
         raise _Refused(f"is a link to {target}, outside of its source; only links inside it are followed")
     if not links:
         raise _Refused("is a link in a chain of links without end")
     try:
-        return _inside(top, str(Path(*words[:place], target, *words[place + 1 :])), links - 1)
+        return _inside(top, str(Path(*words[:place], target, *words[place + 1 :])), links - 1, trust)
     except FileNotFoundError as error:
         raise _Refused(f"is a link to {target}, which does not exist") from error

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A directory of small files that are there whole or not at all, also after a crash or a power cut.
 
-Writes are atomic with fsync, in a thread of its own so that the event loop never waits for a disk; modes 0600 and 0700.
+Writes are atomic with fsync, in threads of their own so that the event loop never waits for a disk; what need not be
+durable waits for none either (FP-14). Calls that change one name take effect in their order. Modes are 0600 and 0700.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from agent.model.image_store import Filesystem
 
@@ -30,10 +32,13 @@ class StateFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"state-{directory.name}")
+        self._quick = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"quick-{directory.name}")
+        self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     def close(self) -> None:
         """After the last call; waits for writes that have begun."""
         self._executor.shutdown()
+        self._quick.shutdown()
 
     async def read(self, name: str) -> bytes | None:
         return await self._in_thread(partial(_read, self._path(name)))
@@ -45,11 +50,14 @@ class StateFiles:
     async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
         """Replace or make a file. When this returns, it is on the disk. What is not durable outlives this process but
         not a power cut, and costs no wait for a disk."""
-        await self._in_thread(partial(write_file, self._path(name), content, is_durable=is_durable))
+        path = self._path(name)
+        executor = self._executor if is_durable else self._quick
+        await self._in_turn(path, partial(write_file, path, content, is_durable=is_durable), executor)
 
     async def remove(self, name: str) -> None:
         """Delete a file; one that is gone is fine."""
-        await self._in_thread(partial(self._path(name).unlink, missing_ok=True))
+        path = self._path(name)
+        await self._in_turn(path, partial(path.unlink, missing_ok=True), self._quick)
 
     async def set_aside(self, name: str) -> str:
         """Take a file out of the way without deleting it. Answers with where it is now."""
@@ -65,8 +73,21 @@ class StateFiles:
             raise ValueError(f"{name!r} is not a name inside {self.directory}")
         return path
 
+    async def _in_turn(self, path: Path, call: Callable[[], None], executor: ThreadPoolExecutor) -> None:
+        """The turn ends with the call, also where its caller gave up: a thread cannot be stopped in the middle."""
+        turn, loop = self._turns.setdefault(path, asyncio.Lock()), asyncio.get_running_loop()
+        await turn.acquire()
+        running = executor.submit(call)
+        running.add_done_callback(lambda _: _release(turn, loop))
+        await asyncio.wrap_future(running)
+
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _release(turn: asyncio.Lock, loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # a loop that has ended needs no turns
+        loop.call_soon_threadsafe(turn.release)
 
 
 def measure_filesystem(path: str) -> Filesystem:

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
-from agent.pods.plan.order import Dependency, Member, cycle
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.pods.plan.order import Dependency, Member, cycle, cycle_text
+from agent.pods.plan.stop_state import ContainerEnding
 
+Kinds = Mapping[str, ContainerKind]
 NUMBER = re.compile(r"[0-9]{1,9}\Z")
 CONDITIONS = ("started", "ready", "completed")
 NO_LIMIT: tuple[int | None, float] = (None, 0.0)
 
 
 class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """What was understood; `faults` are (annotation, text)."""
+    """What was understood; `faults` are (annotation, text). With a `cycle` no container of it could ever start."""
 
     needs: dict[str, tuple[Dependency, ...]] = msgspec.field(default_factory=dict)
     graces_s: dict[str, float] = msgspec.field(default_factory=dict)
@@ -26,17 +29,42 @@ class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     keystone: str = ""
     most_restarts: int | None = None
     restart_window_s: float = 0.0
+    cycle: str = ""
     faults: tuple[tuple[str, str], ...] = ()
+
+    def member(self, one: ContainerSpec) -> Member:
+        return Member(name=one.name, kind=one.kind, needs=self.needs.get(one.name, ()))
+
+    def ending(self, one: ContainerSpec, waits_for: frozenset[str], *, is_running: bool) -> ContainerEnding:
+        """As its end begins."""
+        hook = one.fields.pre_stop
+        return ContainerEnding(
+            name=one.name,
+            kind=one.kind,
+            hook=hook.type if hook is not None else "",
+            is_hook_at_turn=self.is_hook_at_turn and one.kind is ContainerKind.SIDECAR,
+            waits_for=waits_for,
+            own_grace_s=self.graces_s.get(one.name),
+            reserve_s=self.reserve_s if one.kind is ContainerKind.MAIN else 0.0,
+            is_running=is_running,
+        )
+
+
+def annotations_of(pod: PodSpec) -> KepdAnnotations:
+    return read_annotations(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
 
 
 def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> KepdAnnotations:
-    names = [member.name for member in members]
+    kinds = {member.name: member.kind for member in members}
+    names = list(kinds)
     reader = AnnotationReader(annotations, names)
     # Its values are lists, so it has the form with the name alone.
-    needs = reader.by_container("depends-on", _needs(names, reader), has_list=False)
+    needs = reader.by_container("depends-on", _needs(kinds, reader), has_list=False)
     linked = [Member(name=one.name, kind=one.kind, needs=needs.get(one.name, ())) for one in members]
+    circle = ""
     if ring := cycle(linked):
-        reader.fault("depends-on", f"is a cycle: {' → '.join(ring)}")
+        circle = f"is a cycle: {cycle_text(linked, ring)}"
+        reader.fault("depends-on", circle)
         needs = {}
     most_restarts, window_s = reader.value("max-restarts", _restarts, NO_LIMIT)
     return KepdAnnotations(
@@ -49,6 +77,7 @@ def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) 
         keystone=reader.value("keystone", one_of(*names), ""),
         most_restarts=most_restarts,
         restart_window_s=window_s,
+        cycle=circle,
         faults=tuple(reader.faults),
     )
 
@@ -57,14 +86,14 @@ def _seconds(_name: str, text: str) -> float:
     return parse_duration(text)
 
 
-def _needs(names: Sequence[str], reader: AnnotationReader) -> Callable[[str, str], tuple[Dependency, ...]]:
+def _needs(kinds: Kinds, reader: AnnotationReader) -> Callable[[str, str], tuple[Dependency, ...]]:
     """One need that cannot be used costs itself alone."""
 
     def parse(name: str, text: str) -> tuple[Dependency, ...]:
         needs = []
         for part in parts_of(text):
             try:
-                needs.append(_dependency(names, name, part))
+                needs.append(_dependency(kinds, name, part))
             except AnnotationFault as fault:
                 reader.fault(f"depends-on.{name}", str(fault))
         return tuple(needs)
@@ -72,11 +101,13 @@ def _needs(names: Sequence[str], reader: AnnotationReader) -> Callable[[str, str
     return parse
 
 
-def _dependency(names: Sequence[str], name: str, text: str) -> Dependency:
+def _dependency(kinds: Kinds, name: str, text: str) -> Dependency:
     other, _, condition = (part.strip() for part in text.partition("="))
     condition = condition or CONDITIONS[0]
-    if other not in names or other == name:
+    if other not in kinds or other == name:
         raise AnnotationFault(f"there is no other container {other!r}")
+    if condition == "completed" and kinds[other] is ContainerKind.SIDECAR:
+        raise AnnotationFault(f"{other!r} is a sidecar, which never completes; expected started or ready")
     return Dependency(other, one_of(*CONDITIONS)(condition))
 
 

@@ -17,6 +17,7 @@ from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plai
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pod import PodSpec, content_hash, static_uid
 from agent.model.pod_fields import Metadata, PodFields
+from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.shape import Shape, place_of
 from agent.pods.manifest.validation import check_pod
 from agent.pods.manifest.validation.complaint import Complaints, told
@@ -167,7 +168,7 @@ def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_it
         findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in wrong]
         if not findings:
             pod = _built(read, tree, identity, path)
-            findings += _fits(pod, tree)
+            findings += [*_fits(pod, tree), *_starts(pod, tree)]
             if not findings:
                 found.pods.append(pod)
     found.findings += findings
@@ -209,6 +210,14 @@ def _fits(pod: PodSpec, tree: Tree) -> list[Finding]:
     else:
         return []
     return [Finding(place_of(tree, "metadata.name"), "metadata.name", text)]
+
+
+def _starts(pod: PodSpec, tree: Tree) -> list[Finding]:
+    """What would wait for itself is no order at all (FP-12)."""
+    if not (cycle := annotations_of(pod).cycle):
+        return []
+    text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"
+    return [Finding(place_of(tree, "metadata.annotations"), "metadata.annotations", text)]
 
 
 def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:

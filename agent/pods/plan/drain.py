@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pods end when the node goes down, and when the next of them (NSD-01, NSD-02).
 
-Without groups, pods of one priority end together and take the time they need.
+Without groups, pods of one priority end together and take the time they need; if the node goes down, at most so long
+that all of them have had their turn within the longest delay.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,6 +13,8 @@ from msgspec.structs import replace
 from agent.model.pod_fields import PodFields
 
 TINY_S = 1e-9
+# For the kill of what has not ended when its time is over, and for what has to be cleared away then (FP-31).
+KILL_S = 2.0
 # Without an API server classes cannot be looked up; these two are part of Kubernetes itself.
 CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
@@ -21,6 +24,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     priority: int
     period_s: float
+
+
+class ShutdownRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a shutdown of the node may be delayed, by groups or in all. Without both it is not."""
+
+    groups: tuple[Group, ...] = ()
+    longest_s: float = 0.0
+
+    @property
+    def delay_s(self) -> float:
+        return sum(one.period_s + KILL_S for one in self.groups) if self.groups else self.longest_s
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +100,23 @@ def begin_drain(pods: Iterable[Candidate], groups: Sequence[Group], most_s: floa
         members = [one for one in ordered if _group_of(one, groups) == group]
         shares = tuple(replace(one, grace_s=min(one.grace_s, group.period_s)) for one in members)
         if shares:
-            waves.append(Wave(pods=shares, limit_s=group.period_s))
+            waves.append(Wave(pods=shares, limit_s=group.period_s + KILL_S))
     return Drain(waves=tuple(waves))
+
+
+def groups_for(pods: Iterable[Candidate], rules: ShutdownRules) -> Sequence[Group]:
+    """Those of the rules, else one for each priority with the longest grace in it. Where all together would take too
+    long, each gets its share; where even the kills would, all pods end together."""
+    if rules.groups:
+        return rules.groups
+    graces_s: dict[int, float] = {}
+    for one in pods:
+        graces_s[one.priority] = max(graces_s.get(one.priority, 0.0), one.grace_s)
+    kills_s = KILL_S * len(graces_s)
+    if kills_s > rules.longest_s / 2:
+        graces_s, kills_s = {min(graces_s): max(graces_s.values())}, KILL_S
+    share = min(1.0, (rules.longest_s - kills_s) / (sum(graces_s.values()) or 1.0))
+    return [Group(priority=priority, period_s=grace_s * share) for priority, grace_s in sorted(graces_s.items())]
 
 
 def _group_of(pod: Candidate, groups: Sequence[Group]) -> Group:

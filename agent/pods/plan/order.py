@@ -5,6 +5,7 @@ The list order of Kubernetes (STA-02, TRM-10, TRM-11), or the graph that `kepd.d
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -47,8 +48,9 @@ def _apply_needs(members: Sequence[Member], waits: dict[str, set[str]]) -> None:
 
 
 def cycle(members: Sequence[Member]) -> tuple[str, ...]:
-    """Names that need each other in a circle, the first again at the end; empty if there is none."""
-    needs = {member.name: tuple(one.name for one in member.needs) for member in members}
+    """Names that wait for each other in a circle, the first again at the end; empty if there is none. Whatever is
+    needed, init containers and sidecars start in the order of their list, and mains after all of them."""
+    needs = {one.name: [*(need.name for need in one.needs), *_listed_before(members, one)] for one in members}
     done: set[str] = set()
 
     def walk(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,3 +65,17 @@ def cycle(members: Sequence[Member]) -> tuple[str, ...]:
         return ()
 
     return next((found for name in needs if (found := walk(name, ()))), ())
+
+
+def cycle_text(members: Sequence[Member], ring: Sequence[str]) -> str:
+    """`a → b → a`: each waits for the next; where that is no need of its own the list says so."""
+    needs = {one.name: {need.name for need in one.needs} for one in members}
+    steps = (
+        after if after in needs[before] else f"{after} (listed before {before})" for before, after in pairwise(ring)
+    )
+    return " → ".join((ring[0], *steps))
+
+
+def _listed_before(members: Sequence[Member], member: Member) -> list[str]:
+    others = members if member.kind is ContainerKind.MAIN else members[: members.index(member)]
+    return [one.name for one in others if one.kind is not ContainerKind.MAIN]

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.model.finding import printable
 from agent.model.pod import PodSpec
-from agent.pods.plan.remembered import ContainerMemory, Memory, resumed_memory
+from agent.pods.plan.remembered import Memory, begun_anew, resumed_memory
 from agent.pods.view.history import Moment
 
 FOLDER = "records"
@@ -60,13 +60,8 @@ def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
     is_over = memory.outcome is not None and (
         memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
     )
-    containers = {
-        name: ContainerMemory(backoff=msgspec.structs.replace(one.backoff, tried_s=0.0, moments_s=()))
-        for name, one in memory.containers.items()
-    }
-    return Memory(
+    return msgspec.structs.replace(
+        begun_anew(memory, {}),
         first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
-        first_seen_wall_s=memory.first_seen_wall_s,
-        containers=containers,
         outcome=memory.outcome if is_over else None,
     )

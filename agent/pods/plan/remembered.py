@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod import PodSpec
+from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
-from agent.pods.plan.restart import BackOff
+from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
+from agent.pods.runtime.seen import Instance
+
+# Why a container is ended for another to take its place: by request, or for other resources.
+RENEWING = ("asked", "resize")
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +28,8 @@ class Failing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us."""
+    """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us, and
+    `renewed` so that another takes its place, whatever the policy says (MAN-11, BEY-11)."""
 
     backoff: BackOff = msgspec.field(default_factory=BackOff)
     instance: str = ""
@@ -32,6 +37,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     is_started: bool = False
     is_ready: bool = False
     killed: str = ""
+    renewed: str = ""
     failing: Failing | None = None
     reason: str = ""
     message: str = ""
@@ -47,6 +53,13 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self, instance=instance, post_start=HookPhase.NONE, is_started=False, is_ready=False, failing=None
         )
+
+    def has_done_its_work(self, ended: Instance) -> bool:
+        """STA-02: whatever the code is with which one obeys its signal."""
+        return ended.has_succeeded and self.renewed != ended.id
+
+    def may_restart(self, pod: PodSpec, container: ContainerSpec, ended: Instance) -> bool:
+        return self.renewed == ended.id or may_restart(pod, container, ended, is_killed=self.killed == ended.id)
 
 
 class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +114,17 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         if self.sandbox == sandbox:
             return self
         return replace(self, sandbox=sandbox, passed=frozenset(), is_initialised=False)
+
+
+def begun_anew(memory: Memory, renewed: Mapping[str, str]) -> Memory:
+    """Nothing runs any more; what was counted stays counted. `renewed` are the last instances, which start again."""
+    containers = {
+        name: ContainerMemory(
+            backoff=replace(memory.of(name).backoff, tried_s=0.0, moments_s=()), renewed=renewed.get(name, "")
+        )
+        for name in memory.containers.keys() | renewed.keys()
+    }
+    return Memory(first_seen_s=memory.first_seen_s, first_seen_wall_s=memory.first_seen_wall_s, containers=containers)
 
 
 def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:

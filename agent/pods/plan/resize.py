@@ -11,21 +11,13 @@ import msgspec
 
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
+from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
-from agent.pods.runtime.qos import Needs, container_needs, pod_needs, qos_class
+from agent.pods.runtime.qos import Needs, container_needs, qos_class
 from agent.pods.runtime.seen import SeenPod, Stage
 
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 RESTART = "RestartContainer"
-
-
-class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node has, and what other pods have asked for: CPU in thousandths, memory in bytes."""
-
-    cpus: int
-    memory_bytes: int
-    others_cpus: int = 0
-    others_memory_bytes: int = 0
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +38,11 @@ class ResizePlan(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, room: NodeRoom) -> ResizePlan:
+def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, places: Places, capacity: Capacity) -> ResizePlan:
     steps = differences(pod, seen, memory)
     if not steps:
         return ResizePlan()
-    return _refusal(pod, memory, room) or ResizePlan(steps=steps)
+    return _refusal(pod, memory, places, capacity) or ResizePlan(steps=steps)
 
 
 def differences(pod: PodSpec, seen: SeenPod, memory: Memory) -> tuple[Resize, ...]:
@@ -89,27 +81,23 @@ def _needs_restart(container: ContainerSpec, before: Needs, after: Needs) -> boo
     return any(policies.get(resource) == RESTART for resource in changed)
 
 
-def _refusal(pod: PodSpec, memory: Memory, room: NodeRoom) -> ResizePlan | None:
+def _refusal(pod: PodSpec, memory: Memory, places: Places, capacity: Capacity) -> ResizePlan | None:
     before, after = qos_class(_as_given(pod, memory)), qos_class(pod)
     if before != after:
         text = f"Pod QOS Class may not change as a result of resizing: it is {before} and would be {after}"
         return ResizePlan(pending=INFEASIBLE, message=text)
-    needs = pod_needs(pod)
-    asked = (
-        ("cpu", needs.cpu_request, room.others_cpus, room.cpus),
-        ("memory", needs.memory_request, room.others_memory_bytes, room.memory_bytes),
-    )
-    for resource, wanted, _, capacity in asked:
-        if wanted > capacity:
-            text = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
+    refusal = why_refused(pod, pod.uid, places, capacity)
+    if refusal is None:
+        return None
+    asked = asked_by(pod)
+    for resource, wanted, most in (
+        ("cpu", asked.milli_cpus, capacity.milli_cpus),
+        ("memory", asked.memory_bytes, capacity.memory_bytes),
+    ):
+        if wanted > most:
+            text = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {most}"
             return ResizePlan(pending=INFEASIBLE, message=text)
-    for resource, wanted, used, capacity in asked:
-        if wanted + used > capacity:
-            text = f"Node didn't have enough resource: {resource}"
-            return ResizePlan(
-                pending=DEFERRED, message=f"{text}, requested: {wanted}, used: {used}, capacity: {capacity}"
-            )
-    return None
+    return ResizePlan(pending=DEFERRED, message=refusal.message.removeprefix(PREFIX))
 
 
 def _as_given(pod: PodSpec, memory: Memory) -> PodSpec:

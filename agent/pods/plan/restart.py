@@ -28,11 +28,6 @@ def policy_of(pod: PodSpec, container: ContainerSpec) -> str:
     return container.fields.restart_policy or pod.spec.restart_policy
 
 
-def is_done_init(instance: Instance) -> bool:
-    """STA-02."""
-    return instance.has_succeeded
-
-
 def matching_action(container: Container, exit_code: int) -> str:
     """What the first rule that speaks of this code wants (RST-04); empty if none does."""
     for rule in container.restart_policy_rules:
@@ -47,7 +42,7 @@ def may_restart(pod: PodSpec, container: ContainerSpec, ended: Instance, *, is_k
     """`is_killed` says that kepd ended it because a probe or hook failed: rules do not count then, only the policy."""
     if container.kind is ContainerKind.SIDECAR:
         return True
-    if container.kind is ContainerKind.INIT and is_done_init(ended):
+    if container.kind is ContainerKind.INIT and ended.has_succeeded:
         return False
     if not is_killed and matching_action(container.fields, ended.exit_code) in (RESTART, RESTART_ALL):
         return True

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.pods.plan.order import Dependency
-from agent.pods.plan.remembered import Memory
-from agent.pods.plan.restart import RESTART_ALL, RestartCurve, is_done_init, matching_action, may_restart
+from agent.pods.plan.remembered import RENEWING, Memory
+from agent.pods.plan.restart import RESTART_ALL, RestartCurve, matching_action
 from agent.pods.plan.start_steps import (
     BeginStop,
     EndContainer,
@@ -86,6 +86,12 @@ class _Situation(msgspec.Struct, frozen=True):
         active = self.seen.active
         return self.seen.newest(name, active.id) if active is not None else None
 
+    def is_done(self, instance: Instance) -> bool:
+        return self.memory.of(instance.name).has_done_its_work(instance)
+
+    def may_restart(self, one: ContainerSpec, ended: Instance) -> bool:
+        return self.memory.of(one.name).may_restart(self.pod, one, ended)
+
 
 def plan_start(
     pod: PodSpec, seen: SeenPod, memory: Memory, now_s: float, rules: StartRules, *, works: frozenset[Work] = NO_WORK
@@ -126,7 +132,7 @@ def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
             continue
         known = memory.of(one.name).of(instance.id)
         if one.kind is ContainerKind.INIT:
-            is_passed = is_done_init(instance)
+            is_passed = known.has_done_its_work(instance)
         elif one.kind is ContainerKind.SIDECAR:
             is_passed = known.is_started
         else:
@@ -174,7 +180,7 @@ def _is_over_without_sandbox(at: _Situation) -> bool:
     if policy == "Never":
         return bool(at.seen.instances)
     mains = [at.seen.newest(one.name) for one in _mains(at)]
-    return policy == "OnFailure" and bool(mains) and all(one is not None and one.has_succeeded for one in mains)
+    return policy == "OnFailure" and bool(mains) and all(one is not None and at.is_done(one) for one in mains)
 
 
 def _mains(at: _Situation) -> list[ContainerSpec]:
@@ -202,13 +208,14 @@ def _conclusion(at: _Situation) -> StartStep | None:
         return None
     if _has_failed_init(at) or _has_restarted_too_often(at):
         return _final(at)
-    if at.rules.keystone and (stone := at.instance(at.rules.keystone)) is not None and stone.stage is Stage.ENDED:
+    stone = at.instance(at.rules.keystone) if at.rules.keystone else None
+    if stone is not None and stone.stage is Stage.ENDED and at.memory.of(stone.name).renewed != stone.id:
         return _final(at)
     for one in _mains(at):
         ended = at.instance(one.name) or _kept_success(at, one)
         if ended is None or ended.stage is not Stage.ENDED:
             return None
-        if may_restart(at.pod, one, ended, is_killed=at.memory.of(one.name).killed == ended.id):
+        if at.may_restart(one, ended):
             return None
     return _final(at)
 
@@ -216,7 +223,7 @@ def _conclusion(at: _Situation) -> StartStep | None:
 def _kept_success(at: _Situation, main: ContainerSpec) -> Instance | None:
     """SBX-06: what exited 0 in an earlier sandbox is not started again under OnFailure."""
     known = at.seen.newest(main.name)
-    is_kept = known is not None and known.has_succeeded and at.pod.spec.restart_policy == "OnFailure"
+    is_kept = known is not None and at.is_done(known) and at.pod.spec.restart_policy == "OnFailure"
     return known if is_kept else None
 
 
@@ -225,9 +232,9 @@ def _has_failed_init(at: _Situation) -> bool:
         return False
     for one in at.pod.containers:
         ended = at.instance(one.name) if one.kind is ContainerKind.INIT else None
-        if ended is None or ended.stage is not Stage.ENDED or is_done_init(ended) or one.name in at.busy:
+        if ended is None or ended.stage is not Stage.ENDED or at.is_done(ended) or one.name in at.busy:
             continue
-        if not may_restart(at.pod, one, ended, is_killed=False):
+        if not at.may_restart(one, ended):
             return True
     return False
 
@@ -239,6 +246,7 @@ def _has_restarted_too_often(at: _Situation) -> bool:
         return False
     instances = [at.instance(one.name) for one in at.pod.containers if one.kind is not ContainerKind.INIT]
     ended = [one for one in instances if one is not None and one.stage is Stage.ENDED]
+    ended = [one for one in ended if at.memory.of(one.name).renewed != one.id]
     window_s = at.rules.restart_window_s
     if not window_s:
         return any(one.attempt >= most for one in ended)
@@ -252,13 +260,16 @@ def _faults(at: _Situation) -> Iterator[EndContainer]:
         if seen is None or not seen.is_running or one.name in at.busy:
             continue
         failing = at.memory.of(one.name).failing
+        is_changed = bool(seen.hash) and seen.hash != container_hash(one.fields)
         if failing is not None and failing.instance == seen.id:
             grace_s = at.pod.grace_s if failing.grace_s is None else failing.grace_s
-            yield EndContainer(seen, failing.message, grace_s)
+            yield EndContainer(seen, failing.message, grace_s, is_changed or failing.cause in RENEWING)
         elif seen.stage is Stage.UNKNOWN:
-            yield EndContainer(seen, f"Container {one.name} is in unknown state, try killing it", at.pod.grace_s)
-        elif seen.hash and seen.hash != container_hash(one.fields):
-            yield EndContainer(seen, f"Container {one.name} definition changed, will be restarted", at.pod.grace_s)
+            text = f"Container {one.name} is in unknown state, try killing it"
+            yield EndContainer(seen, text, at.pod.grace_s, is_changed)
+        elif is_changed:
+            text = f"Container {one.name} definition changed, will be restarted"
+            yield EndContainer(seen, text, at.pod.grace_s, is_renewed=True)
     for one_left in at.seen.running:
         if one_left.name not in at.pod.by_name and one_left.name not in at.busy:
             text = f"Container {one_left.name} is no longer in the manifest, will be ended"
@@ -310,6 +321,7 @@ class _Launches:
         self._at = at
         self._busy = busy
         self._active: SeenSandbox | None = at.seen.active
+        self._leaving = [one.name for one in at.seen.running if one.name not in at.pod.by_name]
         self.steps: list[Launch] = []
         self.waiting: list[WaitingContainer] = []
 
@@ -335,7 +347,7 @@ class _Launches:
     def _is_done(self, one: ContainerSpec) -> bool:
         seen = self._at.instance(one.name)
         if one.kind is ContainerKind.INIT:
-            if one.name in self._at.memory.passed or (seen is not None and is_done_init(seen)):
+            if one.name in self._at.memory.passed or (seen is not None and self._at.is_done(seen)):
                 return True
             self._keep_up(one)
             return False
@@ -372,6 +384,10 @@ class _Launches:
             return False
         if seen is None and _kept_success(self._at, one) is not None and one.kind is ContainerKind.MAIN:
             return False
+        if seen is None and self._leaving:
+            # It may come after what leaves, or in its place.
+            self.waiting.append(WaitingContainer(one.name, f"{', '.join(self._leaving)} to end"))
+            return False
         if missing := self._missing(one):
             self.waiting.append(WaitingContainer(one.name, missing))
             return False
@@ -396,7 +412,7 @@ class _Launches:
         retry_s = memory.retry_s if memory.reason else 0.0
         if seen is None or seen.stage is Stage.CREATED:
             return retry_s, memory.message
-        if not may_restart(self._at.pod, one, seen, is_killed=memory.killed == seen.id):
+        if not self._at.may_restart(one, seen):
             return None, ""
         due_s = memory.backoff.due_s(seen.finished_s, self._at.rules.curve)
         return max(due_s, retry_s), "back-off"
@@ -404,6 +420,9 @@ class _Launches:
     def _missing(self, one: ContainerSpec) -> str:
         """BEY-03, BEY-05: the first need that is not met."""
         for need in self._at.rules.needs.get(one.name, ()):
+            if need.name in self._at.memory.passed and self._at.pod.by_name[need.name].kind is ContainerKind.INIT:
+                # It has started and completed, and may have been collected since.
+                continue
             other = self._at.instance(need.name)
             memory = self._at.memory.of(need.name).of(other.id) if other is not None else None
             is_met = (
@@ -412,7 +431,7 @@ class _Launches:
                 and {
                     "started": other.is_running and memory.is_started,
                     "ready": other.is_running and memory.is_ready,
-                    "completed": other.has_succeeded,
+                    "completed": self._at.is_done(other),
                 }[need.condition]
             )
             if not is_met:

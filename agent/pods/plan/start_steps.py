@@ -45,11 +45,12 @@ class Settle(msgspec.Struct, frozen=True):
 
 
 class EndContainer(msgspec.Struct, frozen=True):
-    """End one container for a fault of its own (PRB-11, HOK-04, MAN-11, STA-10)."""
+    """End one container for a fault of its own (PRB-11, HOK-04, MAN-11, STA-10); one that is renewed starts again."""
 
     instance: Instance
     message: str
     grace_s: int
+    is_renewed: bool = False
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from agent.model.feed import Feed
 from agent.model.pod import ContainerKind
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.runtime_error import DeadlineExceeded, NotImplementedByRuntime, RuntimeCallFailed
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.work import Probing
 from agent.pods.run.draining import Drainer
@@ -70,8 +70,11 @@ class PodCommands:
         return self._context.clock.wall_s()
 
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
+        state = self._runner.pods.items.get(f"{namespace or 'default'}/{name}")
+        if state is not None and self._runner.keeper(namespace or "default", name) is None:
+            # It was not let in, or the runtime has not been looked at yet.
+            return state.waits_for, [f"{state.reason}: {state.message}"] if state.reason else []
         run = self.keeper(namespace, name).run
-        state = self._runner.pods.items.get(run.pod.key)
         lines = [f"plan: {run.plan}"]
         if run.memory.stop is not None:
             lines.append(f"ending ({run.memory.stop_cause}) since {self._ago(run.memory.stop.began_s)}")
@@ -80,6 +83,8 @@ class PodCommands:
                 lines.append(f"{container}: {one.reason}: {one.message}")
             if one.backoff.restarts:
                 lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
+        if state is not None and state.message:
+            lines.append(state.message)
         lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
         lines += [f"doing: {task}" for task in run.tasks if not isinstance(task, Probing)]
         return state.waits_for if state is not None else "", lines
@@ -89,17 +94,20 @@ class PodCommands:
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back."""
-        keeper = self.keeper(namespace, name)
-        path = keeper.run.pod.file
+        keeper = self._runner.keeper(namespace or "default", name)
+        waiting = self._runner.reading.pods.get(f"{namespace or 'default'}/{name}") if keeper is None else None
+        pod = waiting or self.keeper(namespace, name).run.pod
+        path = pod.file
         reading = self._runner.reading.files.get(path)
         if reading is not None and (len(reading.pods) > 1 or reading.sources):
             text = f"{path} holds other objects as well; remove the pod from that file"
             raise Refused("precondition", text)
-        keeper.remove(grace_s)
+        if keeper is not None:
+            keeper.remove(grace_s)
         if reading is not None:
             with suppress(FileNotFoundError):
                 await asyncio.to_thread(Path(path).unlink)
-        log.info("pod_deletion_asked", pod=keeper.run.pod.key, grace_s=grace_s, path=path)
+        log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s, path=path)
 
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
         """Write a manifest into the directory, if it has no fault and takes no other pod's name."""
@@ -143,13 +151,27 @@ class PodCommands:
         """BEY-10."""
         self.keeper(namespace, name).clear_backoff()
 
-    async def drain(self, grace_s: float) -> list[str]:
-        """NSD-02: groups from low priority to high, each ended before the next; no new pods until kepd starts anew. It
-        goes on when its caller leaves; a second caller waits for the same drain."""
+    async def drain(self, grace_s: float, by: str) -> list[str]:
+        """NSD-02: groups from low priority to high, each ended before the next; no new pods until `uncordon`. It goes
+        on when its caller leaves; a second caller waits for the same drain."""
         if self._draining is None or self._draining.done():
-            work = self._drainer.drain("drain", self._context.settings().shutdown_groups, grace_s)
+            work = self._drainer.drain_for(by, self._context.settings().shutdown.groups, grace_s)
             self._draining = self._runner.background(work, "pods-drain")
-        return await asyncio.shield(self._draining)
+        try:
+            return await asyncio.shield(self._draining)
+        except asyncio.CancelledError:
+            if self._draining.cancelled():
+                raise Refused("precondition", "the drain was ended by `kepctl uncordon`") from None
+            raise
+
+    async def uncordon(self) -> list[str]:
+        """FP-25: ends a drain, also one that runs; the names of the pods that begin anew."""
+        if self._runner.drained is None:
+            raise Refused("precondition", "the node is not drained")
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.wait([self._draining])
+        return await self._runner.uncordon()
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
         run = self.keeper(namespace, name).run
@@ -193,6 +215,9 @@ class PodCommands:
             await asyncio.to_thread(path.chmod, 0o600)
         except NotImplementedByRuntime as error:
             raise Refused("precondition", await self._no_checkpoints()) from error
+        except DeadlineExceeded as error:
+            text = f"the runtime has not answered in time and may still write {path}; the container may be paused"
+            raise Refused("unavailable", f"{text} meanwhile; `kepctl get containers` shows its state") from error
         except (RuntimeCallFailed, OSError) as error:
             raise Refused("unavailable", f"no checkpoint: {error}") from error
         return str(path)

@@ -5,9 +5,19 @@ from collections.abc import Sequence
 
 import structlog
 
-from agent.pods.plan.drain import Candidate, EndPod, Group, begin_drain, plan_drain, priority_of
+from agent.pods.plan.drain import (
+    Candidate,
+    EndPod,
+    Group,
+    ShutdownRules,
+    begin_drain,
+    groups_for,
+    plan_drain,
+    priority_of,
+)
 from agent.pods.plan.record import SHUTDOWN_REASON
 from agent.pods.plan.remembered import PodOutcome
+from agent.pods.run.containment import contained
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 
@@ -24,9 +34,17 @@ class Drainer:
         self._runner = runner
         self._context = context
 
+    async def drain_for(self, by: str, groups: Sequence[Group], most_s: float) -> list[str]:
+        """As someone asked: no new pods until the node is uncordoned."""
+        await self._runner.cordon(by)
+        return await self.drain("drain", groups, most_s)
+
+    async def drain_before_shutdown(self, rules: ShutdownRules) -> list[str]:
+        await self._runner.listed()
+        return await self.drain("shutdown", groups_for(self._candidates(), rules))
+
     async def drain(self, why: str, groups: Sequence[Group], most_s: float = 0.0) -> list[str]:
         """End everything; the names of the pods that were up, in the order of their turns."""
-        self._runner.close(why)
         await self._runner.listed()
         clock = self._context.clock
         drain = begin_drain(self._candidates(), groups, most_s)
@@ -63,4 +81,5 @@ class Drainer:
         keeper = self._runner.keepers.get(step.uid)
         if keeper is not None:
             log.info("pod_shutdown_planned", pod=step.key, grace_s=step.grace_s)
-            keeper.end("shutdown", step.grace_s, SHUTDOWN)
+            with contained(step.key, "end it"):
+                keeper.end("shutdown", step.grace_s, SHUTDOWN)

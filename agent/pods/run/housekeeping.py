@@ -2,13 +2,14 @@
 """What has to be looked after now and then: logs that grow (CLG-02) and volumes that fill (VOL-03)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import structlog
 
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import PodOutcome
+from agent.pods.run.containment import contained
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
@@ -33,21 +34,13 @@ class Housekeeping:
         while True:
             await self._context.clock.sleep(self._context.settings().log_check_s)
             for keeper in self._keepers():
-                await self._checked(keeper, self.rotate_logs)
+                with contained(keeper.run.pod.key, "rotate its logs"):
+                    await self.rotate_logs(keeper)
             if self._context.clock.now_s() - last_volumes_s >= VOLUME_PERIOD_S:
                 last_volumes_s = self._context.clock.now_s()
                 for keeper in self._keepers():
-                    await self._checked(keeper, self.check_volumes)
-
-    @staticmethod
-    async def _checked(keeper: PodKeeper, check: Callable[[PodKeeper], Awaitable[None]]) -> None:
-        """What goes wrong with one pod ends neither the others' checks nor the plane; the next turn tries again."""
-        try:
-            await check(keeper)
-        except Exception as error:  # see above
-            log.error(
-                "pod_check_failed", pod=keeper.run.pod.key, check=check.__name__, error=repr(error), exc_info=error
-            )
+                    with contained(keeper.run.pod.key, "check its volumes"):
+                        await self.check_volumes(keeper)
 
     async def rotate_logs(self, keeper: PodKeeper) -> None:
         settings = self._context.settings()

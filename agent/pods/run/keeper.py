@@ -17,8 +17,8 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.pod import PodSpec
-from agent.pods.plan.record import record_name
-from agent.pods.plan.remembered import Failing, PodOutcome, resumed_memory, without_outdated
+from agent.pods.plan.record import SHUTDOWN_REASON, record_name
+from agent.pods.plan.remembered import Failing, PodOutcome, begun_anew, resumed_memory, without_outdated
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
     BeginStop,
@@ -94,8 +94,9 @@ class PodKeeper:
             before, run.pod = run.pod, pod
             run.memory = without_outdated(run.memory, before, pod)
             run.read_annotations()
-            if (before.labels, before.annotations) != (pod.labels, pod.annotations):
-                # Volumes may show them (VOL-07).
+            shown = (before.labels, before.annotations, before.spec.volumes)
+            if shown != (pod.labels, pod.annotations, pod.spec.volumes):
+                # Volumes show them (VOL-07).
                 self.sources_changed()
             for name in run.memory.containers:
                 run.remember(name, without_problem)
@@ -142,6 +143,21 @@ class PodKeeper:
             if run.memory.stop_cause == "sandbox":
                 run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
             run.ring()
+
+    def revive(self) -> bool:
+        """What the node ended begins anew, as after a reboot (NSD-03); one that still ends does when it has ended."""
+        run = self.run
+        ended = run.memory.outcome or run.memory.ending_as
+        if ended is None or ended.reason != SHUTDOWN_REASON or run.pod.spec.restart_policy == "Never" or run.is_removed:
+            return False
+        if run.memory.outcome is None:
+            run.memory = replace(run.memory, stop_cause="sandbox", ending_as=None)
+            return True
+        self._was_up = False
+        run.memory = begun_anew(run.memory, {one.name: one.id for one in reversed(run.seen.instances)})
+        run.save_soon()
+        run.ring()
+        return True
 
     def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
         """End it for good (MAN-09). Later calls may only shorten (TRM-22)."""

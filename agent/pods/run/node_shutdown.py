@@ -5,7 +5,7 @@
     ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
     └── drain: while a shutdown is being prepared
 
-It does nothing while no groups are configured.
+It does nothing while the rules allow no delay. Where none of them was configured, a node without systemd is no fault.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.finding import Advice
-from agent.pods.plan.drain import Group
+from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import Logind
 from agent.pods.run.draining import Drainer
@@ -24,19 +24,18 @@ from agent.pods.run.runner import PodRunner
 
 log = structlog.get_logger(plane="pods")
 
-WHY = "shutdown"
-KEY = "pods.shutdown.groups"
+KEY = "pods.shutdown"
 
 
 class NodeShutdown:
     def __init__(
-        self, runner: PodRunner, drainer: Drainer, logind: Logind, clock: Clock, groups: Callable[[], Sequence[Group]]
+        self, runner: PodRunner, drainer: Drainer, logind: Logind, clock: Clock, rules: Callable[[], ShutdownRules]
     ) -> None:
         self._runner = runner
         self._drainer = drainer
         self._logind = logind
         self._clock = clock
-        self._groups = groups
+        self._rules = rules
         self._changed = asyncio.Event()
         self._attempts = RetryPause()
         self._drain: asyncio.Task[list[str]] | None = None
@@ -54,16 +53,22 @@ class NodeShutdown:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._changed.clear()
-                    if not self._groups():
+                    if reason := self._why_off():
                         self._advice = ()
                         self._logind.drop_lock()
-                        report.ready(f"off: {KEY} is empty")
+                        report.ready(f"off: {reason}")
                         await self._changed.wait()
                         continue
                     await self._watch(group, report)
         finally:
             self._logind.drop_lock()
             await self._logind.close()
+
+    def _why_off(self) -> str:
+        rules = self._rules()
+        if not rules.delay_s:
+            return f"{KEY} has neither groups nor a longest delay"
+        return "" if rules.groups or self._logind.is_expected() else "this node has no systemd"
 
     async def _watch(self, group: asyncio.TaskGroup, report: Report) -> None:
         news = group.create_task(self._follow(group, report), name="logind-news")
@@ -90,14 +95,16 @@ class NodeShutdown:
             self._attempts.fail(self._clock.now_s(), str(error))
             text = f"{error}; without it a shutdown of this node ends pods without their order and grace"
             self._advise("logind", "not reached", "reached", text)
-            report.degraded(f"{text}; tried again in {self._attempts.pause_s:g} s")
+            # Who configured groups relies on them; else it is advice.
+            say = report.degraded if self._rules().groups else report.ready
+            say(f"{text}; tried again in {self._attempts.pause_s:g} s")
             log.warning("logind_lost", error=str(error), retry_in_s=self._attempts.pause_s)
             await self._logind.close()
             await self._clock.sleep(self._attempts.pause_s)
 
     async def _lengthen(self, report: Report) -> None:
         """NSD-01: logind waits no longer than InhibitDelayMaxSec."""
-        wanted_s = sum(one.period_s for one in self._groups())
+        wanted_s = self._rules().delay_s
         allowed_s = await self._logind.longest_delay_s()
         problem = ""
         if allowed_s < wanted_s:
@@ -111,7 +118,7 @@ class NodeShutdown:
             report.ready(f"delays a shutdown by up to {wanted_s:g} s")
             return
         text = (
-            f"a shutdown kills what has not ended after {allowed_s:g} s, but {KEY} need {wanted_s:g} s; set it in a"
+            f"a shutdown kills what has not ended after {allowed_s:g} s, but {KEY} wants {wanted_s:g} s; set it in a"
             f" file in /etc/systemd/logind.conf.d/ and reload systemd-logind{problem}"
         )
         self._advise("logind InhibitDelayMaxSec", f"{allowed_s:g}", f"{wanted_s:g}", text)
@@ -123,13 +130,13 @@ class NodeShutdown:
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
         if self._drain is None or self._drain.done():
-            log.info("node_shutdown_announced", groups=len(self._groups()))
-            self._runner.close(WHY)
+            log.info("node_shutdown_announced", delay_s=self._rules().delay_s)
+            self._runner.set_shutting_down(is_so=True)
             self._drain = group.create_task(self._ended(), name="node-shutdown")
 
     async def _ended(self) -> list[str]:
         try:
-            return await self._drainer.drain(WHY, self._groups())
+            return await self._drainer.drain_before_shutdown(self._rules())
         finally:
             self._logind.drop_lock()
 
@@ -139,5 +146,5 @@ class NodeShutdown:
             await asyncio.wait([self._drain])
             self._drain = None
             log.info("node_shutdown_cancelled")
-        self._runner.admit(WHY)
+        self._runner.set_shutting_down(is_so=False)
         await self._logind.take_lock()

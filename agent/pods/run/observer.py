@@ -53,11 +53,14 @@ class Observer:
         """Take over a list of everything. What only one side knows is asked for by itself."""
         run = self._run
         known = {one.id: one for one in run.seen.sandboxes}
+        earlier = set(known)
         sandboxes = [await self._with_network(one, known.pop(one.id, None)) for one in listed.sandboxes]
         for sandbox_id, before in known.items():
             with suppress(NotFound):
                 status = await run.context.sandboxes.sandbox_status(sandbox_id)
                 sandboxes.append(replace(before, is_ready=status.state == pb.SANDBOX_READY))
+        # Its own work may have made one while the runtime was asked.
+        sandboxes += [one for one in run.seen.sandboxes if one.id not in earlier | {one.id for one in sandboxes}]
         run.seen = SeenPod(sandboxes_newest_first(sandboxes), run.seen.instances)
         instances = {one.id: one for one in run.seen.instances}
         for found in listed.instances:

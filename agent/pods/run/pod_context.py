@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all pods share: the ports, the settings of the node, and where news go. Made once by the runner."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -9,9 +11,11 @@ import msgspec
 from agent.model.clock import Clock
 from agent.model.control_group import GroupShape
 from agent.model.event import Event
+from agent.model.finding import printable
 from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import Source
-from agent.pods.plan.drain import Group
+from agent.pods.plan.admit import Capacity, Places
+from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.ports import Containers, Features, Groups, Maintenance, NodeImages, PodRecords, ProbeClient, Sandboxes
 from agent.pods.run.disk.files import PodFiles
@@ -58,15 +62,52 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_files: int = 5
     log_check_s: float = 10.0
     most_pids: int = 0
+    most_pods: int = 110
+    reserved_milli_cpus: int = 0
+    reserved_memory_bytes: int = 0
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     may_swap: bool = False
     kills_single_process: bool = False
-    shutdown_groups: tuple[Group, ...] = ()
+    shutdown: ShutdownRules = ShutdownRules()
     facts: PodNodeFacts = PodNodeFacts()
+
+    @property
+    def capacity(self) -> Capacity:
+        """What pods may ask for together."""
+        return Capacity(
+            milli_cpus=self.facts.cpus * 1000 - self.reserved_milli_cpus,
+            memory_bytes=self.facts.memory_bytes - self.reserved_memory_bytes,
+            pods=self.most_pods,
+        )
+
+
+LONGEST_IN_LANE_S = 2.0
+"""A sandbox that takes longer waits for something, and leaves the processors to the next one."""
+
+
+class SandboxLane:
+    """How many sandboxes are made at once: if all, no pod is ready much sooner than the last (FP-24)."""
+
+    def __init__(self) -> None:
+        self._places: asyncio.Semaphore | None = None
+
+    @asynccontextmanager
+    async def place(self, most: int, clock: Clock) -> AsyncIterator[None]:
+        """One of so many, in the order in which they were asked for."""
+        places = self._places = self._places or asyncio.Semaphore(most)
+        await places.acquire()
+        limit = asyncio.ensure_future(clock.sleep(LONGEST_IN_LANE_S))
+        limit.add_done_callback(lambda _: places.release())
+        try:
+            yield
+        finally:
+            limit.cancel()
+            # The place is free when this is left, not a turn of the loop later.
+            await asyncio.wait([limit])
 
 
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now, `others` the other pods."""
+    """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now."""
 
     sandboxes: Sandboxes
     containers: Containers
@@ -83,8 +124,25 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups
     runtime: Features
     shares: BurstableShares = msgspec.field(default_factory=BurstableShares)
+    lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
-    others: Callable[[str], Sequence[PodSpec]] = lambda _uid: ()
+    places: Places = msgspec.field(default_factory=Places)
+
+    def tell_of(
+        self, pod: PodSpec, reason: str, message: str, container: str = "", *, is_warning: bool = False
+    ) -> None:
+        self.tell(
+            Event(
+                id="",
+                is_warning=is_warning,
+                reason=reason,
+                message=printable(message.rstrip("\n")),
+                plane="pods",
+                namespace=pod.namespace,
+                object_name=pod.name,
+                container=container,
+            )
+        )
 
     @property
     def wall_minus_now_s(self) -> float:

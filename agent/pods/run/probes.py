@@ -18,31 +18,40 @@ from agent.pods.runtime.environment import expand
 
 USER_AGENT = "kube-probe/1.36"
 TRIES = 3
+# One pod has at most this part of the places for exec probes.
+SHARES = 4
 LONGEST_TEXT = 10 << 10
 GOOD_FROM, GOOD_TO, REDIRECT_FROM = 200, 400, 300
 
 
 class ProbeRunner:
-    """Asks for all pods. At most so many exec probes run at once on a node (PRB-18)."""
+    """Asks for all pods. At most so many exec probes run at once on a node (PRB-18), and for one pod a share of them:
+    commands that hang hold no place that other pods' probes could not do without."""
 
     def __init__(self, containers: Containers, client: ProbeClient, at_once: int) -> None:
         self._containers = containers
         self._client = client
         self._slots = asyncio.Semaphore(at_once)
+        self._share = max(at_once // SHARES, 1)
 
-    async def run(self, probe: Probe, target: ContainerTarget) -> ProbeAnswer:
+    def share(self) -> asyncio.Semaphore:
+        """The places of one pod, to be given with each of its questions."""
+        return asyncio.Semaphore(self._share)
+
+    async def run(self, probe: Probe, target: ContainerTarget, share: asyncio.Semaphore) -> ProbeAnswer:
         answer = ProbeAnswer(AnswerKind.ERROR, "not asked")
         for _ in range(TRIES):
-            answer = await self._once(probe, target)
+            answer = await self._once(probe, target, share)
             if answer.kind is not AnswerKind.ERROR:
                 break
         return answer
 
-    async def _once(self, probe: Probe, target: ContainerTarget) -> ProbeAnswer:
+    async def _once(self, probe: Probe, target: ContainerTarget, share: asyncio.Semaphore) -> ProbeAnswer:
         limit_s = float(probe.timeout_s)
         try:
             if probe.exec is not None:
-                return await self._exec(probe.exec, target, probe.timeout_s)
+                async with share, self._slots:
+                    return await self._exec(probe.exec, target, probe.timeout_s)
             if probe.http_get is not None:
                 question = http_question(probe.http_get, target, USER_AGENT)
                 return await _bounded(lambda: self._http(question), limit_s, f'Get "{_url(question)}": ')
@@ -58,13 +67,12 @@ class ProbeRunner:
     async def _exec(self, given: Exec, target: ContainerTarget, timeout_s: int) -> ProbeAnswer:
         values = {env.name: env.value for env in target.container.fields.env if env.value_from is None}
         command = [expand(one, values) for one in given.command]
-        async with self._slots:
-            try:
-                answer = await self._containers.exec_sync(target.instance_id, command, timeout_s)
-            except DeadlineExceeded:
-                return ProbeAnswer(AnswerKind.FAILURE, f"command timed out: {command!r} timed out after {timeout_s}s")
-            except RuntimeCallFailed as error:
-                return ProbeAnswer(AnswerKind.ERROR, f"rpc error: {error.details}")
+        try:
+            answer = await self._containers.exec_sync(target.instance_id, command, timeout_s)
+        except DeadlineExceeded:
+            return ProbeAnswer(AnswerKind.FAILURE, f"command timed out: {command!r} timed out after {timeout_s}s")
+        except RuntimeCallFailed as error:
+            return ProbeAnswer(AnswerKind.ERROR, f"rpc error: {error.details}")
         output = (answer.stdout + answer.stderr)[:LONGEST_TEXT].decode("utf-8", "replace")
         return ProbeAnswer(AnswerKind.SUCCESS if answer.exit_code == 0 else AnswerKind.FAILURE, output)
 

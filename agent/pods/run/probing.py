@@ -37,6 +37,7 @@ class Prober:
     def __init__(self, run: PodRun, probes: ProbeRunner, scatter: Callable[[], float] = random.random) -> None:
         self._run = run
         self._probes = probes
+        self._share = probes.share()
         self._scatter = scatter
 
     def sync(self) -> None:
@@ -104,7 +105,7 @@ class Prober:
         ip = (active.ip or "") if active is not None else ""
         if self._run.pod.spec.host_network:
             ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
-        answer = await self._probes.run(probe, ContainerTarget(container, instance.id, ip))
+        answer = await self._probes.run(probe, ContainerTarget(container, instance.id, ip), self._share)
         if not self._run.is_running(instance.id):
             return None
         self._tell(container, kind, answer)

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing
-from agent.pods.plan.resize import DEFERRED, NodeRoom, Resize, ResizePlan, differences, plan_resize
+from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, differences, plan_resize
 from agent.pods.plan.work import Resizing
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.qos import pod_needs
 
 TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
@@ -30,28 +29,19 @@ class Resizer:
         run = self._run
         if TASK in run.tasks:
             return
-        # Looking at the room there is means looking at all pods, which is done only where it matters.
-        is_due = bool(differences(run.pod, run.seen, run.memory))
-        plan = plan_resize(run.pod, run.seen, run.memory, self._room()) if is_due else ResizePlan()
+        plan = ResizePlan()
+        if differences(run.pod, run.seen, run.memory):
+            plan = plan_resize(run.pod, run.seen, run.memory, run.context.places, run.context.settings().capacity)
         run.resize_conditions = self._conditions(plan)
         if plan.pending:
             self._tell_pending(plan)
         elif plan.steps:
+            run.context.places.take(run.pod)
             run.spawn(TASK, self._carry_out(plan))
         else:
             self._told = self._error = ""
         if plan.pending == DEFERRED:
             run.spawn(TASK, run.context.clock.sleep(RETRY_S))
-
-    def _room(self) -> NodeRoom:
-        facts = self._run.context.settings().facts
-        taken = [pod_needs(pod) for pod in self._run.context.others(self._run.pod.uid)]
-        return NodeRoom(
-            cpus=facts.cpus * 1000,
-            memory_bytes=facts.memory_bytes,
-            others_cpus=sum(one.cpu_request for one in taken),
-            others_memory_bytes=sum(one.memory_request for one in taken),
-        )
 
     def _conditions(self, plan: ResizePlan) -> tuple[Condition, ...]:
         if plan.pending:
@@ -111,7 +101,9 @@ class Resizer:
         # Either may have to come first: the group of the pod when there is more, the container when there is less.
         with suppress(ConfigProblem):
             await self._setup.limit()
-        await maintenance.update_resources(instance_id, self._setup.resources_of(self._run.pod.by_name[name]))
+        # The manifest may have it no longer.
+        if (container := self._run.pod.by_name.get(name)) is not None:
+            await maintenance.update_resources(instance_id, self._setup.resources_of(container))
         await self._setup.limit()
 
     def _refused(self, step: Resize, text: str) -> None:

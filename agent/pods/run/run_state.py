@@ -15,26 +15,27 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
 from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.manifest.annotations import KepdAnnotations, read_annotations
+from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import orphan_container
 from agent.pods.plan.record import encode_record, record_name
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
-from agent.pods.plan.work import Saving, Work
+from agent.pods.plan.work import RestartingAll, Saving, Work
 from agent.pods.run.pod_context import PodContext
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observation import lost_instance, with_status
 from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
 from agent.pods.view.history import History, Moment
+from agent.pods.view.status import Look
+from agent.pods.view.waiting_text import why_starting, why_stopping
 
 log = structlog.get_logger(plane="pods")
 
@@ -103,8 +104,7 @@ class PodRun:
     def read_annotations(self) -> None:
         """Take over what the manifest asks for beyond its fields; what cannot be used is reported once."""
         self.context.shares.note(self.pod)
-        members = [Member(name=one.name, kind=one.kind) for one in self.pod.containers]
-        self.annotated = read_annotations(self.pod.notes, members)
+        self.annotated = annotations_of(self.pod)
         for note, text in self.annotated.faults:
             self.tell("InvalidAnnotation", f"{note}: {text}", is_warning=True)
 
@@ -122,10 +122,7 @@ class PodRun:
     def members(self) -> list[Member]:
         """Containers as far as order goes, also those that run although the manifest has them no longer."""
         left = sorted({one.name for one in self.seen.running} - self.pod.by_name.keys())
-        return [
-            Member(name=one.name, kind=one.kind, needs=self.annotated.needs.get(one.name, ()))
-            for one in (*self.pod.containers, *map(self.container_of, left))
-        ]
+        return [self.annotated.member(one) for one in (*self.pod.containers, *map(self.container_of, left))]
 
     def container_of(self, name: str) -> ContainerSpec:
         """As the manifest has it, else as what runs tells of itself, which then counts as a main."""
@@ -289,18 +286,7 @@ class PodRun:
         log.info("pod_moment_noted", pod=self.pod.key, uid=self.pod.uid, kind=kind, container=container, text=text, v=3)
 
     def tell(self, reason: str, message: str, container: str = "", *, is_warning: bool = False) -> None:
-        self.context.tell(
-            Event(
-                id="",
-                is_warning=is_warning,
-                reason=reason,
-                message=printable(message.rstrip("\n")),
-                plane="pods",
-                namespace=self.pod.namespace,
-                object_name=self.pod.name,
-                container=container,
-            )
-        )
+        self.context.tell_of(self.pod, reason, message, container, is_warning=is_warning)
 
     async def save(self) -> None:
         """Write the record; a disk that refuses stops no pod. A stop under way need not survive a power cut: nothing
@@ -333,6 +319,26 @@ class PodRun:
             if self.saved_memory == self.memory:
                 return
             await self.save()
+
+    def look(self, message: str) -> Look:
+        """What people see of it now; `message` is a complaint about its manifest."""
+        now_s = self.context.clock.now_s()
+        if self.memory.stop is not None:
+            waits_for = why_stopping(self.memory.stop, now_s)
+        else:
+            waits_for = why_starting(self.plan.waiting, self.tasks, self.problem, now_s)
+        return Look(
+            pod=self.pod,
+            seen=self.seen,
+            memory=self.memory,
+            waiting=self.plan.waiting,
+            waits_for=waits_for,
+            message=message,
+            is_terminating=self.is_terminating,
+            host_ips=self.context.settings().facts.addresses,
+            is_restarting_all=RestartingAll() in self.tasks,
+            more_conditions=self.resize_conditions,
+        )
 
     @property
     def is_terminating(self) -> bool:

@@ -7,13 +7,13 @@
     ├── keeper per pod: keeper.py
     └── housekeeping: logs that grow, volumes that fill
 
-All tasks live in the group that `run` opens. What happens to one pod holds no other up: a keeper that fails is logged
-and begins anew. Never: decides what happens to a pod.
+All tasks live in the group that `run` opens. What is done for one pod is done within `contained`: its fault is logged
+and ends nothing else, and a keeper that fails begins anew. Never: decides what happens to a pod.
 """
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -22,21 +22,23 @@ from msgspec.structs import replace
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
+from agent.model.node_drain import NodeDrain
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import NodeIdentity, Source
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
-from agent.pods.plan.node_match import why_not_here
+from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
-from agent.pods.plan.remembered import Memory, PodOutcome, without_outdated
+from agent.pods.plan.remembered import Memory, without_outdated
 from agent.pods.plan.restart import RetryPause
-from agent.pods.plan.work import RestartingAll
 from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
+from agent.pods.run.admitting import Admitter, rank_of
+from agent.pods.run.containment import Faults, contained
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.owners import Owners
@@ -47,7 +49,6 @@ from agent.pods.runtime.observation import seen_pods
 from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.history import History, Moment
 from agent.pods.view.status import Look, pod_status
-from agent.pods.view.waiting_text import why_starting, why_stopping
 
 log = structlog.get_logger(plane="pods")
 
@@ -55,14 +56,13 @@ Result = TypeVar("Result")
 
 MOST_TOLD = 5
 MOST_PAST = 50
-SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 
 
 class PodRunner:
     def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
         self._manifests = manifests
         self._events = events
-        self._context = replace(context, sources=self._sources, others=self._others)
+        self._context = replace(context, sources=self._sources)
         self._reading = Reading()
         # What it wants, by uid.
         self._wanted: dict[str, PodSpec] = {}
@@ -77,15 +77,14 @@ class PodRunner:
         # What happened to the last pods that are gone, and their containers.
         self.past: OrderedDict[str, tuple[tuple[Moment, ...], tuple[str, ...]]] = OrderedDict()
         self._lists = RetryPause()
+        self._faults = Faults()
+        self._looks = RetryPause()
         self._look = asyncio.Event()
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._probes = ProbeRunner(context.containers, context.probe_client, context.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
-        # Who wants no new pods now: `drain`, `shutdown`.
-        self._closed_by: set[str] = set()
-        # Why, by name of the pod.
-        self._rejected: dict[str, str] = {}
+        self._admitter = Admitter(self._context, self.pods, self._changed.set)
         context.metrics.phases = self._phases
 
     # --- for the API -------------------------------------------------------------------------------------------
@@ -114,23 +113,44 @@ class PodRunner:
     async def listed(self) -> None:
         await self._listed.wait()
 
-    def close(self, why: str) -> None:
-        """Refuse new pods from now on (NSD-01)."""
-        self._closed_by.add(why)
+    def set_shutting_down(self, *, is_so: bool) -> None:
+        """Refuse new pods, or do so no longer (NSD-01)."""
+        self._admitter.is_shutting_down = is_so
+        if not is_so and self._listed.is_set():
+            self._want()
 
-    def admit(self, why: str) -> None:
-        self._closed_by.discard(why)
+    async def cordon(self, by: str) -> None:
+        """Refuse new pods until `uncordon`."""
+        await self._admitter.cordon.change(by)
+
+    async def uncordon(self) -> list[str]:
+        """Let pods begin, also those that the drain ended; their names."""
+        await self._admitter.cordon.change("")
+        revived = [keeper.run.pod.key for keeper in self._owners.keepers.values() if keeper.revive()]
         if self._listed.is_set():
             self._want()
+        return sorted(revived)
+
+    @property
+    def drained(self) -> NodeDrain | None:
+        """While the node is drained: since when, and what has not ended yet."""
+        drained = self._admitter.cordon.drained
+        if drained is None:
+            return None
+        runs = [keeper.run for keeper in self._owners.keepers.values()]
+        return replace(drained, waits_for=tuple(sorted(run.pod.key for run in runs if run.memory.outcome is None)))
 
     # --- the tasks ---------------------------------------------------------------------------------------------
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
         self._owners.clear()
+        self._context.places.clear()
         self._problems.clear()
         self._complaints.clear()
         self._listed.clear()
+        self._faults = Faults()
+        await self._admitter.cordon.load()
         await self._load_records()
         housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()))
         try:
@@ -179,6 +199,10 @@ class PodRunner:
             except ValueError as error:
                 log.warning("pod_record_unreadable", record=name, error=str(error))
 
+    def _look_after_faults(self) -> None:
+        if self._faults.names:
+            self._look.set()
+
     # --- manifests ---------------------------------------------------------------------------------------------
 
     async def _follow_manifests(self) -> None:
@@ -197,10 +221,12 @@ class PodRunner:
             self._look.set()
         else:
             self._want()
+            self._look_after_faults()
         if changed := changed_sources(before, self._reading):
             for keeper in self._owners.keepers.values():
-                if changed & source_references(keeper.run.pod):
-                    keeper.sources_changed()
+                with contained(keeper.run.pod.key, "follow its sources"):
+                    if changed & source_references(keeper.run.pod):
+                        keeper.sources_changed()
         self._changed.set()
 
     def _tell_findings(self, before: Reading) -> None:
@@ -215,55 +241,56 @@ class PodRunner:
                 log.warning("manifest_doubtful", finding=str(finding))
 
     def _want(self) -> None:
-        for uid, keeper in list(self._owners.keepers.items()):
-            pod = keeper.run.pod
-            wanted = self._wanted.get(uid)
-            if wanted is not None and wanted.key != pod.key:
-                # A sandbox cannot be given another name.
-                keeper.remove()
-            elif wanted is not None:
-                if not keeper.run.is_removed:
-                    keeper.want(wanted)
-            elif pod.key in self._reading.pods or not self._reading.is_unread(pod.file):
-                keeper.remove()
-            self._describe(keeper)
-        for key, pod in self._reading.pods.items():
-            if self._owners.named(key) is None:
+        for keeper in list(self._owners.keepers.values()):
+            with self._faults.contained(keeper.run.pod.uid, keeper.run.pod.key, "follow its manifest"):
+                self._want_of(keeper)
+        # Who had a place before kepd or the node began anew comes first.
+        ranked = sorted(self._reading.pods.values(), key=lambda one: (one.uid not in self._records, rank_of(one)))
+        for pod in ranked:
+            if self._owners.named(pod.key) is None:
                 self._admit(pod)
-        for key in self._rejected.keys() - self._reading.pods.keys():
-            del self._rejected[key]
-            self.pods.remove(key)
+        self._admitter.forget_all_but(self._reading.pods.keys())
+
+    def _want_of(self, keeper: PodKeeper) -> None:
+        pod = keeper.run.pod
+        wanted = self._wanted.get(pod.uid)
+        successor = wanted or self._reading.pods.get(pod.key)
+        if successor is None:
+            if not self._reading.is_unread(pod.file):
+                keeper.remove()
+        elif self._admitter.may_follow(keeper.run, successor):
+            self._edit(keeper, wanted) if wanted is not None else keeper.remove()
+        self._describe(keeper)
+
+    def _edit(self, keeper: PodKeeper, wanted: PodSpec) -> None:
+        """In place, or by another that begins when this one is gone; what is over already needs no other."""
+        run = keeper.run
+        field = replaced_by(run.pod, wanted)
+        if not field or (run.memory.outcome is not None and run.pod.key == wanted.key):
+            if not run.is_removed:
+                keeper.want(wanted)
+            return
+        if not run.is_removed:
+            run.tell("SandboxChanged", f"{field} has changed; the pod ends and begins anew")
+        keeper.remove()
 
     def _admit(self, pod: PodSpec) -> None:
-        if pod.uid in self._owners.keepers:
+        if pod.uid in self._owners.keepers or self._faults.concern(pod.uid, pod.key):
             return
-        settings = self._context.settings()
-        if self._closed_by:
-            self._reject(pod, "NodeShutdown", SHUTDOWN_TEXT)
-        elif text := why_not_here(pod.spec, settings.labels, settings.node):
-            self._reject(pod, "NodeAffinity", text)
-        else:
-            self._begin(self._keeper_for(pod))
+        with self._faults.contained(pod.uid, pod.key, "begin it"):
+            if self._admitter.may_begin(pod):
+                self._begin(self._keeper_for(pod))
 
-    def _reject(self, pod: PodSpec, reason: str, text: str) -> None:
-        """NSD-01: shown, reported once, and begun as soon as it is taken."""
-        if self._rejected.get(pod.key) == text:
-            return
-        self._rejected[pod.key] = text
-        outcome = PodOutcome(phase="Failed", reason=reason, message=text)
-        self.pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=Memory(outcome=outcome))))
-        self._context.tell(
-            Event(
-                id="",
-                is_warning=True,
-                reason=reason,
-                message=text.removeprefix("Pod was rejected: "),
-                plane="pods",
-                namespace=pod.namespace,
-                object_name=pod.name,
-            )
-        )
-        self._changed.set()
+    def _fill_room(self) -> None:
+        """A pod is over or gone: what waited for its place may begin, or become what its manifest says."""
+        for other in self._admitter.held:
+            if (keeper := self._owners.keepers.get(other)) is not None:
+                with self._faults.contained(other, keeper.run.pod.key, "follow its manifest"):
+                    self._want_of(keeper)
+        for pod in self._admitter.waiting:
+            if self._reading.pods.get(pod.key) == pod and self._owners.named(pod.key) is None:
+                self._admit(pod)
+        self._look_after_faults()
 
     def _describe(self, keeper: PodKeeper) -> None:
         """What is wrong with the manifest stands on the pod as well (MAN-07)."""
@@ -273,6 +300,8 @@ class PodRunner:
             if run.pod.uid not in self._complaints:
                 run.tell("ManifestStale", f"the last good manifest stays in force: {text}", is_warning=True)
             text = f"its last good manifest is in force: {text}"
+        if held := self._admitter.why_held(run.pod.uid):
+            text = f"its last good manifest is in force: {held}"
         if text != self._complaints.get(run.pod.uid, ""):
             self._complaints[run.pod.uid] = text
             self._show(run)
@@ -281,10 +310,6 @@ class PodRunner:
 
     def _sources(self) -> Mapping[tuple[str, str, str], Source]:
         return self._reading.sources
-
-    def _others(self, uid: str) -> Sequence[PodSpec]:
-        runs = [keeper.run for other, keeper in self._owners.keepers.items() if other != uid]
-        return [run.pod for run in runs if run.memory.outcome is None]
 
     # --- keepers -----------------------------------------------------------------------------------------------
 
@@ -301,7 +326,7 @@ class PodRunner:
     def _begin(self, keeper: PodKeeper) -> PodKeeper:
         run = keeper.run
         record = self._records.pop(run.pod.uid, None)
-        self._rejected.pop(run.pod.key, None)
+        self._admitter.begun(run)
         self._owners.add(keeper)
         if self._group is not None:
             self._group.create_task(self._keep(keeper), name=f"pod {run.pod.key}")
@@ -311,27 +336,32 @@ class PodRunner:
 
     async def _keep(self, keeper: PodKeeper) -> None:
         """A bug that shows in one pod must not end the others."""
-        run = keeper.run
+        run, key = keeper.run, keeper.run.pod.key
         failures = RetryPause()
         while not run.is_gone:
             try:
                 await keeper.keep()
             except Exception as error:  # see above
                 failures.fail(self._context.clock.now_s(), repr(error))
-                log.error("pod_keeper_failed", pod=run.pod.key, error=repr(error), exc_info=error)
-                keeper.recover(f"kepd failed inside: {error!r}")
-                self._show(run)
+                log.error("pod_keeper_failed", pod=key, error=repr(error), exc_info=error)
+                with contained(key, "recover it"):
+                    keeper.recover(f"kepd failed inside: {error!r}")
+                with contained(key, "show it"):
+                    self._show(run)
                 await self._context.clock.sleep(failures.pause_s)
         self._owners.remove(keeper)
         self._complaints.pop(run.pod.uid, None)
-        self.past[run.pod.key] = (run.history.moments, tuple(one.name for one in run.pod.containers))
-        self.past.move_to_end(run.pod.key)
+        self.past[key] = (run.history.moments, tuple(one.name for one in run.pod.containers))
+        self.past.move_to_end(key)
         while len(self.past) > MOST_PAST:
             self.past.popitem(last=False)
-        if self._owners.named(run.pod.key) is None:
-            self.pods.remove(run.pod.key)
-            self._problems.pop(run.pod.key, None)
+        if self._owners.named(key) is None:
+            self.pods.remove(key)
+            self._problems.pop(key, None)
+        has_freed = self._admitter.settle(run)
         self._succeed(run.pod)
+        if has_freed:
+            self._fill_room()
         self._changed.set()
 
     def _succeed(self, gone: PodSpec) -> None:
@@ -339,6 +369,7 @@ class PodRunner:
         for pod in (self._reading.pods.get(gone.key), self._wanted.get(gone.uid)):
             if pod is not None and self._owners.named(pod.key) is None:
                 self._admit(pod)
+                self._look_after_faults()
 
     # --- the runtime -------------------------------------------------------------------------------------------
 
@@ -354,7 +385,8 @@ class PodRunner:
             return
         keeper = self._owners.of_instance(event.container_id)
         if keeper is not None:
-            keeper.look_at(event.container_id)
+            with contained(keeper.run.pod.key, "look at its container"):
+                keeper.look_at(event.container_id)
         elif event.kind is EventKind.STOPPED and self._owners.of_sandbox(event.container_id) is not None:
             self._look.set()
 
@@ -365,14 +397,7 @@ class PodRunner:
             containers = await context.containers.list_containers()
             sandboxes = await context.sandboxes.list_sandboxes()
             seen = seen_pods(sandboxes, containers, context.settings().instance, context.wall_minus_now_s)
-            for uid, pod in seen.items():
-                if uid in self._owners.keepers:
-                    await self._owners.keepers[uid].merge(pod)
-                else:
-                    await self._found(uid, pod)
-            for uid, keeper in list(self._owners.keepers.items()):
-                if uid not in seen and (keeper.run.seen.sandboxes or keeper.run.seen.instances):
-                    await keeper.merge(SeenPod())
+            self._faults = await self._merged(seen)
         except RuntimeCallFailed as error:
             return self._cannot_look(error)
         self._lists.reset()
@@ -380,12 +405,34 @@ class PodRunner:
         self._forgotten()
         self._want()
         self._changed.set()
+        if self._faults.names:
+            self._looks.fail(context.clock.now_s())
+            return self._looks.pause_s
+        self._looks.reset()
         return context.settings().relist_s
+
+    async def _merged(self, seen: Mapping[str, SeenPod]) -> Faults:
+        """Take over what was listed; answers with the pods for which that failed. Raises what concerns them all."""
+        faults = Faults()
+        gone = {
+            uid: SeenPod()
+            for uid, keeper in self._owners.keepers.items()
+            if uid not in seen and (keeper.run.seen.sandboxes or keeper.run.seen.instances)
+        }
+        for uid, pod in {**seen, **gone}.items():
+            keeper = self._owners.keepers.get(uid)
+            key = keeper.run.pod.key if keeper is not None else f"{pod.sandboxes[0].namespace}/{pod.sandboxes[0].name}"
+            with faults.contained(uid, key, "look at it", but=(Unavailable, DeadlineExceeded)):
+                await (self._found(uid, pod) if keeper is None else keeper.merge(pod))
+        return faults
 
     async def _found(self, uid: str, seen: SeenPod) -> None:
         """A pod that runs and has no keeper: wanted, known from before, or an orphan (TRM-30)."""
         record = self._records.get(uid)
         pod = self._wanted.get(uid) or (record.pod if record is not None else orphan_spec(seen))
+        if record is not None and replaced_by(record.pod, pod):
+            # It was edited while kepd was away.
+            pod = record.pod
         keeper = self._keeper_for(pod)
         await keeper.merge(seen)
         if uid not in self._owners.keepers:
@@ -397,9 +444,11 @@ class PodRunner:
             if (
                 uid not in self._wanted
                 and uid not in self._owners.keepers
+                and not self._faults.concern(uid, record.pod.key)
                 and not self._reading.is_unread(record.pod.file)
             ):
-                self._begin(self._keeper_for(record.pod)).remove()
+                with self._faults.contained(uid, record.pod.key, "clear it away"):
+                    self._begin(self._keeper_for(record.pod)).remove()
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
@@ -419,24 +468,9 @@ class PodRunner:
     def _show(self, run: PodRun) -> None:
         if run.is_gone:
             return
-        now_s = self._context.clock.now_s()
-        if run.memory.stop is not None:
-            waits_for = why_stopping(run.memory.stop, now_s)
-        else:
-            waits_for = why_starting(run.plan.waiting, run.tasks, run.problem, now_s)
-        look = Look(
-            pod=run.pod,
-            seen=run.seen,
-            memory=run.memory,
-            waiting=run.plan.waiting,
-            waits_for=waits_for,
-            message=self._complaints.get(run.pod.uid, ""),
-            is_terminating=run.is_terminating,
-            host_ips=self._context.settings().facts.addresses,
-            is_restarting_all=RestartingAll() in run.tasks,
-            more_conditions=run.resize_conditions,
-        )
-        self.pods.put(run.pod.key, pod_status(look))
+        if self._admitter.settle(run):
+            self._fill_room()
+        self.pods.put(run.pod.key, pod_status(run.look(self._complaints.get(run.pod.uid, ""))))
         self._note_problems(run)
         self._changed.set()
 
@@ -454,6 +488,7 @@ class PodRunner:
 
     def _tell(self, report: Report) -> None:
         problems = [self._lists.problem] if self._lists.problem else []
+        problems += [f"{key}: kepd failed inside, see its log" for key in self._faults.names.values()]
         problems += [str(finding) for finding in self._reading.findings]
         problems += [text for texts in self._problems.values() for text in texts]
         if len(problems) > MOST_TOLD:

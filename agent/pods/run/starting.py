@@ -74,6 +74,8 @@ class Starter:
         container = run.pod.by_name[step.name]
         try:
             image = await self._interruptible(step.name, self._images.of(container))
+            if step.name not in run.pod.by_name:
+                return
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 await self._run_post_start(container, instance.id)
@@ -87,8 +89,8 @@ class Starter:
     async def relaunch(self, name: str) -> bool:
         """A sidecar that is needed while its pod ends (TRM-15); neither postStart nor probes are waited for."""
         run = self._run
-        container, active, ended = run.pod.by_name[name], run.seen.active, run.seen.newest(name)
-        if active is None or ended is None:
+        container, active, ended = run.pod.by_name.get(name), run.seen.active, run.seen.newest(name)
+        if container is None or active is None or ended is None:
             return False
         step = Launch(name, run.seen.next_attempt(name), active.id, (), ended.finished_s)
         try:
@@ -259,6 +261,8 @@ class Starter:
 
     def _failed(self, container: ContainerSpec, reason: str, text: str) -> None:
         run = self._run
+        if container.name not in run.pod.by_name:
+            return
         known = run.memory.of(container.name)
         is_image = reason in IMAGE_REASONS
         first_s, longest_s = (

@@ -12,7 +12,6 @@ from math import ceil
 import structlog
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind
 from agent.model.runtime_error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
@@ -24,6 +23,7 @@ from agent.pods.run.handler_target import ContainerTarget
 from agent.pods.run.hooks import HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
+from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
 
@@ -55,21 +55,9 @@ class Stopper:
 
     def _ending(self, name: str, waits: Mapping[str, frozenset[str]]) -> ContainerEnding:
         run = self._run
-        container = run.container_of(name)
-        newest = run.seen.newest(name)
-        hook = container.fields.pre_stop
-        annotated = run.annotated
-        waits_for = waits[name]
-        ending = ContainerEnding(
-            name=name,
-            kind=container.kind,
-            hook=hook.type if hook is not None else "",
-            is_hook_at_turn=annotated.is_hook_at_turn and container.kind is ContainerKind.SIDECAR,
-            waits_for=waits_for,
-            own_grace_s=annotated.graces_s.get(name),
-            reserve_s=annotated.reserve_s if container.kind is ContainerKind.MAIN else 0.0,
-            is_running=newest is not None and newest.is_running,
-        )
+        newest, waits_for = run.seen.newest(name), waits[name]
+        is_running = newest is not None and newest.is_running
+        ending = run.annotated.ending(run.container_of(name), waits_for, is_running=is_running)
         alone = run.memory.ends.get(name)
         before = alone.of(name) if alone is not None else None
         if before is None or not ending.is_running:
@@ -85,6 +73,8 @@ class Stopper:
         run.tell("Killing", step.message, step.name)
         run.note("stop_began", step.name, step.message, float(step.grace_s))
         run.memory = run.memory.with_stop(step.name, stop)
+        if step.is_renewed:
+            run.remember(step.name, lambda one: replace(one, renewed=step.instance.id))
 
     async def drive(self, key: str, *, is_resumed: bool = False) -> None:
         run = self._run
@@ -249,20 +239,30 @@ class Stopper:
         return max(ceil(kill_time_s(stop, one) - self._context.clock.now_s()), 1)
 
     async def _stop_sandboxes(self) -> None:
-        """TRM-18; and whatever still runs unknown to kepd is gone after this."""
+        """TRM-18; and TRM-19: a last look whether anything still runs, kepd's own or unknown to it."""
         run, clock = self._run, self._context.clock
         while True:
             try:
                 for sandbox in run.seen.sandboxes:
                     await self._context.sandboxes.stop_sandbox(sandbox.id)
+                left = [one for sandbox in run.seen.sandboxes for one in await self._still_running(sandbox.id)]
+                for container_id in left:
+                    await self._context.containers.stop_container(container_id, 0)
                 for one in run.seen.running:
                     await run.refresh(one.id)
-                break
+                if not left:
+                    break
+                problem = f"{len(left)} of its containers still ran after the sandbox was stopped; kepd kills them"
             except FAILURES as error:
-                run.tell("FailedKillPod", f"error killing pod: {reason_of_error(error)}", is_warning=True)
-                await clock.sleep(RETRY_S)
+                problem = reason_of_error(error)
+            run.tell("FailedKillPod", f"error killing pod: {problem}", is_warning=True)
+            await clock.sleep(RETRY_S)
         run.seen = SeenPod(tuple(replace(one, is_ready=False) for one in run.seen.sandboxes), run.seen.instances)
         run.note("sandbox_stop")
+
+    async def _still_running(self, sandbox_id: str) -> list[str]:
+        listed = await self._context.containers.list_containers(sandbox_id)
+        return [one.id for one in listed if one.state == pb.CONTAINER_RUNNING]
 
     async def _restart(self, key: str, name: str) -> None:
         run = self._run

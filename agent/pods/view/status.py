@@ -10,7 +10,6 @@ from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.restart import may_restart
 from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class
@@ -129,10 +128,12 @@ def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemor
         return WAITING, "PostStartHookError", memory.message
     if not is_over and memory.reason:
         return WAITING, memory.reason, memory.message
-    if not is_over and is_waiting and may_restart(look.pod, one, seen, is_killed=memory.killed == seen.id):
+    if not is_over and is_waiting and memory.may_restart(look.pod, one, seen):
         pod = look.pod
         text = f"back-off {_pause(look, one)} restarting failed container={one.name} pod={pod.full_name}"
         return WAITING, "CrashLoopBackOff", text
+    if not is_over and memory.renewed == seen.id:
+        return WAITING, "ContainerCreating", ""
     return TERMINATED, _reason_of(seen), seen.message
 
 
@@ -187,7 +188,8 @@ def _phase(pod: PodSpec, seen: SeenPod, memory: Memory, containers: Sequence[Con
     instances = [seen.newest(one.name) for one in mains]
     if any(one is None or one.stage is Stage.CREATED for one in instances):
         return "Pending"
-    if any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
+    is_renewed = any(one is not None and memory.of(one.name).renewed == one.id for one in instances)
+    if is_renewed or any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
         return "Running"
     has_failed = any(one is not None and not one.has_succeeded for one in instances)
     if policy == "Always" or (policy == "OnFailure" and has_failed):

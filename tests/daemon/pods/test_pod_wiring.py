@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config.document import Configuration
+from agent.config.document import Configuration, PodReserve
 from agent.config.effective import HostFacts, fill_defaults
 from agent.daemon.pods.wiring import disk_bytes, node_facts, pod_settings
 from agent.daemon.runtime_watch import RuntimeWatch
@@ -16,6 +16,7 @@ from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
+from agent.pods.plan.admit import Capacity
 from agent.pods.run.pod_context import PodNodeFacts
 
 
@@ -24,15 +25,25 @@ def configured() -> Configuration:
 
 
 def test_settings_of_pods_reach_the_plane() -> None:
-    """RES-05, SEC-03."""
+    """RES-05, SEC-03, FP-20."""
     plain = configured()
     other = replace(
-        plain, pods=replace(plain.pods, pod_pids_limit=50, swap="LimitedSwap", single_process_oom_kill=True)
+        plain,
+        pods=replace(
+            plain.pods,
+            pod_pids_limit=50,
+            swap="LimitedSwap",
+            single_process_oom_kill=True,
+            max_pods=7,
+            reserved=PodReserve(cpu=0.5, memory=1 << 20),
+        ),
     )
     before, after = (pod_settings(one, PodNodeFacts(), "me") for one in (plain, other))
 
     assert (before.most_pids, before.may_swap, before.kills_single_process) == (0, False, False)
     assert (after.most_pids, after.may_swap, after.kills_single_process) == (50, True, True)
+    assert before.capacity == Capacity(milli_cpus=1000, memory_bytes=1 << 30, pods=110)
+    assert after.capacity == Capacity(milli_cpus=500, memory_bytes=(1 << 30) - (1 << 20), pods=7)
     assert before.seccomp_root == Path("/state/seccomp")
     assert before.directory == Path("/state/pods")
 

@@ -8,6 +8,7 @@ from agent.pods.manifest.annotations import read_annotations
 from agent.pods.plan.order import Dependency, Member
 
 MEMBERS = [Member(name=name, kind=ContainerKind.MAIN) for name in ("app", "db")]
+WITH_SIDECAR = [Member(name="net", kind=ContainerKind.SIDECAR), *MEMBERS]
 
 
 def wishes(**notes: str):  # the fields are what is looked at
@@ -67,3 +68,12 @@ def test_a_wrong_value_is_told_and_ignored(notes: dict[str, str], fault: str) ->
 
     assert fault in "; ".join(text for _, text in found.faults)
     assert (found.keystone, found.most_restarts, found.is_hook_at_turn) == ("", None, False)
+
+
+def test_no_container_can_wait_for_a_sidecar_to_complete() -> None:
+    """FP-12: it would wait for ever."""
+    found = read_annotations({"kepd.dev/depends-on.app": "net=completed"}, WITH_SIDECAR)
+
+    assert (found.needs["app"], [text for _, text in found.faults]) == (
+        (), ["'net' is a sidecar, which never completes; expected started or ready"],
+    )  # fmt: skip

@@ -76,7 +76,7 @@ def lines() -> list[tuple[str, str, str]]:
 
 
 def changed(path: str, value: str) -> str:
-    document = yaml.safe_load(GOOD)
+    document = yaml.load(GOOD, yaml.CSafeLoader)
     *parents, last = parts(path)
     holder: Any = document
     for part in parents:
@@ -87,7 +87,7 @@ def changed(path: str, value: str) -> str:
         holder.append(yaml.safe_load(value))
     else:
         holder[last] = yaml.safe_load(value)
-    return yaml.safe_dump(document, sort_keys=False)
+    return yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False)  # type: ignore[no-any-return]
 
 
 def parts(path: str) -> list[Any]:

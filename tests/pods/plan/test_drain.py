@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.pod_fields import PodFields
-from agent.pods.plan.drain import Candidate, Group, begin_drain, plan_drain, priority_of
+from agent.pods.plan.drain import (
+    KILL_S,
+    Candidate,
+    Group,
+    ShutdownRules,
+    begin_drain,
+    groups_for,
+    plan_drain,
+    priority_of,
+)
 
 CRITICAL = 2_000_000_000
 
@@ -56,15 +65,15 @@ def test_groups_go_from_low_to_high_and_each_begins_when_the_one_before_has_ende
 
 
 def test_a_group_whose_time_is_over_waits_for_nobody() -> None:
-    """NSD-02: a pod that hangs costs its group's time, no more."""
+    """NSD-02, FP-31: a pod that hangs costs its group's time and that of a kill, no more."""
     pods = [pod("hangs"), pod("db", CRITICAL, 5)]
 
-    assert play(pods, [group(0, 10), group(CRITICAL, 20)], {"hangs": None}) == ["0 hangs 10", "10 db 5", "15 over"]
+    assert play(pods, [group(0, 10), group(CRITICAL, 20)], {"hangs": None}) == ["0 hangs 10", "12 db 5", "17 over"]
 
 
 def test_the_last_group_too_ends_when_its_time_is_over() -> None:
-    """logind is not kept waiting beyond the sum of the periods."""
-    assert play([pod("hangs")], [group(0, 10)], {"hangs": None}) == ["0 hangs 10", "10 over"]
+    """logind is not kept waiting beyond what it was asked for."""
+    assert play([pod("hangs")], [group(0, 10)], {"hangs": None}) == ["0 hangs 10", "12 over"]
 
 
 def test_a_pod_has_its_own_grace_if_that_is_shorter() -> None:
@@ -132,7 +141,8 @@ def test_every_pod_is_ended_once_and_the_sum_of_periods_is_never_exceeded(
 
     assert sorted(order) == sorted(one.uid for one in given_pods)
     if groups:
-        assert float(over.split()[0]) <= sum(period for _, period in groups)
+        rules = ShutdownRules(groups=tuple(group(*one) for one in groups))
+        assert float(over.split()[0]) <= rules.delay_s
 
 
 @given(pods=PODS, groups=GROUPS)
@@ -145,3 +155,23 @@ def test_planning_again_after_a_plan_was_carried_out_gives_nothing(
     first = plan_drain(drain, (), 0.0)
 
     assert plan_drain(first.then, (), 0.0).steps == ()
+
+
+@given(pods=PODS, longest_s=st.integers(10, 200))
+def test_without_groups_every_pod_has_a_turn_within_the_longest_delay(
+    pods: list[tuple[int, int, int | None]], longest_s: int
+) -> None:
+    """FP-22: and its whole grace where that fits."""
+    given_pods = [pod(f"p{place}", priority, grace) for place, (priority, grace, _) in enumerate(pods)]
+    lasts = {f"p{place}": took for place, (_, _, took) in enumerate(pods)}
+    rules = ShutdownRules(longest_s=longest_s)
+    groups = groups_for(given_pods, rules)
+    *steps, over = play(given_pods, groups, lasts)
+
+    assert len(steps) == len(given_pods)
+    assert float(over.split()[0]) <= longest_s + 1e-6
+    levels = {one.priority for one in given_pods}
+    wanted_s = sum(max(one.grace_s for one in given_pods if one.priority == level) + KILL_S for level in levels)
+    if wanted_s <= longest_s and KILL_S * len(levels) <= longest_s / 2:
+        graces = {f"{line.split()[1]} {line.split()[2]}" for line in steps}
+        assert graces == {f"{one.uid} {one.grace_s:g}" for one in given_pods}

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other resources for containers that run (RSZ-01)."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.resize import DEFERRED, INFEASIBLE, NodeRoom, ResizePlan, plan_resize
+from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, plan_resize
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod
 
 GIB = 1 << 30
-ROOM = NodeRoom(cpus=4000, memory_bytes=8 * GIB)
+ROOM = Capacity(milli_cpus=4000, memory_bytes=8 * GIB, pods=110)
 
 
 def amounts(cpu: str = "", memory: str = "", request: str = "") -> dict[str, Any]:
@@ -26,14 +27,16 @@ def amounts(cpu: str = "", memory: str = "", request: str = "") -> dict[str, Any
 
 
 def planned(
-    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], room: NodeRoom = ROOM, **fields: Any
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], others: str = "0", **fields: Any
 ) -> ResizePlan:
     """What is done where containers run with `before` and their manifest says `after`."""
     world = World(make_pod([container(name, resources=given, **fields) for name, given in before.items()]))
     world.settle()
     known = {name: ContainerMemory(resources=msgspec.convert(given, Resources)) for name, given in before.items()}
     pod = make_pod([container(name, resources=given, **fields) for name, given in after.items()])
-    return plan_resize(pod, world.seen, Memory(containers=known), room)
+    places = Places()
+    places.take(replace(make_pod([container("a", resources={"requests": {"cpu": others}})]), uid="other"))
+    return plan_resize(pod, world.seen, Memory(containers=known), places, ROOM)
 
 
 def test_nothing_is_done_where_nothing_differs() -> None:
@@ -72,7 +75,7 @@ def test_the_class_of_a_pod_may_not_change() -> None:
 def test_more_than_the_node_has_will_never_do_and_more_than_is_free_not_now() -> None:
     before, after = {"a": amounts("9", request="1")}, {"a": amounts("9", request="3")}
     never = planned(before, {"a": amounts("9", request="5")})
-    later = planned(before, after, replace(ROOM, others_cpus=2000))
+    later = planned(before, after, "2")
 
     assert (never.pending, never.message) == (
         INFEASIBLE, "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000",
@@ -86,7 +89,7 @@ def test_more_than_the_node_has_will_never_do_and_more_than_is_free_not_now() ->
 def test_who_does_not_run_is_given_its_share_when_it_starts() -> None:
     world = World(make_pod([container("a", resources=amounts("1"))]))
 
-    assert plan_resize(world.pod, world.seen, world.memory, ROOM) == ResizePlan()
+    assert plan_resize(world.pod, world.seen, world.memory, Places(), ROOM) == ResizePlan()
 
 
 @pytest.fixture

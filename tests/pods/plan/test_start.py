@@ -11,7 +11,7 @@ from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.start import StartRules, plan_start
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.stop_state import HookPhase
-from agent.pods.plan.work import Launching
+from agent.pods.plan.work import EndingAlone, Launching
 from agent.pods.runtime.seen import Stage
 from tests.pods.pods import Runs, World, container, make_pod
 
@@ -326,6 +326,65 @@ def test_a_changed_definition_restarts_its_container_and_no_other() -> None:
     assert world.log[3:] == ["0 end app", "0 app exits 143", "0 start app 1"]
 
 
+@pytest.mark.parametrize("condition", ["started", "ready", "completed"])
+def test_a_need_of_an_init_container_that_is_done_is_met(condition: str) -> None:
+    """FP-12, BEY-05: it runs no more, and after a while no instance of it is left."""
+    rules = StartRules(needs={"app": (Dependency("setup", condition),)})
+    world = World(make_pod(("app",), ("setup",)), {"setup": [DONE], "app": [FAILS]}, rules)
+    world.run(1)
+    world.seen = replace(world.seen, instances=tuple(one for one in world.seen.instances if one.name == "app"))
+    world.run(2)
+
+    assert world.starts() == ["0 start setup", "1 start app", "2 start app 1"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+@pytest.mark.parametrize("code", [0, 143])
+@pytest.mark.parametrize("name", ["app", "net", "setup"])
+def test_a_changed_container_starts_again_whatever_the_policy_and_its_code_say(
+    policy: str, code: int, name: str
+) -> None:
+    """FP-8, MAN-11: also an init container, which would count as failed or as done."""
+    inits = ("setup", "+net") if name == "setup" else ("+net",)
+    world = World(make_pod(("app", "web"), inits, restartPolicy=policy))
+    world.obeys_with = code
+    world.settle()
+    before = len(world.log)
+    change = {name: container(name, args=["-v"], **({"restartPolicy": "Always"} if name == "net" else {}))}
+    world.pod = make_pod(
+        tuple(change.get(one, one) for one in ("app", "web")),
+        tuple(change.get(one.removeprefix("+"), one) for one in inits),
+        restartPolicy=policy,
+    )
+    world.run(60)
+
+    assert world.log[before:] == [f"0 end {name}", f"0 {name} exits {code}", f"0 start {name} 1"]
+
+
+@pytest.mark.parametrize("cause", ["asked", "resize"])
+def test_a_container_that_people_have_end_starts_again_whatever_the_policy_says(cause: str) -> None:
+    """FP-8, BEY-11, RSZ-01; one that its probe ends does not."""
+    for one, starts in ((cause, 2), ("liveness", 1)):
+        world = World(make_pod(restartPolicy="Never"))
+        world.settle()
+        failing = Failing(instance=world.of("app").id, cause=one, message="because")
+        world.remember("app", lambda known, failing=failing: replace(known, failing=failing))
+        world.run(60)
+
+        assert len(world.starts()) == starts, one
+
+
+@pytest.mark.parametrize("rules", [StartRules(keystone="app"), StartRules(most_restarts=0)])
+def test_a_change_is_neither_the_end_of_a_keystone_nor_one_restart_too_many(rules: StartRules) -> None:
+    """FP-8, BEY-07, BEY-09."""
+    world = World(make_pod(("app", "web")), rules=rules)
+    world.settle()
+    world.pod = make_pod((container("app", args=["-v"]), "web"))
+    world.run(60)
+
+    assert world.log[3:] == ["0 end app", "0 app exits 143", "0 start app 1"]
+
+
 def test_a_container_that_was_taken_out_of_the_manifest_ends_and_no_other() -> None:
     """FP-7, MAN-11: and it is not started again."""
     world = World(make_pod(("app", "web")))
@@ -335,6 +394,39 @@ def test_a_container_that_was_taken_out_of_the_manifest_ends_and_no_other() -> N
 
     assert world.log[3:] == ["0 end web", "0 web exits 143"]
     assert [one.name for one in world.seen.running] == ["app"]
+
+
+@pytest.mark.parametrize("name", ["setup", "net"])
+def test_nothing_new_starts_beside_an_init_or_sidecar_that_was_taken_out(name: str) -> None:
+    """FP-7: entries of the list never overlap, whoever leaves it."""
+    more = {"restartPolicy": "Always", "startupProbe": {"exec": {"command": ["true"]}}} if name == "net" else {}
+    inits = (container(name, **more), "migrate")
+    world = World(make_pod(("app",), inits), {"migrate": [Runs(5)]}, started=lambda name: name != "net")
+    world.settle()
+    world.pod = make_pod(("app",), ("migrate",))
+    assert [str(step) for step in world.plan().steps] == [
+        f"end {name} within 30 s: Container {name} is no longer in the manifest, will be ended"
+    ]
+    busy = plan_start(
+        world.pod, world.seen, world.memory, world.now_s, world.rules, works=frozenset({EndingAlone(name)})
+    )
+    assert (busy.steps, [one.why for one in busy.waiting]) == ((), [f"{name} to end"])
+    world.run(60)
+
+    assert world.log[2:4] == [f"0 end {name}", f"0 {name} exits 143"]
+    assert world.log[4:] == ["0 start migrate", "5 migrate exits 0", "5 start app"]
+
+
+def test_a_container_in_the_place_of_one_that_was_taken_out_waits_for_its_end() -> None:
+    """FP-7: a new name often comes with the old port; what runs already is not held up."""
+    world = World(make_pod(("app", "web")))
+    world.settle()
+    world.exit(world.of("app").id, 1)
+    world.pod = make_pod(("app", "api"))
+
+    assert [str(step).split(" within")[0] for step in world.plan().steps] == ["end web", "start app, attempt 1"]
+    world.run(60)
+    assert world.log[4:] == ["0 end web", "0 web exits 143", "0 start app 1", "0 start api"]
 
 
 def test_an_instance_found_running_whose_post_start_nobody_noted_is_gone_on_with() -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
-from agent.pods.plan.order import Dependency, Member, cycle, waits_for_end
+from agent.pods.plan.order import Dependency, Member, cycle, cycle_text, waits_for_end
 from agent.pods.plan.stop import after_step, blockers_of, note_exit, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened
 from agent.pods.plan.stop_steps import Kill, RunHook, Signal, StopPodSandbox
@@ -118,6 +118,28 @@ def test_a_circle_of_dependencies_is_found() -> None:
 
     assert cycle(ring) == ("a", "b", "c", "a")
     assert cycle(ring[:2]) == ()
+
+
+@pytest.mark.parametrize(
+    ("who", "needed", "ring"),
+    [
+        ("net", "app", "net → app → net (listed before app)"),
+        ("setup", "log", "setup → log → setup (listed before log)"),
+        ("net", "log", "net → log → net (listed before log)"),
+        ("app", "net", ""),
+        ("log", "setup", ""),
+        ("web", "app", ""),
+    ],
+)
+def test_a_circle_through_the_order_of_the_list_is_found(who: str, needed: str, ring: str) -> None:
+    """FP-12: such a pod waited for ever."""
+    members = [
+        Member(name=name, kind=kind, needs=(Dependency(needed),) if name == who else ())
+        for name, kind in (("setup", INIT), ("net", SIDECAR), ("log", SIDECAR), ("app", MAIN), ("web", MAIN))
+    ]
+    found = cycle(members)
+
+    assert (cycle_text(members, found) if found else "") == ring
 
 
 def test_a_shorter_delete_shortens_and_a_longer_one_does_not() -> None:

@@ -4,9 +4,14 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from agent.cli.commands import pods
+from agent.cli.session import CommandFailed, Session
+from agent.drivers.cri import methods
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
+from agent.model.runtime_error import DeadlineExceeded
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from tests.pods.plane import News, Plane, Slow, manifest, running
@@ -79,3 +84,33 @@ async def test_a_pod_that_is_found_running_reports_its_annotations_once(tmp_path
         assert [one.message for one in plane.events if one.reason == "InvalidAnnotation"] == [
             "kepd.dev/grace.a: 'soon' is not a duration such as 5s, 1m30s or 500ms"
         ]
+
+
+async def test_a_checkpoint_that_the_runtime_does_not_finish_in_time_says_what_is_known(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    """FP-32: the runtime may work on, and the container may be paused meanwhile."""
+    cri = Slow()
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        cri.failures["CheckpointContainer"] = DeadlineExceeded("CheckpointContainer", "Deadline Exceeded")
+        with pytest.raises(Refused, match=r"may still write .*checkpoint-web-n_default-a-.*tar; .* may be paused"):
+            await commands_of(plane, tmp_path).checkpoint("", "web-n", "a")
+
+
+def test_kepctl_and_the_runtime_have_more_time_for_a_checkpoint_than_for_other_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FP-32: a checkpoint of much memory takes minutes; kepctl waits longer than the daemon waits for the runtime."""
+    timeouts: list[float] = []
+
+    def connected(session: Session) -> None:
+        timeouts.append(session.timeout_s)
+        raise CommandFailed("no daemon here")
+
+    monkeypatch.setattr(pods, "connected", connected)
+    for session in (Session(), Session(timeout_s=3.0)):
+        CliRunner().invoke(pods.checkpoint, ["web"], obj=session)
+
+    assert timeouts == [pods.LONGEST_CHECKPOINT_S, 3.0]
+    assert pods.LONGEST_CHECKPOINT_S > 120 * methods.CHECKPOINT_CONTAINER.deadline_factor > 600

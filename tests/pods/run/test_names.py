@@ -5,7 +5,7 @@ from pathlib import Path
 
 PODS = Path(__file__).resolve().parents[3] / "agent/pods"
 # Of the planners, `order` and the like are rules; these decide what is done next.
-DEEDS = {"start": "starting", "stop": "stopping", "probe": "probing", "resize": "resizing",
+DEEDS = {"admit": "admitting", "start": "starting", "stop": "stopping", "probe": "probing", "resize": "resizing",
          "remove_dead": "removing_dead", "drain": "draining"}  # fmt: skip
 NOUNS = {"housekeeping"}
 

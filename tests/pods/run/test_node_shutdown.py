@@ -13,7 +13,7 @@ import pytest
 from agent.drivers.logind.fake import FakeLogind
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import Board, State
-from agent.pods.plan.drain import Group
+from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.run.node_shutdown import NodeShutdown
@@ -46,7 +46,7 @@ class Node:
     plane: Plane
     shutdown: NodeShutdown
     logind: FakeLogind
-    groups: list[tuple[Group, ...]] = field(default_factory=lambda: [GROUPS])
+    rules: list[ShutdownRules] = field(default_factory=list)
     board: Board = field(default_factory=lambda: Board(lambda: 0.0))
 
     @property
@@ -69,7 +69,7 @@ async def node(
     cri: Any, given: FakeManifestDirectory, logs: Path, logind: FakeLogind, *groups: Group
 ) -> AsyncIterator[Node]:
     async with running(cri, given, logs) as plane:
-        wanted = [groups or GROUPS]
+        wanted = [ShutdownRules(groups=groups or GROUPS)]
         context = plane.runner._context
         shutdown = NodeShutdown(plane.runner, Drainer(plane.runner, context), logind, context.clock, lambda: wanted[0])
         made = Node(plane, shutdown, logind, wanted)
@@ -92,7 +92,7 @@ async def test_pods_end_group_by_group_and_then_the_node_may_go(cri: Slow, login
     async with node(cri, given, tmp_path, logind) as made:
         await made.plane.until_phases(batch="Running", db="Running")
         await made.until(lambda: logind.is_locked, "the lock")
-        assert (made.state, made.message) == (State.READY, "delays a shutdown by up to 30 s")
+        assert (made.state, made.message) == (State.READY, "delays a shutdown by up to 34 s")
         cri.may_stop.clear()
         logind.announce(is_preparing=True)
         await made.until(lambda: cri.stops == [("a", 20)], "the first group ends, within its time")
@@ -171,15 +171,15 @@ async def test_a_pod_that_ends_already_has_to_hurry(cri: Slow, logind: FakeLogin
 
 
 async def test_without_groups_nobody_is_asked_to_wait(cri: Slow, logind: FakeLogind, tmp_path: Path) -> None:
-    """NSD-01: off by default; a reload switches it on and off."""
+    """NSD-01: a reload switches it on and off."""
     given = FakeManifestDirectory({})
     async with node(cri, given, tmp_path, logind) as made:
         await made.until(lambda: logind.is_locked, "the lock")
-        made.groups[0] = ()
+        made.rules[0] = ShutdownRules()
         made.shutdown.settings_changed()
-        await made.until(lambda: made.message == "off: pods.shutdown.groups is empty", "off")
+        await made.until(lambda: made.message == "off: pods.shutdown has neither groups nor a longest delay", "off")
         assert not logind.is_locked
-        made.groups[0] = GROUPS
+        made.rules[0] = ShutdownRules(groups=GROUPS)
         made.shutdown.settings_changed()
         await made.until(lambda: logind.is_locked, "on")
 
@@ -190,7 +190,7 @@ async def test_a_delay_that_is_too_short_is_raised(cri: Slow, tmp_path: Path) ->
     async with node(cri, FakeManifestDirectory({}), tmp_path, logind) as made:
         await made.until(lambda: logind.is_locked, "the lock")
 
-        assert await logind.longest_delay_s() == 30
+        assert await logind.longest_delay_s() == 34, "the sum, and room for the kill of each group (FP-31)"
         assert await made.shutdown.advice() == ()
 
 
@@ -202,10 +202,30 @@ async def test_a_delay_that_stays_too_short_is_told(cri: Slow, tmp_path: Path) -
         await made.until(lambda: logind.is_locked, "the lock")
         (advice,) = await made.shutdown.advice()
 
-    assert made.message == "delays a shutdown by at most 5 s, but 30 s are needed"
-    assert (advice.subject, advice.found, advice.wanted) == ("logind InhibitDelayMaxSec", "5", "30")
-    assert "a shutdown kills what has not ended after 5 s, but pods.shutdown.groups need 30 s" in advice.text
+    assert made.message == "delays a shutdown by at most 5 s, but 34 s are needed"
+    assert (advice.subject, advice.found, advice.wanted) == ("logind InhibitDelayMaxSec", "5", "34")
+    assert "a shutdown kills what has not ended after 5 s, but pods.shutdown wants 34 s" in advice.text
     assert "Read-only file system" in advice.text
+
+
+async def test_without_a_word_pods_have_their_own_graces(cri: Slow, tmp_path: Path) -> None:
+    """FP-22: on by default, with a stated bound; where systemd does not run the machine it is silently off."""
+    logind = FakeLogind(longest_s=5)
+    given = FakeManifestDirectory({"/m/low.yaml": prioritised("low", 0, 7), "/m/high.yaml": prioritised("high", 9, 8)})
+    async with node(cri, given, tmp_path, logind) as made:
+        made.rules[0] = ShutdownRules(longest_s=120)
+        made.shutdown.settings_changed()
+        await made.plane.until_phases(low="Running", high="Running")
+        await made.until(lambda: made.message == "delays a shutdown by up to 120 s", "the longest delay")
+        logind.announce(is_preparing=True)
+        await made.until(lambda: not logind.is_locked, "the lock goes")
+        assert made.reasons() == {"low-n": ("Failed", "Terminated"), "high-n": ("Failed", "Terminated")}
+        logind.reachable = False
+        made.shutdown.settings_changed()
+        await made.until(lambda: made.message == "off: this node has no systemd", "off")
+        assert made.state is State.READY
+
+    assert cri.stops == [("a", 7), ("a", 8)]
 
 
 async def test_who_cannot_reach_logind_says_so_and_tries_again(cri: Slow, logind: FakeLogind, tmp_path: Path) -> None:
@@ -267,10 +287,10 @@ async def test_a_drain_goes_on_when_nobody_waits_for_it_any_longer(
         commands = PodCommands(runner, Drainer(runner, runner._context), runner._context, tmp_path)
         await made.plane.until_phases(batch="Running", db="Running")
         cri.may_stop.clear()
-        impatient = asyncio.ensure_future(commands.drain(0))
+        impatient = asyncio.ensure_future(commands.drain(0, "root (uid 0)"))
         await made.until(lambda: cri.stopping == {"a"}, "the first group ends")
         impatient.cancel()
-        again = asyncio.ensure_future(commands.drain(0))
+        again = asyncio.ensure_future(commands.drain(0, "root (uid 0)"))
         cri.may_stop.set()
 
         assert await again == ["default/batch-n", "default/db-n"]

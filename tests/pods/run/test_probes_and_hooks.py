@@ -39,7 +39,8 @@ class Runtime:
 
 async def ask(given: dict, client: FakeProbeClient | None = None, runtime: Runtime | None = None) -> ProbeAnswer:
     probe = msgspec.convert(given, Probe)
-    return await ProbeRunner(runtime or Runtime(), client or FakeProbeClient(), 10).run(probe, TARGET)  # type: ignore[arg-type]
+    probes = ProbeRunner(runtime or Runtime(), client or FakeProbeClient(), 10)  # type: ignore[arg-type]
+    return await probes.run(probe, TARGET, probes.share())
 
 
 class TestProbes:

@@ -163,3 +163,26 @@ async def test_commands_of_probes_wait_for_a_free_place(cri: Slow, tmp_path: Pat
         await plane.until(lambda: all(each.is_ready for pod in pods.values() for each in pod.containers), "all asked")
 
     assert most[0] == 2
+
+
+async def test_commands_that_hang_in_one_pod_hold_no_other_pods_probes_up(cri: Slow, tmp_path: Path) -> None:
+    """FP-15, PRB-18: a pod has a share of the places, however many of its probes wait."""
+    hung: list[str] = []
+
+    async def exec_sync(_container_id: str, command: list[str], _timeout_s: int) -> pb.ExecSyncResponse:
+        if command == ["hang"]:
+            hung.append(command[0])
+            await asyncio.Event().wait()
+        return pb.ExecSyncResponse()
+
+    cri.exec_sync = exec_sync  # type: ignore[method-assign]
+    hanging = "readinessProbe: {exec: {command: [hang]}}"
+    given = manifests(hanging, sidecar=hanging)
+    async with running(cri, given, tmp_path, exec_probes_at_once=2) as plane:
+        await plane.until(lambda: hung, "a command hangs")
+        quick = manifests("readinessProbe: {exec: {command: [x]}}")._files["/m/f.yaml"]
+        given.put("/m/g.yaml", quick.replace(b"name: web", b"name: other"))
+        await plane.until(lambda: "other-n" in plane.phases, "the other one is known")
+        await plane.until(lambda: plane.pod("other-n").containers[0].is_ready, "the other one is ready")
+
+    assert hung == ["hang"]

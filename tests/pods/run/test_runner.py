@@ -473,6 +473,48 @@ class TestReplacement:
         assert await states(cri) == BOTH_RUN
         assert len(log_directories(tmp_path)) == 1
 
+    @pytest.mark.parametrize("is_away", [False, True])
+    @pytest.mark.parametrize("policy", ["Always", "Never"])
+    async def test_what_the_sandbox_is_made_of_replaces_a_pod_with_its_own_uid(
+        self, cri: Slow, tmp_path: Path, policy: str, is_away: bool
+    ) -> None:
+        """MAN-11: it had no effect, or an effect at some later restart; also where kepd was away meanwhile."""
+        text = manifest("web", "i", more=", uid: fixed") + f"  restartPolicy: {policy}\n".encode()
+        other = text + b"  hostname: other\n"
+        manifests = FakeManifestDirectory({"/m/f.yaml": text})
+        async with running(cri, manifests, tmp_path) as plane:
+            await plane.until_phases(web="Running")
+            before = await ids(cri)
+            manifests.put("/m/f.yaml", text + b"  terminationGracePeriodSeconds: 5\n")
+            await plane.rounds()
+            assert (await ids(cri), cri.stops) == (before, [])
+            if not is_away:
+                manifests.put("/m/f.yaml", other)
+                await plane.until(lambda: cri.stops, "the old one ends")
+                await plane.until(lambda: plane.phases == {"web-n": "Running"} and len(cri._sandboxes) == 1, "anew")
+        manifests.put("/m/f.yaml", other)
+        async with running(cri, manifests, tmp_path) as plane:
+            await plane.until(lambda: cri.stops, "the old one ends")
+            await plane.until(lambda: plane.phases == {"web-n": "Running"} and not plane.pod().is_terminating, "anew")
+            assert plane.pod().containers[0].restart_count == 0
+
+        assert not before & await ids(cri)
+        assert [one.metadata.attempt for one in await cri.list_sandboxes()] == [0]
+
+    async def test_a_pod_that_is_over_is_not_begun_anew_by_an_edit(self, cri: Slow, tmp_path: Path) -> None:
+        """CMP-06."""
+        text = manifest("web", "i", more=", uid: fixed") + b"  restartPolicy: Never\n"
+        manifests = FakeManifestDirectory({"/m/f.yaml": text})
+        async with running(cri, manifests, tmp_path) as plane:
+            await plane.until_phases(web="Running")
+            cri.exit(next(iter(cri._containers)), 0)
+            plane.runner.look_again()
+            await plane.until_phases(web="Succeeded")
+            manifests.put("/m/f.yaml", text + b"  hostname: other\n")
+            await plane.rounds()
+
+            assert plane.phases == {"web-n": "Succeeded"}
+
     async def test_a_dead_sandbox_is_made_again_and_its_logs_stay(
         self, cri: Slow, manifests: FakeManifestDirectory, tmp_path: Path
     ) -> None:

@@ -186,10 +186,10 @@ async def test_all_burstable_pods_together_are_worth_what_they_ask_for(tmp_path:
 
     cri, groups = Slow(), FakeControlGroups()
     manifests = FakeManifestDirectory({"/m/a.yaml": asking("a", "500m"), "/m/b.yaml": asking("b", "1500m")})
-    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, cpus=4) as plane:
         await plane.until_phases(a="Running", b="Running")
         assert worth() == "2048"
-    async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, cpus=4) as plane:
         await plane.until_phases(a="Running", b="Running")
         manifests.put("/m/c.yaml", asking("c", "1"))
         await plane.until_phases(a="Running", b="Running", c="Running")

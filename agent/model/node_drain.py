@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That a node is drained: who asked for it, when, and what still runs."""
+
+import msgspec
+
+
+class NodeDrain(msgspec.Struct, frozen=True, kw_only=True):
+    """A reboot ends it, so it has the boot that it belongs to."""
+
+    by: str
+    began_at_s: float
+    boot_id: str = ""
+    waits_for: tuple[str, ...] = ()

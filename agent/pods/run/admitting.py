@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets pods begin or not, as plan/admit.py and plan/node_match.py decide, and shows those that may not.
+
+A pod that belongs to another node, or that comes while the node goes down, is shown as Failed. One that waits for room
+or for the end of a drain is Pending. Never: begins or ends a pod.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+import structlog
+
+from agent.model.feed import Feed
+from agent.model.node_drain import NodeDrain
+from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
+from agent.pods.plan.admit import PREFIX, Refusal, why_refused
+from agent.pods.plan.drain import priority_of
+from agent.pods.plan.node_match import why_not_here
+from agent.pods.plan.remembered import Memory, PodOutcome
+from agent.pods.run.pod_context import PodContext
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.seen import SeenPod
+from agent.pods.view.status import Look, pod_status
+
+log = structlog.get_logger(plane="pods")
+
+NODE_FOLDER, DRAINED = "node", "drained.json"
+SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    pod: PodSpec
+    refusal: Refusal
+    is_waiting: bool
+
+
+def _waits_for(one: Rejected) -> str:
+    text = one.refusal.message.removeprefix(PREFIX)
+    return "" if not one.is_waiting else text if one.refusal.reason == "NodeDrained" else f"room: {text}"
+
+
+def rank_of(pod: PodSpec) -> int:
+    """The lowest comes first."""
+    return -priority_of(pod.spec)
+
+
+class Cordon:
+    """That the node is drained, kept on disk for a kepd that starts anew; `drained` is None while pods may begin."""
+
+    def __init__(self, context: PodContext) -> None:
+        self._context = context
+        self.drained: NodeDrain | None = None
+
+    async def load(self) -> None:
+        try:
+            content = (await self._context.records.read_folder(NODE_FOLDER)).get(DRAINED)
+            found = msgspec.json.decode(content, type=NodeDrain) if content is not None else None
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("node_drain_unreadable", error=str(error), effect="the node takes pods")
+            return
+        if found is not None and found.boot_id == self._context.settings().facts.boot_id:
+            self.drained = found
+
+    async def change(self, by: str) -> None:
+        """Drained by a user, unless it is already; empty: not any more."""
+        context = self._context
+        try:
+            if not by:
+                self.drained = None
+                await context.records.remove(f"{NODE_FOLDER}/{DRAINED}")
+            elif self.drained is None:
+                boot_id = context.settings().facts.boot_id
+                self.drained = NodeDrain(by=by, began_at_s=context.clock.wall_s(), boot_id=boot_id)
+                await context.records.write(f"{NODE_FOLDER}/{DRAINED}", msgspec.json.encode(self.drained))
+        except OSError as error:
+            log.warning("node_drain_not_saved", error=str(error), effect="a kepd that starts anew does not know it")
+
+
+class Admitter:
+    def __init__(self, context: PodContext, pods: Feed[PodState], changed: Callable[[], None]) -> None:
+        self._context = context
+        self._pods = pods
+        self._changed = changed
+        self.cordon = Cordon(context)
+        self.is_shutting_down = False
+        # By name of the pod.
+        self._rejected: dict[str, Rejected] = {}
+        # Edits for which there is no room, by uid of the pod that runs on as it was.
+        self._held: dict[str, Refusal] = {}
+
+    def may_begin(self, pod: PodSpec) -> bool:
+        context, settings = self._context, self._context.settings()
+        refusal, is_waiting = None, False
+        if self.is_shutting_down:
+            refusal = Refusal("NodeShutdown", SHUTDOWN_TEXT)
+        elif drained := self.cordon.drained:
+            text = f"{PREFIX}{drained.by} has drained the node; `kepctl uncordon` lets pods begin again"
+            refusal, is_waiting = Refusal("NodeDrained", text), True
+        elif text := why_not_here(pod.spec, settings.labels, settings.node):
+            refusal = Refusal("NodeAffinity", text)
+        elif refusal := why_refused(pod, pod.uid, context.places, settings.capacity):
+            is_waiting = True
+        if refusal is not None:
+            self._reject(Rejected(pod, refusal, is_waiting))
+        return refusal is None
+
+    def begun(self, run: PodRun) -> None:
+        """It is kept from now on."""
+        self._rejected.pop(run.pod.key, None)
+        self.settle(run)
+
+    def may_follow(self, run: PodRun, wanted: PodSpec) -> bool:
+        """Whether a pod may become another, in place or by a successor. A resize waits by itself (RSZ-01)."""
+        pod, places = run.pod, self._context.places
+        is_here = wanted.uid == pod.uid
+        before = self._held.pop(pod.uid, None)
+        if wanted == pod or run.memory.outcome is not None or run.is_removed:
+            return True
+        refusal = why_refused(wanted, pod.uid, places, self._context.settings().capacity)
+        if refusal is None:
+            if is_here:
+                places.take(wanted)
+            return True
+        if is_here and wanted.by_name.keys() == pod.by_name.keys() and refusal.reason in ("OutOfcpu", "OutOfmemory"):
+            return True
+        self._held[pod.uid] = refusal
+        if before is None or before.reason != refusal.reason:
+            text = f"the edit is refused, and the pod runs on as it was: {refusal.message.removeprefix(PREFIX)}"
+            run.tell(refusal.reason, text, is_warning=True)
+        return False
+
+    def why_held(self, uid: str) -> str:
+        held = self._held.get(uid)
+        return f"{held.reason}: {held.message.removeprefix(PREFIX)}" if held is not None else ""
+
+    def settle(self, run: PodRun) -> bool:
+        """A pod has a place until it is over or gone; whether that makes room for another now."""
+        places = self._context.places
+        if run.memory.outcome is None and not run.is_gone:
+            if run.pod.uid not in places:
+                places.take(run.pod)
+            return False
+        self._held.pop(run.pod.uid, None)
+        return places.release(run.pod.uid) and not self.is_shutting_down and self.cordon.drained is None
+
+    @property
+    def held(self) -> Collection[str]:
+        return tuple(self._held)
+
+    @property
+    def waiting(self) -> list[PodSpec]:
+        """Who begins as soon as there is room: by priority, then who came first."""
+        return sorted((one.pod for one in self._rejected.values() if one.is_waiting), key=rank_of)
+
+    def forget_all_but(self, keys: Collection[str]) -> None:
+        for key in self._rejected.keys() - keys:
+            del self._rejected[key]
+            self._pods.remove(key)
+
+    def _reject(self, one: Rejected) -> None:
+        """NSD-01: shown, reported once, and begun as soon as it may."""
+        pod, refusal = one.pod, one.refusal
+        before = self._rejected.get(pod.key)
+        if before == one:
+            return
+        self._rejected[pod.key] = one
+        phase = "Pending" if one.is_waiting else "Failed"
+        memory = Memory(outcome=PodOutcome(phase=phase, reason=refusal.reason, message=refusal.message))
+        self._pods.put(pod.key, pod_status(Look(pod=pod, seen=SeenPod(), memory=memory, waits_for=_waits_for(one))))
+        self._changed()
+        # What others have changes often; that is shown and is no news.
+        if before is not None and before.pod == pod and before.refusal.reason == refusal.reason:
+            return
+        self._context.tell_of(pod, refusal.reason, refusal.message.removeprefix(PREFIX), is_warning=True)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FP-14: how writes wait for a disk and for each other."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.drivers.state_files.driver import StateFiles
+
+
+class Disk:
+    """A disk that is waited for until a test lets it go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on = threading.Event()
+        self.waits = 0
+        sync = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            self.waits += 1
+            self.goes_on.wait(10)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncIterator[StateFiles]:
+    made = StateFiles(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_what_need_not_be_durable_waits_for_no_disk(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        slow = [group.create_task(files.write(f"records/{number}.json", b"{}")) for number in range(110)]
+        await asyncio.sleep(0.05)
+        await files.write("records/stop.json", b"stop", is_durable=False)
+        early = [one.done() for one in slow]
+        disk.goes_on.set()
+
+    assert (files.directory / "records/stop.json").read_bytes() == b"stop"
+    assert not any(early)
+
+
+async def test_writes_of_one_name_take_effect_in_their_order(
+    files: StateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(files.write("a.json", b"1"))
+        await asyncio.sleep(0.05)
+        group.create_task(files.write("a.json", b"2", is_durable=False))
+        await asyncio.sleep(0)
+        group.create_task(files.write("a.json", b"3"))
+        await asyncio.sleep(0)
+        gone = group.create_task(files.remove("b.json"))
+        await asyncio.sleep(0.05)
+        assert gone.done(), "another name waits for nothing"
+        disk.goes_on.set()
+
+    assert await files.read("a.json") == b"3"
+
+
+async def test_who_gives_up_in_the_middle_overwrites_nothing_later(
+    files: StateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    gives_up = asyncio.create_task(files.write("a.json", b"1"))
+    await asyncio.sleep(0.05)
+    gives_up.cancel()
+    await asyncio.wait([gives_up])
+    later = asyncio.create_task(files.write("a.json", b"2", is_durable=False))
+    await asyncio.sleep(0.05)
+    disk.goes_on.set()
+    await later
+
+    assert await files.read("a.json") == b"2"

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drained node says so, takes no pods, and has a way back (FP-25)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.refused import Refused
+from agent.pods.run.commands import PodCommands
+from agent.pods.run.draining import Drainer
+from tests.pods.plane import DISKS, Plane, Slow, manifest, running
+
+ROOT = "root (uid 0)"
+
+
+def commands_of(plane: Plane) -> PodCommands:
+    context = plane.runner._context
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"))
+
+
+def once(name: str) -> bytes:
+    return manifest(name, "i").replace(b"spec:\n", b"spec:\n  restartPolicy: Never\n")
+
+
+@pytest.fixture
+def given() -> FakeManifestDirectory:
+    return FakeManifestDirectory({"/m/a.yaml": manifest("web", "i"), "/m/b.yaml": once("once")})
+
+
+async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    cri = Slow()
+    async with running(cri, given, tmp_path) as plane:
+        commands = commands_of(plane)
+        await plane.until_phases(web="Running", once="Running")
+        await commands.drain(0, ROOT)
+        drained = plane.runner.drained
+        await plane.until_phases(web="Failed", once="Failed")
+        given.put("/m/c.yaml", manifest("late", "i"))
+        await plane.until_phases(web="Failed", once="Failed", late="Pending")
+        late, explained = plane.pod("late-n"), commands.explain("", "late-n")
+        back = await commands.uncordon()
+        await plane.until_phases(web="Running", once="Failed", late="Running")
+
+        assert drained is not None
+        assert (drained.by, drained.waits_for) == (ROOT, ())
+        text = "root (uid 0) has drained the node; `kepctl uncordon` lets pods begin again"
+        assert (late.reason, late.waits_for) == ("NodeDrained", text)
+        assert explained == (text, [f"NodeDrained: Pod was rejected: {text}"])
+        assert (back, plane.runner.drained) == (["default/web-n"], None)
+        assert plane.pod().containers[0].restart_count == 1, "what was counted stays counted"
+        with pytest.raises(Refused, match="the node is not drained"):
+            await commands.uncordon()
+
+
+async def test_the_node_stays_drained_when_kepd_starts_anew_and_not_after_a_reboot(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    cri = Slow()
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running", once="Running")
+        await commands_of(plane).drain(0, ROOT)
+        before = plane.runner.drained
+    given.put("/m/c.yaml", manifest("late", "i"))
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Failed", once="Failed", late="Pending")
+        assert plane.runner.drained == before
+    files = DISKS[tmp_path].files
+    for name, content in files.items():
+        files[name] = content.replace(b'"boot_id":"boot"', b'"boot_id":"the one before"')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running", once="Failed", late="Running")
+        assert plane.runner.drained is None
+
+
+async def test_a_drain_that_runs_names_what_it_waits_for_and_can_be_ended(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    cri = Slow()
+    given.put("/m/b.yaml", manifest("db", "i").replace(b"spec:\n", b"spec:\n  priority: 100\n"))
+    async with running(cri, given, tmp_path) as plane:
+        commands = commands_of(plane)
+        await plane.until_phases(web="Running", db="Running")
+        cri.may_stop.clear()
+        drain = asyncio.ensure_future(commands.drain(0, ROOT))
+        await plane.until(lambda: cri.stopping == {"a"}, "the first ends")
+        drained = plane.runner.drained
+        assert drained is not None
+        assert drained.waits_for == ("default/db-n", "default/web-n")
+        assert await commands.uncordon() == ["default/web-n"]
+        with pytest.raises(Refused, match="ended by `kepctl uncordon`"):
+            await drain
+        cri.may_stop.set()
+        await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "it begins anew when it has ended")
+        await plane.until_phases(web="Running", db="Running")
+
+    assert len(cri.stops) == 1, "the other was not reached"
+
+
+async def test_a_disk_that_takes_nothing_stops_no_drain(given: FakeManifestDirectory, tmp_path: Path) -> None:
+    async with running(Slow(), given, tmp_path) as plane:
+        await plane.until_phases(web="Running", once="Running")
+        DISKS[tmp_path].failure = OSError("no space left")
+        await commands_of(plane).drain(0, ROOT)
+        await plane.until_phases(web="Failed", once="Failed")

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one look at a pod takes over."""
+
+from types import SimpleNamespace
+
+from agent.pods.run.observer import Observer
+from agent.pods.runtime.seen import SeenPod, SeenSandbox
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+
+def sandbox(sandbox_id: str, attempt: int) -> SeenSandbox:
+    return SeenSandbox(id=sandbox_id, namespace="default", name="web", uid="u", attempt=attempt)
+
+
+async def test_a_sandbox_made_while_the_runtime_is_asked_stays() -> None:
+    """REC-1: the list is older than what the pod's own work does meanwhile."""
+    old, new = sandbox("old", 0), sandbox("new", 1)
+
+    class Runtime:
+        async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
+            run.seen = SeenPod((new, *run.seen.sandboxes))
+            return pb.PodSandboxStatus(id=sandbox_id)
+
+    run = SimpleNamespace(seen=SeenPod((old,)), context=SimpleNamespace(sandboxes=Runtime()), ring=lambda: None)
+    await Observer(run).merge(SeenPod((old,)))
+
+    assert [one.id for one in run.seen.sandboxes] == ["new", "old"]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end of a pod looks for before it takes the pod for ended."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.pods.plane import Slow, manifest, running
+
+
+class Leaving(Slow):
+    """A runtime that stops sandboxes and leaves running what is in them."""
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        left = {one.id for one in self._containers.values() if one.state == pb.CONTAINER_RUNNING}
+        await super().stop_sandbox(sandbox_id)
+        for container_id in left:
+            self._containers[container_id].state = pb.CONTAINER_RUNNING
+
+
+async def test_what_still_runs_after_its_sandbox_was_stopped_is_killed_before_the_pod_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FP-19, TRM-19: also a container that kepd never knew of."""
+    monkeypatch.setattr("agent.pods.run.stopping.RETRY_S", 0.01)
+    cri, given = Leaving(), FakeManifestDirectory({"/m/f.yaml": manifest("web", "i")})
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        (sandbox,) = await cri.list_sandboxes()
+        config = pb.ContainerConfig(metadata=pb.ContainerMetadata(name="stray"), image=pb.ImageSpec(image="i"))
+        stray = await cri.create_container(sandbox.id, config, pb.PodSandboxConfig())
+        await cri.start_container(stray)
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "the pod is gone")
+
+    assert ("stray", 0) in cri.stops
+    assert [one.message for one in plane.events if one.reason == "FailedKillPod"] == [
+        "error killing pod: 1 of its containers still ran after the sandbox was stopped; kepd kills them"
+    ]
