@@ -5,6 +5,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--vectors", type=Path, default=here, metavar="DIR", help="directory with vector files")
 
 
-def pytest_configure() -> None:
-    """No loop outside tests, or asyncio makes one that stays open; and SIGINT as a program finds it in a terminal.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A directory of our own, or pytest clears away those of earlier runs, and fails where one cannot be removed.
+
+    No loop outside tests, or asyncio makes one that stays open; and SIGINT as a program finds it in a terminal.
 
     Whoever starts the tests in the background of a script hands SIGINT down as ignored, to every program they start.
     A failure is logged as the daemon does it: drawing all values of all frames takes seconds. Manifests that a group
@@ -37,6 +42,10 @@ def pytest_configure() -> None:
     drawn = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure([*structlog.get_config()["processors"][:-1], drawn])
     os.umask(0o022)
+    if not config.option.basetemp:
+        folder = tempfile.mkdtemp(prefix="kepd-")
+        config.option.basetemp = f"{folder}/t"
+        config.add_cleanup(lambda: subprocess.run(["rm", "-rf", "--one-file-system", folder], check=False))
     asyncio.set_event_loop(None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
