@@ -47,7 +47,6 @@ from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
-from agent.model.node_drain import NodeDrain
 from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from agent.daemon.services.files import PodsHere
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
+    from agent.pods.run.runner import PodRunner
 
 log = structlog.get_logger(plane="daemon")
 
@@ -93,7 +93,7 @@ class Daemon:
         self.endings = EndingPods()
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
-        self.drained: Callable[[], NodeDrain | None] = lambda: None
+        self.runner: PodRunner | None = None
         self.programmed: Callable[[], Manifests] | None = None
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
@@ -278,7 +278,7 @@ def _pods(parts: Daemon) -> PodService:
 
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
-    parts.drained = lambda: plane.runner.drained
+    parts.runner = plane.runner
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.shutdown.advice)
@@ -318,7 +318,8 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, read_gid)
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
-    facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time(), parts.drained)
+    drained = (lambda: runner.drained) if (runner := parts.runner) else lambda: None
+    facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time(), drained)
     topology = TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
     services = {
         node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers),

@@ -3,6 +3,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -16,10 +17,8 @@ from agent.wire.kepd.v1 import node_pb2, pod_pb2
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
-# The sum of all graces may be long, and nobody says --timeout before an hour has passed.
-DEFAULT_TIMEOUT_S, LONGEST_DRAIN_S = 10.0, 3600.0
-# Longer than the daemon waits for the runtime, so that its answer says what came of it.
-LONGEST_CHECKPOINT_S = 3600.0
+# The sum of all graces may be long, and so may a checkpoint: the daemon answers before an hour is over.
+DEFAULT_TIMEOUT_S, LONGEST_S = 10.0, 3600.0
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -194,20 +193,20 @@ def restart(session: Session, target: str) -> None:
 def drain(session: Session, grace_s: int) -> None:
     """Stop all pods of this node, lowest priority first, and wait; with --timeout only that long.
 
-    The drain continues if you stop waiting; `kepctl status` shows what it waits for. The node starts no new pods until
-    `kepctl uncordon`, or a reboot.
+    It goes on if you stop waiting: see `kepctl status`. No pod starts until `kepctl uncordon` or a reboot.
     """
     if session.timeout_s == DEFAULT_TIMEOUT_S:
-        session = replace(session, timeout_s=LONGEST_DRAIN_S)
+        session = replace(session, timeout_s=LONGEST_S)
     request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
     try:
         answer = ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
     except CommandFailed as error:
         of_node = (node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
-        drain = ask(Session(endpoint=session.endpoint), "kepd.v1.NodeService/GetNode", *of_node).node.drain
-        if not drain.waits_for:
-            raise
-        raise CommandFailed(f"{error}; the drain goes on and waits for {', '.join(drain.waits_for)}") from error
+        text = str(error)
+        with suppress(CommandFailed):
+            left = ask(Session(endpoint=session.endpoint), "kepd.v1.NodeService/GetNode", *of_node).node.drain.waits_for
+            text += f"; the drain goes on and waits for {', '.join(left)}" if left else ""
+        raise CommandFailed(text, error.exit_code) from error
     for pod in answer.pods:
         click.echo(f"pod/{pod} ended")
 
@@ -247,7 +246,7 @@ def logs(session: Session, target: str, container: str, tail: int, *, follow: bo
 def checkpoint(session: Session, target: str) -> None:
     """Write a checkpoint of a running container to an archive, if the runtime can."""
     if session.timeout_s == DEFAULT_TIMEOUT_S:
-        session = replace(session, timeout_s=LONGEST_CHECKPOINT_S)
+        session = replace(session, timeout_s=LONGEST_S)
     with connected(session) as daemon:
         namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)

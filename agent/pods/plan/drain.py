@@ -115,7 +115,7 @@ def groups_for(pods: Iterable[Candidate], rules: ShutdownRules) -> Sequence[Grou
     kills_s = KILL_S * len(graces_s)
     if kills_s > rules.longest_s / 2:
         graces_s, kills_s = {min(graces_s): max(graces_s.values())}, KILL_S
-    share = min(1.0, (rules.longest_s - kills_s) / (sum(graces_s.values()) or 1.0))
+    share = min(1.0, max(0.0, rules.longest_s - kills_s) / (sum(graces_s.values()) or 1.0))
     return [Group(priority=priority, period_s=grace_s * share) for priority, grace_s in sorted(graces_s.items())]
 
 
