@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     structlog.configure([*structlog.get_config()["processors"][:-1], drawn])
     os.umask(0o022)
     if not config.option.basetemp:
-        folder = tempfile.mkdtemp(prefix="kepd-")
+        folder = tempfile.mkdtemp(prefix="test-kepd-")
         config.option.basetemp = f"{folder}/t"
         config.add_cleanup(lambda: subprocess.run(["rm", "-rf", "--one-file-system", folder], check=False))
     asyncio.set_event_loop(None)
