@@ -167,9 +167,9 @@ class ChainBody(msgspec.Struct, frozen=True):
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """What is in the kernel. `settings_text` is what the marker chain says the table was made from."""
+    """What is in the kernel. `layout_text` is what the marker chain says the table was made from."""
 
-    settings_text: str
+    layout_text: str
     bodies: Mapping[str, ChainBody]
     content: Content
     is_dormant: bool = False

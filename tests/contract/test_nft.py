@@ -19,8 +19,17 @@ from agent.drivers.nft import kernel_table
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
-from agent.services.nftables.structure import removal_text, replacement_text, settings_text, structure_damage
+from agent.model.nft_table import LAYOUT, MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
+from agent.services.nftables.structure import (
+    bodies_of,
+    constant_chains,
+    layout_text,
+    pattern_text,
+    removal_text,
+    replacement_text,
+    structure_damage,
+    structure_text,
+)
 from tests.lab.namespace import Namespace
 
 TCP = b"\x06\0\0\0"
@@ -112,7 +121,7 @@ def variations(family: Family) -> list[TableSettings]:
 
 
 async def test_every_variation_loads_over_the_one_before(subject: Subject) -> None:
-    """NF-9, NF-10: and is recognised by its marker."""
+    """NF-9, NF-10: and is recognised by its marker, which tells other maps."""
     driver = subject.driver()
     for before, settings in itertools.pairwise([None, *variations(subject.family)]):
         await driver.load(replacement_text(settings))
@@ -120,7 +129,26 @@ async def test_every_variation_loads_over_the_one_before(subject: Subject) -> No
 
         assert state is not None
         assert structure_damage(settings, state) == ""
-        assert before is None or structure_damage(before, state) != ""
+        if before is not None and before.counts_endpoints != settings.counts_endpoints:
+            assert structure_damage(before, state) != ""
+
+
+async def test_other_settings_are_written_chain_by_chain(subject: Subject) -> None:
+    """NF-9: also chains with a hook come and go, and the table stays."""
+    driver = subject.driver()
+    of_same_maps = [one for one in variations(subject.family) if not one.counts_endpoints]
+    await driver.load(structure_text(of_same_maps[-1]))
+    for settings in of_same_maps:
+        bodies = bodies_of(settings, await driver.pattern(pattern_text(settings)))
+        state = await driver.read()
+        assert structure_damage(settings, state) == ""
+        await driver.apply(Batch(bodies={name: one for name, one in bodies.items() if state.bodies.get(name) != one}))
+        gone = sorted(state.chains - constant_chains(settings))
+        emptied = {name: replace(state.bodies[name], rules=()) for name in gone}
+        await driver.apply(Batch(bodies=emptied, gone_chains=gone))
+        state = await driver.read()
+
+        assert {name: one for name, one in state.bodies.items() if name != LAYOUT} == bodies
 
 
 async def test_no_table_is_none(subject: Subject) -> None:
@@ -137,7 +165,7 @@ async def test_no_table_is_none(subject: Subject) -> None:
 async def test_a_fresh_table_has_all_maps_and_no_elements(subject: Subject, table: Any) -> None:
     state = await table.read()
 
-    assert state.settings_text == settings_text(subject.settings)
+    assert state.layout_text == layout_text(subject.settings)
     assert state.content == {name: {} for name in MAPS}
 
 

@@ -171,9 +171,10 @@ class _Change:
 
     def apply(self, batch: Batch) -> None:
         for name, body in batch.bodies.items():
-            self.table.rules[name] = tuple(rule.decode() for rule in body.rules)
-            if self.table.hooks.get(name, "").partition(";")[0] != body.hook.partition(";")[0]:
+            other = self.table.hooks.get(name, "").partition(";")[0] != body.hook.partition(";")[0]
+            if other and name in self.table.rules:
                 raise RulesRefused.by_kernel(errno.EEXIST, chain=name)
+            self.table.rules[name] = tuple(rule.decode() for rule in body.rules)
             if body.hook:
                 self.table.hooks[name] = body.hook
         for chain in batch.chains:
@@ -206,6 +207,7 @@ class _Change:
         if self.table.jumps[name]:
             raise RulesRefused.by_kernel(errno.EBUSY, chain=name)
         del self.table.rules[name]
+        self.table.hooks.pop(name, None)
 
     def _check_sizes(self, name: str, elements: Mapping[bytes, Data]) -> None:
         """The driver itself refuses these before anything is sent."""

@@ -45,10 +45,12 @@ class _Chain(msgspec.Struct, frozen=True):
 
 def structure_text(settings: TableSettings) -> str:
     """The whole table without elements. Loads only where there is no table of ours."""
-    _check(settings)
-    marker = _Chain(LAYOUT, (), comment=settings_text(settings))
+    marker = _Chain(LAYOUT, (), comment=layout_text(settings))
     lines = [f"table {_ip(settings)} {TABLE} {{", "  counter race_drops { }"]
-    return "\n".join((*lines, *_body(settings), *_chain_lines(marker), "}", ""))
+    lines += _declarations(settings)
+    for chain in (*_chains(settings), marker):
+        lines += _chain_lines(chain)
+    return "\n".join((*lines, "}", ""))
 
 
 def replacement_text(settings: TableSettings, content: Content | None = None) -> str:
@@ -94,14 +96,11 @@ def _hook(chain: _Chain) -> str:
     return f"{chain.hook}; policy accept" if chain.hook else ""
 
 
-def settings_text(settings: TableSettings) -> str:
-    """What the marker chain says: a digest of the whole text, then the settings for whoever lists the ruleset."""
-    _check(settings)
-    made_of = "\n".join(_body(settings))
-    digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
-    detection = settings.detection
-    detect = f"interface {detection.interface}" if detection.mode == "interface" else detection.mode
-    return f"{digest} {settings.family} mark {settings.mark:#x} pods {detect}"
+def layout_text(settings: TableSettings) -> str:
+    """What the marker chain says: a digest of the maps. Chains are compared rule by rule, and mended where they are: a
+    map that is made anew is empty for packets that are on their way, and forgets its clients."""
+    digest = hashlib.sha256("\n".join(_declarations(settings)).encode()).hexdigest()[:16]
+    return f"{digest} {settings.family}"
 
 
 def static_chains() -> Iterator[ChoiceChain]:
@@ -112,9 +111,9 @@ def static_chains() -> Iterator[ChoiceChain]:
 
 def structure_damage(settings: TableSettings, state: TableState) -> str:
     """Why this table cannot be kept: a half-sentence; "" if its chains can be mended one by one (NF-9)."""
-    expected = settings_text(settings)
-    if state.settings_text != expected:
-        return f'it was made from "{state.settings_text}", not from "{expected}"'
+    expected = layout_text(settings)
+    if state.layout_text != expected:
+        return f'its maps are "{state.layout_text}", not "{expected}"'
     if state.is_dormant:
         return "it is dormant"
     lost = next((name for name in MAPS if name not in state.content), "")
@@ -133,12 +132,6 @@ def _check(settings: TableSettings) -> None:
 
 def _ip(settings: TableSettings) -> str:
     return "ip" if settings.family == "IPv4" else "ip6"
-
-
-def _body(settings: TableSettings) -> Iterator[str]:
-    yield from _declarations(settings)
-    for chain in _chains(settings):
-        yield from _chain_lines(chain)
 
 
 def _chain_lines(chain: _Chain) -> Iterator[str]:
@@ -178,6 +171,7 @@ def _declarations(settings: TableSettings) -> Iterator[str]:
 
 
 def _chains(settings: TableSettings) -> Iterator[_Chain]:
+    _check(settings)
     yield from _choices(settings)
     yield from _answers(settings)
     yield from _levels(settings)

@@ -439,15 +439,25 @@ async def test_a_node_that_changes_during_a_write_is_written_next() -> None:
     assert list(bench.kernel.tables["IPv4"].content["np_addrs"]) == [bytes([192, 168, 0, 77])]
 
 
-async def test_settings_that_change_during_a_full_sync_make_another_table() -> None:
+async def test_settings_that_change_rewrite_chains_and_keep_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NF-9: also during a full sync. A new table would forget who came to which endpoint."""
     bench, table = interrupted()
-    table.meanwhile = lambda: bench.sync.set_facts(facts_of(masquerades_all=True))
+    table.meanwhile = lambda: bench.sync.set_facts(facts_of(drops_invalid=True))
     await bench.sync.sync()
-    before = bench.kernel.tables["IPv4"].comment
+    before = bench.kernel.tables["IPv4"]
+    monkeypatch.setattr(table, "load", None)
     await bench.sync.sync()
+    with_more = bench.kernel.tables["IPv4"].bodies()
+    bench.sync.set_facts(facts_of(masquerades_all=True))
+    await bench.sync.sync()
+    after = bench.kernel.tables["IPv4"].bodies()
 
-    assert bench.kernel.tables["IPv4"].comment != before
+    assert "invalid" not in before.bodies()
+    assert "invalid" in with_more
+    assert "invalid" not in after
+    assert with_more["dispatch"] != after["dispatch"]
     assert len(bench.services()) == 3
+    assert (bench.watcher.failures, bench.watcher.repairs) == ([], [])
 
 
 async def test_a_flush_during_a_full_sync_is_repaired() -> None:
