@@ -147,10 +147,7 @@ async def one_address(cluster: Cluster) -> None:
 
 
 async def a_million_clients(cluster: Cluster) -> None:
-    """FS-14: as many sources as a chain of the loud Service meets; what does not fit is not remembered.
-
-    kepd takes what is written here for tampering, as packets are not, and compares its rules all the time.
-    """
+    """FS-14: as many sources as a chain of the loud Service meets; what does not fit is not remembered."""
     for name, ip in (("quiet", "10.96.1.4"), ("loud", "10.96.1.5")):
         cluster.put("services", service(name, ip, HTTP, sessionAffinity="ClientIP"))
         cluster.put("endpointslices", pieces(f"{name}-1", name, HTTP, ["10.1.0.1"]))
@@ -210,6 +207,7 @@ async def scenario(folder: Path, node: Namespace) -> None:
             assert 50 < chains < MOST_CHAINS
             await asyncio.to_thread(kepd.end)
             await asyncio.to_thread(kepd.start, "--planes", "services")
+            await cluster.honest("a restart, with the start of the process and its first sync")
             await cluster.honest("after a restart")
             cluster.asking.close()
 

@@ -11,10 +11,11 @@ import msgspec
 
 from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
-from agent.model.nft_table import TABLE, Family
+from agent.model.nft_table import CLIENTS, TABLE, Family
 
 _FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
 
+_ELEMENTS = (Message.NEW_ELEMENTS, Message.DELETE_ELEMENTS)
 _WORDS = {
     Message.NEW_TABLE: "table created",
     Message.DELETE_TABLE: "table deleted",
@@ -71,8 +72,10 @@ class CommitDecoder:
         return Commit(Counter(["so much at once that messages of the kernel were lost"]))
 
     def _note(self, port: int, kind: int, datagram: bytes, begin: int, end: int) -> None:
-        table = next((datagram[a:b] for number, a, b in attributes(datagram, begin, end) if number == 1), b"")
-        if table.rstrip(b"\0") == TABLE.encode():
+        said = {number: datagram[a:b].rstrip(b"\0") for number, a, b in attributes(datagram, begin, end) if number < 3}
+        # Packets bring clients and time takes them away: there is nothing to compare them with.
+        is_client = kind in _ELEMENTS and said.get(2, b"").startswith((CLIENTS.encode(), b"cl_"))
+        if said.get(1) == TABLE.encode() and not is_client:
             deed = _WORDS[Message(kind)] if kind in _WORDS else f"message {kind:#x}"
             self._open.setdefault(port, Commit()).deeds[deed] += 1
 

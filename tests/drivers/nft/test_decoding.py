@@ -4,6 +4,7 @@
 import struct
 from ipaddress import IPv4Address
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,6 +157,14 @@ def test_other_tables_other_families_and_we_ourselves_are_not_told() -> None:
     own = told(Message.DELETE_ELEMENTS, OURS, GONE)
 
     assert hear(other, other_family, generation(OTHERS), own, generation(OURS), generation(OTHERS)) == []
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("clients", False), ("cl_0a0b0c0d_4096", False), ("cluster_ips", True)])
+def test_clients_come_and_go_without_a_word(name: str, is_told: bool) -> None:
+    """FS-14: packets write them, and nothing says what they should be."""
+    written = told(Message.NEW_ELEMENTS, OTHERS, text(1, "kepd") + text(2, name))
+
+    assert bool(hear(written, generation(OTHERS))) == is_told
 
 
 @given(st.binary(max_size=200))
