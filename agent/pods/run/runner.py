@@ -28,7 +28,7 @@ from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.pods.manifest.objects import NodeIdentity, Source
+from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.plan.edits import replaced_by
@@ -62,7 +62,7 @@ class PodRunner:
     def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
         self._manifests = manifests
         self._events = events
-        self._context = replace(context, sources=self._sources)
+        self._context = replace(context, sources=lambda: self._reading.sources)
         self._reading = Reading()
         # What it wants, by uid.
         self._wanted: dict[str, PodSpec] = {}
@@ -85,9 +85,7 @@ class PodRunner:
         self._probes = ProbeRunner(context.containers, context.probe_client, context.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
-        context.metrics.phases = self._phases
-
-    # --- for the API -------------------------------------------------------------------------------------------
+        context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
     def keepers(self) -> Mapping[str, PodKeeper]:
@@ -139,8 +137,6 @@ class PodRunner:
             return None
         runs = [keeper.run for keeper in self._owners.keepers.values()]
         return replace(drained, waits_for=tuple(sorted(run.pod.key for run in runs if run.memory.outcome is None)))
-
-    # --- the tasks ---------------------------------------------------------------------------------------------
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
@@ -202,8 +198,6 @@ class PodRunner:
     def _look_after_faults(self) -> None:
         if self._faults.names:
             self._look.set()
-
-    # --- manifests ---------------------------------------------------------------------------------------------
 
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
@@ -308,11 +302,6 @@ class PodRunner:
         if not text:
             self._complaints.pop(run.pod.uid, None)
 
-    def _sources(self) -> Mapping[tuple[str, str, str], Source]:
-        return self._reading.sources
-
-    # --- keepers -----------------------------------------------------------------------------------------------
-
     def _keeper_for(self, pod: PodSpec) -> PodKeeper:
         context = self._context
         record = self._records.get(pod.uid)
@@ -371,8 +360,6 @@ class PodRunner:
                 self._admit(pod)
                 self._look_after_faults()
 
-    # --- the runtime -------------------------------------------------------------------------------------------
-
     async def _follow_events(self) -> None:
         async for event in self._events.listen():
             await self._heard(event)
@@ -401,9 +388,12 @@ class PodRunner:
         except RuntimeCallFailed as error:
             return self._cannot_look(error)
         self._lists.reset()
+        is_first = not self._listed.is_set()
         self._listed.set()
         self._forgotten()
         self._want()
+        if is_first:
+            self._hide_gone()
         self._changed.set()
         if self._faults.names:
             self._looks.fail(context.clock.now_s())
@@ -421,6 +411,9 @@ class PodRunner:
         }
         for uid, pod in {**seen, **gone}.items():
             keeper = self._owners.keepers.get(uid)
+            if keeper is None and not pod.sandboxes:
+                # It ended while others were looked at.
+                continue
             key = keeper.run.pod.key if keeper is not None else f"{pod.sandboxes[0].namespace}/{pod.sandboxes[0].name}"
             with faults.contained(uid, key, "look at it", but=(Unavailable, DeadlineExceeded)):
                 await (self._found(uid, pod) if keeper is None else keeper.merge(pod))
@@ -450,14 +443,18 @@ class PodRunner:
                 with self._faults.contained(uid, record.pod.key, "clear it away"):
                     self._begin(self._keeper_for(record.pod)).remove()
 
+    def _hide_gone(self) -> None:
+        """Pods that the plane showed before it began anew, and whose end it did not see."""
+        known = {keeper.run.pod.key for keeper in self._owners.keepers.values()}
+        for key in self.pods.items.keys() - known - self._reading.pods.keys():
+            self.pods.remove(key)
+
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
         self._lists.fail(self._context.clock.now_s(), f"the container runtime {what}: {error.details}")
         self._show_waiting()
         self._changed.set()
         return self._lists.pause_s
-
-    # --- what people see ---------------------------------------------------------------------------------------
 
     def _show_waiting(self) -> None:
         for pod in self._reading.pods.values():
@@ -482,9 +479,6 @@ class PodRunner:
             self._problems[key] = problems
         else:
             self._problems.pop(key, None)
-
-    def _phases(self) -> Counter[str]:
-        return Counter(pod.phase for pod in self.pods.items.values())
 
     def _tell(self, report: Report) -> None:
         problems = [self._lists.problem] if self._lists.problem else []

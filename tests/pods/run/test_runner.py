@@ -12,7 +12,9 @@ from agent.drivers.clock.fake import FakeClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import State
+from agent.model.pod_state import PodState
 from agent.model.runtime_error import DeadlineExceeded, NotFound, RuntimeCallFailed
+from agent.pods.runtime.seen import SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import DISKS, News, Slow, manifest, running
 
@@ -179,6 +181,38 @@ async def test_a_removed_file_ends_its_pod_and_no_other(
     assert foreign in [one.id for one in await cri.list_sandboxes()], "LBL-05: not ours, not touched"
     assert len(await cri.list_sandboxes()) == 2
     assert log_directories(tmp_path) == ["db-n"], "CLG-03: its logs went with it"
+
+
+async def test_a_pod_that_ends_while_others_are_looked_at_is_gone(
+    cri: Slow, manifests: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    """FP-10: of 100 that ended at once one was always gone between the lists and its turn; the plane ended over it."""
+    manifests.put("/m/g.yaml", manifest("db"))
+    async with running(cri, manifests, tmp_path) as plane:
+        await plane.until_phases(web="Running", db="Running")
+        first, second = plane.runner.keepers.values()
+        merge = first.merge
+
+        async def merged(listed: SeenPod) -> None:
+            plane.runner._owners.remove(second)
+            await merge(listed)
+
+        first.merge = merged  # type: ignore[method-assign]
+        faults = await plane.runner._merged({})
+        plane.runner._owners.add(second)
+
+    assert faults.names == {}
+
+
+async def test_a_plane_that_begins_anew_shows_no_pod_that_ended_meanwhile(
+    cri: Slow, manifests: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    """FP-10: it was shown as Terminating for ever."""
+    async with running(cri, manifests, tmp_path) as plane:
+        plane.runner.pods.put(
+            "default/ghost-n", PodState(namespace="default", name="ghost-n", uid="u", phase="Terminating")
+        )
+        await plane.until_phases(web="Running")
 
 
 @pytest.mark.usefixtures("short_pauses")
