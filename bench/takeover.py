@@ -44,13 +44,13 @@ FRAME = """table ip kube-proxy {
     ip daddr . meta l4proto . th dport vmap @service-ips
     fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @service-nodeports
   }
-  chain mark-for-masquerade { meta mark set meta mark or 0x4000 }
+  chain mark-for-masquerade { meta mark set meta mark or 0x4000; }
   chain masquerading {
     meta mark and 0x4000 == 0 return
     meta mark set meta mark xor 0x4000 masquerade fully-random
   }
-  chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services }
-  chain cluster-ips-check { ip daddr @cluster-ips reject }
+  chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }
+  chain cluster-ips-check { ip daddr @cluster-ips reject; }
   chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }
   chain nat-output { type nat hook output priority -100; jump services; }
   chain nat-postrouting { type nat hook postrouting priority srcnat; jump masquerading; }
@@ -82,7 +82,8 @@ def chains_of(number: int) -> str:
     )
     choices = ", ".join(f"{place} : goto endpoint-{number}-{place}" for place in range(len(HERE)))
     marked = f"ip daddr {vip(number)} tcp dport 80 ip saddr != 10.128.0.0/9 jump mark-for-masquerade"
-    return f"{ends}  chain service-{number} {{\n    {marked}\n    numgen random mod {len(HERE)} vmap {{ {choices} }}\n  }}\n"
+    drawn = f"numgen random mod {len(HERE)} vmap {{ {choices} }}"
+    return f"{ends}  chain service-{number} {{\n    {marked}\n    {drawn}\n  }}\n"
 
 
 class Answering(threading.Thread):
@@ -148,11 +149,19 @@ def load() -> None:
 ended = threading.Event()
 
 
-async def one_run() -> None:
-    """Prints what came of it as JSON."""
+def prepare() -> None:
     Answering()
     for text in rules(SIZE):
         subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
+
+
+def ask_for_it(daemon: Daemon) -> None:
+    command = [str(Path(sys.executable).parent / "kepd"), "takeover", "kube-proxy", "--apply"]
+    subprocess.run([*command, "--config", str(daemon.config)], check=True, capture_output=True)
+
+
+async def one_run() -> None:
+    """Prints what came of it as JSON."""
     objects = FakeObjects()
     node = {"metadata": {"name": "n0"}, "status": {"addresses": [{"type": "InternalIP", "address": HERE[0]}]}}
     objects.load("nodes", node)
@@ -166,8 +175,7 @@ async def one_run() -> None:
         await server.start()
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig(server.url, str(certificates.ca))))
         daemon = Daemon(folder, str(folder / "kubeconfig"))
-        command = [str(Path(sys.executable).parent / "kepd"), "takeover", "kube-proxy", "--apply"]
-        subprocess.run([*command, "--config", str(daemon.config)], check=True, capture_output=True)
+        await asyncio.to_thread(ask_for_it, daemon)
         clients = Load()
         await asyncio.sleep(1.0)
         began_s = time.perf_counter()
@@ -200,9 +208,18 @@ def measure(runs: int = RUNS) -> list[Row]:
         (f"{what}: connects a second, least", min(one["per_s"] for one in found), "1/s", f"≥ {CONNECTS_PER_S}"),
         (f"{what}: failed", sum(one["failed"] for one in found), "", "0"),
         (f"{what}: slowest", max(one["slowest_s"] for one in found), "s", ""),
-        (f"{what}: start of kepd to the end of kube-proxy's rules", statistics.median(one["took_s"] for one in found), "s", ""),
+        (
+            f"{what}: start of kepd to the end of kube-proxy's rules",
+            statistics.median(one["took_s"] for one in found),
+            "s",
+            "",
+        ),
     ]
 
 
 if __name__ == "__main__":
-    load() if sys.argv[1] == "load" else asyncio.run(one_run())
+    if sys.argv[1] == "load":
+        load()
+    else:
+        prepare()
+        asyncio.run(one_run())
