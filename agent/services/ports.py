@@ -79,6 +79,9 @@ class ChainTables(Protocol):
     def most_chains(self) -> int:
         """How many one change should have at most; 0: it does not matter."""
 
+    def sign(self) -> bytes:
+        """Another one when somebody changed rules, as far as the kernel tells; it costs next to nothing."""
+
     async def missing_canaries(self) -> Sequence[ChainTable]:
         """Tables that somebody flushed."""
 

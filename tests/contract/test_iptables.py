@@ -13,6 +13,7 @@ from agent.daemon.services.leftovers import remove_chains
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import Program
+from agent.drivers.iptables.sign import sign_of
 from agent.model.iptables_error import ExtensionMissing, LockHeld
 from agent.model.iptables_rules import CANARY, OWNER, Content, RulesChange, Variant, as_saved, is_ours
 from agent.model.nft_error import NftMissing, OutcomeUnknown, RulesRefused
@@ -53,6 +54,7 @@ def real(family: Family, variant: Variant, node: Namespace) -> Subject:
         variant=variant,
         legacy_tables=lambda of: legacy_names(node, of),
         set_loopback=lambda text: node.set("net.ipv4.conf.all.route_localnet", text),
+        sign=lambda *which: node.call(lambda: sign_of(*which)),
     )
     program = f"{'iptables' if family == 'IPv4' else 'ip6tables'}-{variant}"
 
@@ -191,6 +193,19 @@ async def test_a_flushed_table_is_noticed(subject: Subject) -> None:
     subject.flush("nat")
 
     assert await subject.tables.missing_canaries() == ["nat"]
+
+
+async def test_whatever_somebody_changes_leaves_a_sign(subject: Subject) -> None:
+    """IP-8."""
+    mirror, first = staged(subject.family)
+    await subject.tables.apply(mirror.repair(await subject.tables.read(), first))
+    written = subject.tables.sign()
+    await subject.tables.read()
+    unchanged = subject.tables.sign()
+    subject.flush("nat")
+
+    assert unchanged == written != b""
+    assert subject.tables.sign() != written
 
 
 async def test_removal_leaves_what_others_made(subject: Subject) -> None:

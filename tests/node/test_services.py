@@ -17,6 +17,7 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.iptables.driver import IptablesTables
+from agent.drivers.iptables.sign import sign_of
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
@@ -102,6 +103,7 @@ class Cluster:
             variant="nft" if self.backend == "iptables-nft" else "legacy",
             legacy_tables=in_use,
             set_loopback=lambda text: node.set("net.ipv4.conf.all.route_localnet", text),
+            sign=lambda *which: node.call(lambda: sign_of(*which)),
         )
         return IptablesRuleset(tables, clock=SystemClock(), period_s=lambda: LOOK_S)
 

@@ -15,8 +15,10 @@ from pathlib import Path
 import structlog
 
 from agent.drivers.iptables.program import Program
+from agent.drivers.iptables.sign import sign_of
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, legacy_names, look
+from agent.drivers.netlink.connection import NetlinkSilent
 from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, Variant, rivals_in
 from agent.model.nft_error import NftMissing
 from agent.model.nft_table import Family
@@ -49,12 +51,14 @@ class IptablesTables:
         variant: Variant | None = None,
         legacy_tables: Callable[[Family], str] = legacy_names,
         set_loopback: Callable[[str], None] = _set_loopback,
+        sign: Callable[[Family, Variant, Sequence[Table]], bytes] = sign_of,
     ) -> None:
         self.family: Family = family
         self.variant = variant
         self._program = Program(prefix, _DEADLINE_S)
         self._legacy_tables = legacy_tables
         self._set_loopback = set_loopback
+        self._sign = sign
 
     async def check(self) -> None:
         """Which variant there is; raises what is wrong in one line."""
@@ -115,6 +119,11 @@ class IptablesTables:
     def most_chains(self) -> int:
         """The legacy variant replaces the whole table each time, so there every part costs as much as the whole."""
         return 0 if self.variant == "legacy" else _MOST_CHAINS
+
+    def sign(self) -> bytes:
+        with suppress(OSError, NetlinkSilent):
+            return self._sign(self.family, self.variant or "nft", self._readable())
+        return b""
 
     async def missing_canaries(self) -> Sequence[Table]:
         """Tables from which the canary is gone: somebody flushed them (IP-8)."""

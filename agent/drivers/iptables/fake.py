@@ -77,6 +77,9 @@ class FakeIptables:
             # A table is changed whole or not at all; those before it stay changed.
             content[table] = _Applied(content[table], self.kernel.without).after(change, table)
 
+    def sign(self) -> bytes:
+        return repr(self.kernel.of(self.family)).encode()
+
     async def missing_canaries(self) -> Sequence[Table]:
         return [table for table in TABLES if CANARY not in self.kernel.of(self.family)[table]]
 

@@ -36,8 +36,9 @@ def instalments(change: RulesChange, most: int) -> Iterator[RulesChange]:
     chains = {**change.chains, "nat": shared} if "nat" in change.chains else change.chains
     yield replace(change, chains=chains, gone={**change.gone, "nat": entries})
     for kind in reversed(_KINDS):
-        for stale in _parts([name for name in gone if name.startswith(kind)], most):
-            yield RulesChange(gone={"nat": stale})
+        stale = [name for name in gone if name.startswith(kind)]
+        for at in range(0, len(stale), most):
+            yield RulesChange(gone={"nat": stale[at : at + most]})
     if _MARKS in gone:
         yield RulesChange(gone={"nat": [_MARKS]})
 
@@ -67,7 +68,3 @@ def _together(groups: Iterable[list[str]], most: int) -> Iterator[list[str]]:
         part += group
     if part:
         yield part
-
-
-def _parts(names: Sequence[str], most: int) -> Iterable[Sequence[str]]:
-    return (names[at : at + most] for at in range(0, len(names), most))

@@ -78,7 +78,7 @@ class IptablesMirror:
         gone: Chains = {}
         come: Chains = {}
         touched: set[tuple[Table, str]] = set()
-        for key, after in sorted(services.items(), key=_name):
+        for key, after in sorted(services.items(), key=lambda item: item[0]):
             before = self._services.get(key)
             gone |= before.chains(before_settings) if before is not None else {}
             come |= after.chains(settings) if after is not None else {}
@@ -252,10 +252,6 @@ def removal(have: Content) -> RulesChange:
     }
     gone = {table: [name for name in chains if is_ours(name)] for table, chains in have.items()}
     return RulesChange(deletes=_filled(jumps), gone=_filled(gone))
-
-
-def _name(item: tuple[ServiceKey, Written | None]) -> ServiceKey:
-    return item[0]
 
 
 def _leads_to_ours(chain: str, rule: str) -> bool:

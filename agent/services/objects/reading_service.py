@@ -73,11 +73,8 @@ class _ServiceReader:
         self._spec = spec
         self._findings = findings
 
-    def _tell(self, path: str, text: str) -> None:
-        self._findings.append(Finding(self._where, path, text))
-
     def _refuse(self, path: str, text: str) -> None:
-        self._tell(path, f"{text}; the Service is not programmed")
+        self._findings.append(Finding(self._where, path, f"{text}; the Service is not programmed"))
 
     def facts(self, item: Service) -> ServiceFacts:
         spec = self._spec

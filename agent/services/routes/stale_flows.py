@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agent.model.flow import UDP_ALONE, FlowTarget
 from agent.model.service import Backend, PortKey, Protocol, ServiceKey
 from agent.services.routes.claims import Claim
-from agent.services.routes.frontends import Frontend, ServicePlan
+from agent.services.routes.frontends import ServicePlan
 
 
 class FlowOwner(NamedTuple):
@@ -68,7 +68,8 @@ class FlowIndex:
         for port in plan.ports:
             if port.port.protocol in self._protocols:
                 for frontend in port.frontends:
-                    yield _target(frontend), port.port.key
+                    ip = frontend.ip.packed if frontend.ip is not None else b""
+                    yield FlowTarget(ip, frontend.protocol, frontend.port), port.port.key
 
     def take(self) -> FlowCheck:
         check = FlowCheck(frozenset(self._due), frozenset(self._gone))
@@ -98,7 +99,3 @@ class FlowIndex:
 def serving_endpoints(backends: Iterable[Backend]) -> frozenset[bytes]:
     """Addresses that may answer flows (CT-3)."""
     return frozenset(one.data[:-2] for one in backends if one.is_serving or one.is_ready)
-
-
-def _target(frontend: Frontend) -> FlowTarget:
-    return FlowTarget(frontend.ip.packed if frontend.ip is not None else b"", frontend.protocol, frontend.port)

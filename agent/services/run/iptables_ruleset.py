@@ -8,6 +8,7 @@ Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -29,7 +30,9 @@ MOST_ENDPOINTS_COMPARED = 1000
 """With more it costs seconds to read everything, so between full syncs only the canaries are looked at."""
 MOST_TOLD = 3
 MOST_SERVICES = 1000
-CANARY_STEPS, CANARY_STEP_S = 50, 0.1
+CANARY_STEPS, CANARY_STEP_S = 4, 0.1
+# How often to ask for a sign, and how many times as long as a look took to rest from it.
+LOOK_S, REST = 0.5, 20
 
 
 class IptablesRuleset:
@@ -45,6 +48,8 @@ class IptablesRuleset:
         self._is_warned = False
         self._lock = asyncio.Lock()
         """Around everything that writes, so that nobody compares with rules on their way."""
+        self._sign = b""
+        """As it was when we last wrote or looked."""
 
     def __len__(self) -> int:
         return len(self.mirror)
@@ -80,7 +85,7 @@ class IptablesRuleset:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
         settings = rule_settings(facts)
         is_first = not self.tables.most_chains and not len(self.mirror) and not _our_chains(found)
-        async with self._lock:
+        async with self._writing():
             try:
                 if is_first:
                     written = await self._fill(found, plans, settings)
@@ -135,7 +140,7 @@ class IptablesRuleset:
         settings = self.mirror.settings
         if settings is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
-        async with self._lock:
+        async with self._writing():
             found = await self.tables.read()
             staged = await asyncio.to_thread(self.mirror.stage, plans, settings)
             change = await asyncio.to_thread(self.mirror.repair_over, found, staged)
@@ -154,7 +159,7 @@ class IptablesRuleset:
         settings = rule_settings(facts) if facts is not None else self.mirror.settings
         if settings is None:
             raise NftFailed("the rules were not read before a change; kepd reads them again")
-        async with self._lock:
+        async with self._writing():
             staged = self.mirror.stage(plans, settings)
             if staged.change:
                 await self._apply(staged)
@@ -184,6 +189,14 @@ class IptablesRuleset:
             return
         await self.tables.apply(staged.opposite)
 
+    @asynccontextmanager
+    async def _writing(self) -> AsyncGenerator[None, None]:
+        async with self._lock:
+            try:
+                yield
+            finally:
+                self._sign = self.tables.sign()
+
     async def _send(self, change: RulesChange) -> None:
         for part in instalments(change, self.tables.most_chains):
             await self.tables.apply(part)
@@ -192,10 +205,16 @@ class IptablesRuleset:
         self._found = None
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Looks, as iptables tells nobody (IP-8). Beyond kube-proxy's: at all three tables, and at single rules."""
+        """Looks at single rules where there is a sign, and from time to time, as iptables tells nobody (IP-8)."""
+        looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
-            await self._clock.sleep(self._period_s())
+            await self._clock.sleep(max(LOOK_S, rest_s))
+            began_s, sign, rest_s = self._clock.now_s(), self.tables.sign(), 0.0
+            if self._lock.locked() or (sign == self._sign and began_s - looked_s < self._period_s()):
+                continue
+            self._sign, looked_s = sign, began_s
             sentence = await self._look()
+            rest_s = REST * (self._clock.now_s() - began_s)
             if sentence:
                 yield sentence
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from agent.model.nft_table import LAYOUT, MAPS, ChainBody, Detection, TableSettings, TableState
 from agent.services.nftables.structure import (
-    replacement_text,
     layout_text,
+    replacement_text,
     static_chains,
     structure_damage,
     structure_text,
