@@ -60,14 +60,10 @@ def _attribute(name: str, value: object) -> str:
 
 def _converter(inner: object, *, is_repeated: bool) -> Converter:
     if inner is None:
-        return _scalar
+        return lambda value: value.value if isinstance(value, Enum) else value
     kind = GetMessageClass(cast("Descriptor", inner))
     if kind in (Timestamp, Duration):
         return cast("Converter", timestamp if kind is Timestamp else _duration)
     if is_repeated:
         return lambda values: [to_message(kind, one) for one in cast("tuple[object, ...]", values)]
     return lambda one: None if one is None else to_message(kind, one)
-
-
-def _scalar(value: object) -> object:
-    return value.value if isinstance(value, Enum) else value

@@ -66,7 +66,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         for method in service.methods:
-            served = getattr(implementation, _snake(method.name))
+            served = getattr(implementation, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
             level = level_of(method)
             path = f"/{service.full_name}/{method.name}"
             if method.server_streaming:
@@ -186,7 +186,3 @@ def _decode(request_class: type[Message], raw: bytes) -> Message:
     except DecodeError as error:
         name = request_class.DESCRIPTOR.full_name
         raise invalid(FailureReason.MALFORMED_REQUEST, f"{len(raw)} bytes that are not a {name}") from error
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -19,14 +19,6 @@ def _same(value: Scalar) -> object:
     return value
 
 
-def _comma_list(value: Scalar) -> object:
-    return [part.strip() for part in str(value).split(",") if part.strip()]
-
-
-def _backend(value: Scalar) -> object:
-    return "iptables" if value == "iptables" else "nftables"
-
-
 KUBELET_KEYS: Mapping[str, Rename] = MappingProxyType({
     "maxParallelImagePulls": ("images.maxParallelPulls", _same),
     "serializeImagePulls": ("images.maxParallelPulls", lambda value: 1 if value else None),
@@ -48,8 +40,8 @@ KUBELET_KEYS: Mapping[str, Rename] = MappingProxyType({
 })  # fmt: skip
 
 KUBE_PROXY_KEYS: Mapping[str, Rename] = MappingProxyType({
-    "mode": ("services.backend", _backend),
-    "clusterCIDR": ("services.detectLocal.clusterCIDRs", _comma_list),
+    "mode": ("services.backend", lambda value: "iptables" if value == "iptables" else "nftables"),
+    "clusterCIDR": ("services.detectLocal.clusterCIDRs", lambda value: str(value).replace(",", " ").split()),
     "hostnameOverride": ("node.name", _same),
     "healthzBindAddress": ("services.healthzAddress", _same),
     "metricsBindAddress": ("services.metricsAddress", _same),

@@ -53,12 +53,8 @@ def _read_path(value: object) -> str:
     return text
 
 
-def _read_maybe_path(value: object) -> str:
-    return "" if value == "" else _read_path(value)
-
-
 PATH = Kind("path", _read_path, {"type": "string"})
-MAYBE_PATH = Kind("path or empty", _read_maybe_path, {"type": "string"})
+MAYBE_PATH = Kind("path or empty", lambda value: "" if value == "" else _read_path(value), {"type": "string"})
 
 
 def _read_group(value: object) -> str:

@@ -58,13 +58,11 @@ class Credentials:
     async def _issue(self, plugin: ExecCommand) -> Issued:
         async with self._renewing:
             issued = self._issued
-            if issued is None or self._is_stale(issued):
+            renewed_s = self._clock.wall_s() + RENEWAL_MARGIN_S
+            if issued is None or (issued.expires_s is not None and renewed_s >= issued.expires_s):
                 issued = await run_plugin(plugin, self._access.cluster, self._exec_deadline_s)
                 self._issued = issued
         return issued
-
-    def _is_stale(self, issued: Issued) -> bool:
-        return issued.expires_s is not None and self._clock.wall_s() >= issued.expires_s - RENEWAL_MARGIN_S
 
 
 class TokenFile:

@@ -12,7 +12,7 @@ from agent.images.run.puller import Puller
 from agent.images.view.explain import explain_image, explain_pull
 from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation, PullState
+from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation
 
 DEFAULT_FOLDER = "_default"
 
@@ -51,7 +51,8 @@ class NodeImages:
         except ReferenceInvalid as error:
             return PullExplanation(image, "", False, None, (str(error),))
         name = str(reference)
-        pull = _latest([state for state in self._puller.pulls.items.values() if state.reference == name])
+        pulls = [state for state in self._puller.pulls.items.values() if state.reference == name]
+        pull = max(pulls, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)
         states = await self._collector.refresh()
         found = next((state for state in states if name in state.names), None)
         sentences = [explain_pull(pull), *explain_image(name, found, pull)]
@@ -76,7 +77,3 @@ def read_chain(folder: Path, registry: str) -> MirrorChain:
         except OSError:
             continue
     return default_chain(registry)
-
-
-def _latest(states: Sequence[PullState]) -> PullState | None:
-    return max(states, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)

@@ -136,11 +136,8 @@ def plan_drain(drain: Drain, ended: Collection[str], now_s: float) -> DrainPlan:
         if wave.began_s is None and left:
             waves[place] = replace(wave, began_s=now_s)
             steps += [EndPod(uid=one.uid, key=one.key, grace_s=one.grace_s) for one in left]
-        due_s = _due_s(waves[place])
+        began_s = waves[place].began_s
+        due_s = None if began_s is None or wave.limit_s is None else began_s + wave.limit_s
         if left and (due_s is None or now_s + TINY_S < due_s):
             return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), wake_s=due_s)
     return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), is_over=True)
-
-
-def _due_s(wave: Wave) -> float | None:
-    return wave.began_s + wave.limit_s if wave.began_s is not None and wave.limit_s is not None else None

@@ -77,7 +77,8 @@ class PodCommands:
         run = self.keeper(namespace, name).run
         lines = [f"plan: {run.plan}"]
         if run.memory.stop is not None:
-            lines.append(f"ending ({run.memory.stop_cause}) since {self._ago(run.memory.stop.began_s)}")
+            since_s = max(self._context.clock.now_s() - run.memory.stop.began_s, 0)
+            lines.append(f"ending ({run.memory.stop_cause}) since {since_s:.0f} s")
         for container, one in run.memory.containers.items():
             if one.reason:
                 lines.append(f"{container}: {one.reason}: {one.message}")
@@ -88,9 +89,6 @@ class PodCommands:
         lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
         lines += [f"doing: {task}" for task in run.tasks if not isinstance(task, Probing)]
         return state.waits_for if state is not None else "", lines
-
-    def _ago(self, moment_s: float) -> str:
-        return f"{max(self._context.clock.now_s() - moment_s, 0):.0f} s"
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back."""

@@ -85,8 +85,6 @@ class PodKeeper:
         # What was asked for while the pod was not kept.
         self._late_end: tuple[str, float, PodOutcome] | None = None
 
-    # --- what others want --------------------------------------------------------------------------------------
-
     def want(self, pod: PodSpec) -> None:
         """The manifest is this now: the same uid, maybe other content (MAN-11)."""
         run = self.run
@@ -217,8 +215,6 @@ class PodKeeper:
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
         self._starter.resume()
 
-    # --- the loop ----------------------------------------------------------------------------------------------
-
     async def keep(self) -> None:
         run = self.run
         run.problem = ""
@@ -332,8 +328,6 @@ class PodKeeper:
         run.context.metrics.pod_started(took_s)
         run.note("pod_started", seconds=took_s)
         run.save_soon()
-
-    # --- ends --------------------------------------------------------------------------------------------------
 
     async def _drive_alone(self, name: str, *, is_resumed: bool = False) -> None:
         run = self.run

@@ -145,8 +145,6 @@ class PodRun:
             disk_bytes=node.disk_bytes,
         )
 
-    # --- tasks and waiting -------------------------------------------------------------------------------------
-
     def enter(self, group: asyncio.TaskGroup) -> None:
         self._group = group
 
@@ -198,8 +196,6 @@ class PodRun:
     async def _ring_later(self, bell: asyncio.Event, until_s: float) -> None:
         await self.context.clock.sleep(max(until_s - self.context.clock.now_s(), 0.0))
         bell.set()
-
-    # --- what is known -----------------------------------------------------------------------------------------
 
     def put(self, instance: Instance) -> None:
         """An instance is new or has changed. An exit is noted with whatever ends it."""
@@ -276,8 +272,6 @@ class PodRun:
     @property
     def log_directory(self) -> Path:
         return self.context.files.logs.pod(self.pod.namespace, self.pod.name, self.pod.uid)
-
-    # --- what is reported ------------------------------------------------------------------------------------------
 
     def note(self, kind: str, container: str = "", text: str = "", seconds: float = 0.0) -> None:
         """One moment of the history, and of the log."""

@@ -136,8 +136,6 @@ class Stopper:
             case _:
                 pass
 
-    # --- hooks -------------------------------------------------------------------------------------------------
-
     def _spawn_hook(self, key: str, name: str, resumed_from_s: float | None) -> None:
         self._run.note("prestop_start", name)
         self._run.spawn(RunningHook(name), self._hook(key, name, resumed_from_s))
@@ -192,8 +190,6 @@ class Stopper:
             stop = run.memory.stop_of(key)
             budget_s = stop.deadline_s - stop.began_s if stop is not None else 0.0
             run.tell("FailedPreStopHook", f"PreStopHook did not complete in {budget_s:g}s", name, is_warning=True)
-
-    # --- the runtime -------------------------------------------------------------------------------------------
 
     def _spawn_stop(self, key: str, name: str, timeout_s: int) -> None:
         newest = self._run.seen.newest(name)

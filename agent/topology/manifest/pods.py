@@ -95,7 +95,10 @@ def _read_spec(spec: Part, pod: PodFacts) -> PodFacts:
         constraints=tuple(map(read_constraint, spec.parts("topologySpreadConstraints", "constraint"))),
         node_selector=spec.text_map("nodeSelector"),
         required_terms=_read_required_terms(spec.part("affinity", "affinity").part("nodeAffinity", "nodeAffinity")),
-        tolerations=tuple(map(_read_toleration, spec.parts("tolerations", "toleration"))),
+        tolerations=tuple(
+            Toleration(*map(part.text, ("key", "operator", "value", "effect")))
+            for part in spec.parts("tolerations", "toleration")
+        ),
     )
 
 
@@ -134,10 +137,6 @@ def _read_required_terms(affinity: Part) -> tuple[NodeTerm, ...] | None:
         NodeTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
         for term in required.parts("nodeSelectorTerms", "nodeSelectorTerm")
     )
-
-
-def _read_toleration(part: Part) -> Toleration:
-    return Toleration(part.text("key"), part.text("operator"), part.text("value"), part.text("effect"))
 
 
 def check_pod(
