@@ -119,7 +119,13 @@ class Load:
 
 def load() -> None:
     """Until the input ends; then what came of it."""
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    ended = threading.Event()
+
+    def hear() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=hear, daemon=True).start()
     waiting: dict[int, tuple[socket.socket, float]] = {}
     poll, count, failed, slow_s, began_s = select.epoll(), 0, 0, 0.0, time.perf_counter()
     reset = struct.pack("ii", 1, 0)
@@ -144,9 +150,6 @@ def load() -> None:
             client.close()
     took_s = time.perf_counter() - began_s
     print(json.dumps({"connects": count, "failed": failed, "slowest_s": slow_s, "per_s": count / took_s}))
-
-
-ended = threading.Event()
 
 
 def prepare() -> None:

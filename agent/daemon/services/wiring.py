@@ -94,14 +94,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     conntrack = Conntrack()
-    sctp: tuple[Protocol, ...] = ("SCTP",) if configuration.services.conntrack.sctp_cleanup else ()
-    cleaner = FlowCleaner(plane, conntrack, ("UDP", *sctp))
+    cleaner = FlowCleaner(plane, conntrack, _flow_protocols(configuration))
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     plane.followers += [health.follow, cleaner.follow, backend.cleanup.follow, _set_once(plane, programmed)]
-    counts = KernelCounts(
-        plane, backend.views, parts.clock,
-        lambda: current[0].telemetry.per_service and current[0].services.counters.export,
-    )  # fmt: skip
+    counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
 
     async def run(report: Report) -> None:
@@ -194,6 +190,10 @@ def _programmed(source: ManifestServices | KubeServices) -> Manifests:
     raise Refused("precondition", f"{text}; `--from-files` explains them from manifests")
 
 
+def _exports(configuration: Configuration) -> bool:
+    return configuration.telemetry.per_service and configuration.services.counters.export
+
+
 def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:
     todo = set(plane.families)
 
@@ -283,6 +283,11 @@ def periods(configuration: Configuration) -> Periods:
     # Each restore of iptables reads and writes whole tables, so a burst becomes a few (FS-27).
     rest = 20.0 if services.backend == "iptables" else 2.0
     return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest)
+
+
+def _flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
+    """Whose stale flows are deleted (CT-1, CT-11)."""
+    return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
 
 
 def tracking_limits(configuration: Configuration) -> TrackingLimits:

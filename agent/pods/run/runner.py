@@ -62,8 +62,8 @@ class PodRunner:
     def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
         self._manifests = manifests
         self._events = events
-        self._context = replace(context, sources=lambda: self._reading.sources)
         self._reading = Reading()
+        self._context = replace(context, sources=lambda: self._reading.sources)
         # What it wants, by uid.
         self._wanted: dict[str, PodSpec] = {}
         self._has_read = False
