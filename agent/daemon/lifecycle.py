@@ -15,14 +15,15 @@ from agent.model.component import Board, Report, State
 
 log = structlog.get_logger(plane="daemon")
 
-TURN_S = 1.0
+# A wake-up costs an idle daemon more than what is done then.
+TURN_S = 4.0
 LATE_S = 0.05
 # Service managers give up on a start after 90 s; by then they hear what is still starting.
 LONGEST_START_S = 60.0
 
 
 class DaemonLifecycle:
-    """Looks at the board once a second; that second is also the ruler for the loop."""
+    """Looks at the board every four seconds; that time is also the ruler for the loop."""
 
     def __init__(self, board: Board, manager: ServiceManager, clock: Clock, note_lag: Callable[[float], None]) -> None:
         self._board = board
@@ -73,7 +74,7 @@ class DaemonLifecycle:
 
     def _give_sign(self) -> None:
         watchdog_s = self._manager.watchdog_s
-        if watchdog_s is None or self._clock.now_s() - self._last_sign_s < watchdog_s / 2 - TURN_S / 2:
+        if watchdog_s is None or self._clock.now_s() - self._last_sign_s < watchdog_s / 2 - 0.5:
             return
         overdue = self.overdue()
         if overdue:
