@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from agent.daemon.memory import resting_collector, settle_memory
+from agent.daemon.memory import large_work, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kube.fake_objects import FakeObjects
 from agent.drivers.nft.driver import NftTable
@@ -66,7 +66,7 @@ async def plan_rows(size: int) -> list[Row]:
     )
     gc.collect()
     resting = ExitStack()
-    resting.enter_context(resting_collector())
+    resting.enter_context(large_work())
     report = Board(time.time).add("services", State.STARTING)
     began_s = time.perf_counter()
     done = plane.measures.transactions

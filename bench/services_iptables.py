@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.daemon.memory import resting_collector, settle_memory
+from agent.daemon.memory import large_work, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
@@ -102,7 +102,7 @@ async def sync(variant: Variant, size: int) -> dict[str, float]:
     intake, plane, told = filled(size, variant)
     family = plane.families["IPv4"]
     began_s = time.perf_counter()
-    with resting_collector():
+    with large_work():
         await family.sync()
     first_s = time.perf_counter() - began_s
     settle_memory()

@@ -15,7 +15,6 @@ from agent.model.component import Board, Report, State
 
 log = structlog.get_logger(plane="daemon")
 
-# A wake-up costs an idle daemon more than what is done then.
 TURN_S = 4.0
 LATE_S = 0.05
 # Service managers give up on a start after 90 s; by then they hear what is still starting.
@@ -23,7 +22,7 @@ LONGEST_START_S = 60.0
 
 
 class DaemonLifecycle:
-    """Looks at the board every four seconds; that time is also the ruler for the loop."""
+    """Looks at the board every four seconds, as a wake-up costs; that time is also the ruler for the loop."""
 
     def __init__(self, board: Board, manager: ServiceManager, clock: Clock, note_lag: Callable[[float], None]) -> None:
         self._board = board

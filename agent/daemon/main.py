@@ -108,9 +108,9 @@ def _start(sources: "Sources") -> int:
 
 
 async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
-    from agent.daemon.memory import resting_collector
+    from agent.daemon.memory import large_work
 
-    with resting_collector():
+    with large_work():
         from agent.daemon.tree import run_tree
         from agent.daemon.wiring import wire
 

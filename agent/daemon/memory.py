@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collector during a large piece of work, and the memory that such work leaves behind.
+"""The interpreter during a large piece of work, and the memory that such work leaves behind.
 
 What is alive after the first sync stays for long, so the collector need not look at it again and again (STY-36).
 """
 
 import ctypes
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def resting_collector() -> Iterator[None]:
-    """No collections: what is made now stays, and each one would walk all of it to find nothing."""
+def large_work() -> Iterator[None]:
+    """No collections: what is made now stays, and each would walk all of it to find nothing. And short turns: a thread
+    that writes to the kernel needs several, while another makes what is written next."""
     gc.disable()
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.001)
     try:
         yield
     finally:
+        sys.setswitchinterval(usual_s)
         gc.enable()
 
 

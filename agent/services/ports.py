@@ -71,9 +71,8 @@ class ChainTables(Protocol):
         """What is there, chains of others included."""
 
     async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
-        """Table by table: each all of it or nothing, and nothing in those after a refused one.
-
-        `ahead` are chains of nat that are made while they are being written, before what the change leads to them."""
+        """Table by table: each all of it or nothing, and nothing in those after a refused one. `ahead` are chains of
+        nat that are made while they are being written, before what the change leads to them."""
 
     @property
     def most_chains(self) -> int:

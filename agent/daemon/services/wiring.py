@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 
 from agent.api.http import Handler
 from agent.config.document import Configuration
-from agent.daemon.memory import resting_collector, settle_memory
+from agent.daemon.memory import large_work, settle_memory
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.services.backend import make_backend, may_share
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
@@ -209,7 +209,7 @@ def _set_once(plane: ServicesPlane, programmed: asyncio.Event) -> Follower:
 async def _undisturbed(arrived: asyncio.Event, programmed: asyncio.Event) -> None:
     """The first sync of all families is the largest piece of work that a process like this has."""
     await arrived.wait()
-    with resting_collector(), suppress(TimeoutError):
+    with large_work(), suppress(TimeoutError):
         async with asyncio.timeout(LONGEST_REST_S):
             await programmed.wait()
     await programmed.wait()
@@ -286,7 +286,6 @@ def periods(configuration: Configuration) -> Periods:
 
 
 def _flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
-    """Whose stale flows are deleted (CT-1, CT-11)."""
     return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
 
 

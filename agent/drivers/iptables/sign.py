@@ -13,8 +13,7 @@ from agent.model.nft_table import Family
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # Of both families: takes the name of a table, gives how many rules it has and where its built-in chains begin.
-_GET_INFO, _INFO_BYTES = 64, 84
-_GET_GENERATION, _WITHIN_S = 10 << 8 | 16, 1.0
+_GET_INFO, _INFO_BYTES, _GET_GENERATION, _WITHIN_S = 64, 84, 10 << 8 | 16, 1.0
 
 
 def sign_of(family: Family, variant: Variant, tables: Sequence[Table]) -> bytes:

@@ -411,8 +411,7 @@ class PodRunner:
         }
         for uid, pod in {**seen, **gone}.items():
             keeper = self._owners.keepers.get(uid)
-            if keeper is None and not pod.sandboxes:
-                # It ended while others were looked at.
+            if keeper is None and not pod.sandboxes:  # It ended while others were looked at.
                 continue
             key = keeper.run.pod.key if keeper is not None else f"{pod.sandboxes[0].namespace}/{pod.sandboxes[0].name}"
             with faults.contained(uid, key, "look at it", but=(Unavailable, DeadlineExceeded)):
