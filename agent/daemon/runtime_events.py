@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One feed of runtime events for all planes, from the best source this runtime has.
 
-The order of preference: CRI's own stream, containerd's event bus, comparing lists. LOST follows every gap, because no
-source replays what was missed. Never: interprets an event. Runs only while there is a listener.
+The order of preference: containerd's event bus, CRI's own stream (containerd 1.7 gives that to one listener, and takes
+it away from a kubelet), comparing lists. LOST follows every gap, because no source replays what was missed.
+Never: interprets an event. Runs only while there is a listener.
 """
 
 import asyncio
@@ -64,8 +65,8 @@ class RuntimeEvents:
 
     def _sources(self) -> tuple[tuple[str, Callable[[], AsyncIterator[RuntimeEvent]]], ...]:
         return (
-            ("cri", self._cri.events),
             ("containerd", self._containerd.task_events),
+            ("cri", self._cri.events),
             ("polling", lambda: poll_events(self._cri, self._clock, POLL_INTERVAL_S)),
         )
 
