@@ -87,6 +87,7 @@ class Kubernetes:
     )
     qps: float = key(number(0.1, 10000), 5.0, "Requests per second to the API server.")
     burst: int = key(integer(1, 10000), 10, "Largest burst of requests to the API server.")
+    compression: str = restart(choice("auto", "never"), "auto", "Whether lists come compressed from other machines.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

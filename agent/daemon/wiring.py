@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from grpc_health.v1 import health_pb2
+from msgspec.structs import replace
 
 from agent import __version__
 from agent.api.access import AccessRule, find_gid
@@ -270,6 +271,7 @@ def _new_kube(parts: Daemon) -> "KubeClient | None":
     # Only who has a cluster pays for what speaks HTTP.
     from agent.drivers.kube.client import KubeClient
 
+    access = replace(access, compresses=kubernetes.compression == "auto")
     return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 

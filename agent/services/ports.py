@@ -79,7 +79,7 @@ class ChainTables(Protocol):
         """How many one change should have at most; 0: it does not matter."""
 
     def sign(self) -> bytes:
-        """Another one when somebody changed rules, as far as the kernel tells; it costs next to nothing."""
+        """Another one when a program changed rules, as far as the kernel tells; it costs next to nothing."""
 
     async def missing_canaries(self) -> Sequence[ChainTable]:
         """Tables that somebody flushed."""

@@ -58,6 +58,7 @@ READ_WHEN_NEEDED = {
 READ_AT_START = {
     "kubernetes.kubeconfig": "daemon/wiring.py",
     "kubernetes.servers": "daemon/wiring.py",
+    "kubernetes.compression": "daemon/wiring.py",
     **{
         f"services.conntrack.{name}": "daemon/services/wiring.py"
         for name in (

@@ -130,11 +130,11 @@ async def many_pairs(cluster: Cluster) -> None:
 async def edited_timeouts(cluster: Cluster) -> None:
     """FS-13."""
     cluster.put("endpointslices", pieces("edited-1", "edited", HTTP, pods(20)))
-    for number in range(2000):
+    for number in range(10_000):
         config = {"clientIP": {"timeoutSeconds": number + 1}}
         spec = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
         cluster.put("services", service("edited", "10.96.1.3", HTTP, **spec))
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.001)
 
 
 async def one_address(cluster: Cluster) -> None:

@@ -69,6 +69,7 @@ class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     cluster: Cluster
     user: User = User()
+    compresses: bool = True
 
     def through(self, servers: Sequence[str]) -> "KubeAccess":
         """The same by other servers (`kubernetes.servers`); an empty list changes nothing."""

@@ -47,12 +47,7 @@ class KubeClient:
         self._luck = luck
         self._bucket = RequestBucket(qps, burst)
         self._connection = KubeConnection(
-            access,
-            clock=clock,
-            timing=self._timing,
-            bucket=self._bucket,
-            luck=luck,
-            user_agent=f"kepd/{__version__}",
+            access, clock=clock, timing=self._timing, bucket=self._bucket, luck=luck, user_agent=f"kepd/{__version__}"
         )
 
     def __repr__(self) -> str:

@@ -219,7 +219,7 @@ class KubeConnection:
 
     def _headers(self, ask: KubeRequest, server: str, presented: Presented) -> dict[str, str]:
         # Events are never compressed, and what stays on this machine need not be (SVN-90).
-        encoding = "gzip" if ask.verb == "list" and not _is_here(server) else "identity"
+        encoding = "gzip" if self._access.compresses and ask.verb == "list" and not _is_here(server) else "identity"
         headers = {"User-Agent": self._user_agent, "Accept": ask.accept, "Accept-Encoding": encoding}
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type

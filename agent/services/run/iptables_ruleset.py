@@ -205,7 +205,7 @@ class IptablesRuleset:
         self._found = None
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Looks at single rules where there is a sign, and from time to time, as iptables tells nobody (IP-8)."""
+        """Looks at single rules where there is a sign, and from time to time, as iptables tells no one (IP-8)."""
         looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
             await self._clock.sleep(max(LOOK_S, rest_s))

@@ -35,8 +35,8 @@ async def server(certificates: Certificates) -> AsyncIterator[ApiServer]:
 
 
 @asynccontextmanager
-async def remote(server: ApiServer) -> AsyncIterator[KubeClient]:
-    access = access_to(server)
+async def remote(server: ApiServer, *, compresses: bool = True) -> AsyncIterator[KubeClient]:
+    access = replace(access_to(server), compresses=compresses)
     cluster = replace(access.cluster, server_name="localhost")
     async with client_of(server, access=replace(access, cluster=cluster)) as client:
         yield client
@@ -93,6 +93,14 @@ async def test_nothing_is_compressed_on_the_same_machine(certificates: Certifica
     async with client_of(server) as client:
         await listed(client)
     await server.stop()
+
+    assert encodings(server)["list"] == "identity"
+
+
+async def test_nothing_is_compressed_where_it_is_not_wanted(server: ApiServer) -> None:
+    """SVN-90: `kubernetes.compression: never`."""
+    async with remote(server, compresses=False) as client:
+        await listed(client)
 
     assert encodings(server)["list"] == "identity"
 
