@@ -194,11 +194,7 @@ def _listed(fields: Mapping[str, object]) -> ListedImage:
 
 def _rewrite(images: Images) -> tuple[RewriteRule, ...]:
     return tuple(
-        RewriteRule(
-            match=str(fields["match"]),
-            replace=str(fields["replace"]),
-            is_only=fields["only"] is True,
-        )
+        RewriteRule(match=str(fields["match"]), replace=str(fields["replace"]), is_only=fields["only"] is True)
         for fields in map(dict, images.rewrite.rules)
     )
 

@@ -24,7 +24,7 @@ from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import Family
 from agent.services.ruleset import Ruleset, RulesView
 from agent.services.run.family_sync import SyncReport
-from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.iptables_ruleset import IptablesRuleset, Signs
 from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
@@ -73,7 +73,8 @@ def make_backend(
         has_neighbour = bool(configuration.services.proxy_name)
         for family in families:
             chains[family] = WatchfulChains(family, tables[family], has_neighbour=has_neighbour)
-        chosen = {family: IptablesRuleset(one, clock=clock, period_s=period_s) for family, one in chains.items()}
+        signs: Signs = {}
+        chosen = {key: IptablesRuleset(one, clock=clock, period_s=period_s, signs=signs) for key, one in chains.items()}
         views = {family: IptablesRulesView(family, one) for family, one in chosen.items()}
         return RulesBackend(chosen, views, tables, cleanup)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}

@@ -49,13 +49,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Containerd:
-    def __init__(
-        self,
-        endpoint: str,
-        namespace: str = "k8s.io",
-        *,
-        observe: Observer | None = None,
-    ) -> None:
+    def __init__(self, endpoint: str, namespace: str = "k8s.io", *, observe: Observer | None = None) -> None:
         self.endpoint = endpoint
         self._namespace = namespace
         self._channel = open_channel(endpoint)

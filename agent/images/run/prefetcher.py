@@ -12,15 +12,7 @@ import msgspec
 import structlog
 
 from agent.images.ports import ContentStore, Files, ImageEvents, ImageNames, ImageRuntime, PodSource, RolloutSource
-from agent.images.prefetch.plan import (
-    DAY_S,
-    Fetch,
-    PodImage,
-    PrefetchPlan,
-    Shelf,
-    normalised,
-    plan_prefetch,
-)
+from agent.images.prefetch.plan import DAY_S, Fetch, PodImage, PrefetchPlan, Shelf, normalised, plan_prefetch
 from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
 from agent.images.run.puller import Puller

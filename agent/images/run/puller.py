@@ -38,15 +38,7 @@ from agent.images.view.view import limit_states, pull_id
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
-from agent.model.image_pull import (
-    CallerPull,
-    ErrorClass,
-    PullGivenUp,
-    PullOutcome,
-    PullPolicy,
-    PullRequest,
-    PullsAway,
-)
+from agent.model.image_pull import CallerPull, ErrorClass, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullsAway
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import LimitState, PullState
 from agent.model.runtime_error import RuntimeCallFailed

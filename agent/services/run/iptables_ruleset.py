@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.iptables_rules import OWNER, TABLES, Chains, Content, RulesChange, Table, is_ours
+from agent.model.iptables_rules import OWNER, Chains, Content, RulesChange, Table, is_ours
 from agent.model.nft_error import NftFailed, RulesRefused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
@@ -27,10 +27,10 @@ from agent.services.ruleset import NO_PLANS, Plans, Reconciled, RuleCounts
 log = structlog.get_logger(plane="services")
 
 MOST_ENDPOINTS_COMPARED = 1000
-"""With more it costs seconds to read everything, so between full syncs only the canaries are looked at."""
-MOST_TOLD = 3
-MOST_SERVICES = 1000
-CANARY_STEPS, CANARY_STEP_S = 4, 0.1
+"""With more it costs seconds to read everything, so without a sign only the canaries are looked at."""
+MOST_TOLD, MOST_SERVICES = 3, 1000
+Signs = dict[object, bytes]
+"""Of all families of this process, as they were when we last wrote or looked: the kernel counts commits of all."""
 # How often to ask for a sign, and how many times as long as a look took to rest from it.
 LOOK_S, REST = 0.5, 20
 
@@ -38,7 +38,14 @@ LOOK_S, REST = 0.5, 20
 class IptablesRuleset:
     """One family. `period_s` is how often to look for what others did (`services.syncPeriod`)."""
 
-    def __init__(self, tables: ChainTables, *, clock: Clock, period_s: Callable[[], float] = lambda: 30.0) -> None:
+    def __init__(
+        self,
+        tables: ChainTables,
+        *,
+        clock: Clock,
+        period_s: Callable[[], float] = lambda: 30.0,
+        signs: Signs | None = None,
+    ) -> None:
         self.tables = tables
         self.mirror = IptablesMirror()
         self._written: Mapping[Table, int] = {}
@@ -48,8 +55,8 @@ class IptablesRuleset:
         self._is_warned = False
         self._lock = asyncio.Lock()
         """Around everything that writes, so that nobody compares with rules on their way."""
-        self._sign = b""
-        """As it was when we last wrote or looked."""
+        self._signs = {} if signs is None else signs
+        self._signs[self] = b""
 
     def __len__(self) -> int:
         return len(self.mirror)
@@ -192,10 +199,13 @@ class IptablesRuleset:
     @asynccontextmanager
     async def _writing(self) -> AsyncGenerator[None, None]:
         async with self._lock:
+            before = self.tables.sign()
             try:
                 yield
             finally:
-                self._sign = self.tables.sign()
+                # Where there was another sign before, what that stands for is still to be looked at.
+                after = self.tables.sign()
+                self._signs.update({one: after for one, sign in self._signs.items() if sign in (before, b"")})
 
     async def _send(self, change: RulesChange) -> None:
         for part in instalments(change, self.tables.most_chains):
@@ -210,22 +220,21 @@ class IptablesRuleset:
         while True:
             await self._clock.sleep(max(LOOK_S, rest_s))
             began_s, sign, rest_s = self._clock.now_s(), self.tables.sign(), 0.0
-            if self._lock.locked() or (sign == self._sign and began_s - looked_s < self._period_s()):
+            if self._lock.locked() or (sign == self._signs[self] and began_s - looked_s < self._period_s()):
                 continue
-            self._sign, looked_s = sign, began_s
-            sentence = await self._look()
+            is_signed, self._signs[self], looked_s = sign != self._signs[self], sign, began_s
+            sentence = await self._look(at_all=is_signed)
             rest_s = REST * (self._clock.now_s() - began_s)
             if sentence:
                 yield sentence
 
-    async def _look(self) -> str:
+    async def _look(self, *, at_all: bool) -> str:
         if self.mirror.settings is None:
             return ""
         missing = await self.tables.missing_canaries()
         if missing:
-            await self._until_all_gone(len(missing))
             return f"another program flushed the tables {', '.join(missing)}"
-        if self.mirror.endpoints > MOST_ENDPOINTS_COMPARED:
+        if self.mirror.endpoints > MOST_ENDPOINTS_COMPARED and not at_all:
             return ""
         async with self._lock:
             have, want = await self.tables.read(), self.mirror.content()
@@ -235,14 +244,6 @@ class IptablesRuleset:
         changed += [name for names in change.gone.values() for name in names]
         more = f" and {len(changed) - MOST_TOLD} more" if len(changed) > MOST_TOLD else ""
         return f"another program changed {', '.join(changed[:MOST_TOLD])}{more}" if changed else ""
-
-    async def _until_all_gone(self, missing: int) -> None:
-        """Whoever flushes table after table is let finish."""
-        for _ in range(CANARY_STEPS):
-            if missing == len(TABLES):
-                return
-            await self._clock.sleep(CANARY_STEP_S)
-            missing = len(await self.tables.missing_canaries())
 
 
 def _our_chains(found: Content) -> list[str]:

@@ -2,6 +2,7 @@
 """The same sync on iptables: what is written, what is healed, and who stands alone."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import RulesChange
+from agent.model.iptables_rules import Chains, RulesChange
 from agent.model.nft_error import OutcomeUnknown
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
-from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.iptables_ruleset import IptablesRuleset, Signs
 from tests.services.iptables.iptables_cases import facts_for, put
 from tests.services.run.test_family_sync import Watcher
 
@@ -211,7 +212,7 @@ async def test_own_writes_are_not_looked_at_and_a_change_without_a_sign_is_found
     await bench.sync.sync()
     looks = 0
 
-    async def look() -> str:
+    async def look(*, at_all: bool) -> str:
         nonlocal looks
         looks += 1
         return ""
@@ -228,6 +229,31 @@ async def test_own_writes_are_not_looked_at_and_a_change_without_a_sign_is_found
     await bench.clock.advance(30.0)
     assert looks == 1
     following.cancel()
+
+
+async def test_what_one_family_writes_is_no_sign_for_the_other_but_what_others_write_is() -> None:
+    """FS-27: nft counts the commits of everybody, of both families."""
+    kernel, count = FakeTables(), 0
+
+    class Counting(FakeIptables):
+        def sign(self) -> bytes:
+            return str(count).encode()
+
+        async def apply(self, change: RulesChange, ahead: Iterable[Chains] = ()) -> None:
+            nonlocal count
+            count += 1
+            await super().apply(change, ahead)
+
+    signs: Signs = {}
+    one, other = (IptablesRuleset(Counting("IPv4", kernel), clock=FakeClock(), signs=signs) for _ in range(2))
+    facts = facts_for("IPv4")
+    await one.prepare(facts, is_wanted=True)
+    await one.reconcile({}, facts)
+    assert signs == {one: b"1", other: b"1"}
+
+    count += 1
+    await one.write({}, facts_for("IPv4", addresses=("192.168.0.77",)))
+    assert signs == {one: b"1", other: b"1"}
 
 
 async def test_another_node_address_is_written_at_once() -> None:
