@@ -20,6 +20,8 @@ from agent.pods.runtime.volume_plan import mount_source
 log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0
+# Walks through volumes at a time, of all pods.
+MOST_COUNTED = 2
 EVICTION_GRACE_S = 1.0
 NANOS = 10**9
 
@@ -28,19 +30,32 @@ class Housekeeping:
     def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
         self._context = context
         self._keepers = keepers
+        self._counting = asyncio.Semaphore(MOST_COUNTED)
+        self._counted: set[str] = set()
 
     async def run(self) -> None:
-        last_volumes_s = self._context.clock.now_s()
-        while True:
-            await self._context.clock.sleep(self._context.settings().log_check_s)
-            for keeper in self._keepers():
-                with contained(keeper.run.pod.key, "rotate its logs"):
-                    await self.rotate_logs(keeper)
-            if self._context.clock.now_s() - last_volumes_s >= VOLUME_PERIOD_S:
-                last_volumes_s = self._context.clock.now_s()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_volumes(group), name="pods-volumes")
+            while True:
+                await self._context.clock.sleep(self._context.settings().log_check_s)
                 for keeper in self._keepers():
-                    with contained(keeper.run.pod.key, "check its volumes"):
-                        await self.check_volumes(keeper)
+                    with contained(keeper.run.pod.key, "rotate its logs"):
+                        await self.rotate_logs(keeper)
+
+    async def _follow_volumes(self, group: asyncio.TaskGroup) -> None:
+        """Each pod by itself: a volume with millions of files holds up no log, and no other pod's check (FP-18)."""
+        while True:
+            await self._context.clock.sleep(VOLUME_PERIOD_S)
+            for keeper in self._keepers():
+                if keeper.run.pod.uid not in self._counted:
+                    self._counted.add(keeper.run.pod.uid)
+                    group.create_task(self._count(keeper), name="pods-volumes-of-one")
+
+    async def _count(self, keeper: PodKeeper) -> None:
+        async with self._counting:
+            with contained(keeper.run.pod.key, "check its volumes"):
+                await self.check_volumes(keeper)
+        self._counted.discard(keeper.run.pod.uid)
 
     async def rotate_logs(self, keeper: PodKeeper) -> None:
         settings = self._context.settings()

@@ -119,7 +119,7 @@ class Faults:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr("agent.pods.plan.restart.LONGEST_PAUSE_S", 0.1)
-    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.0)
+    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
     with structlog.testing.capture_logs():
         yield
 

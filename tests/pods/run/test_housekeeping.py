@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs that grow and volumes that fill, and what follows a pod while it runs."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.run.housekeeping import Housekeeping
+from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import Plane, Slow, manifest, running
 
@@ -53,11 +55,41 @@ async def test_a_pod_that_takes_more_than_its_volume_may_have_ends(tmp_path: Pat
         assert (pod.reason, pod.message) == ("Evicted", 'Usage of EmptyDir volume "cache" exceeds the limit "4Ki". ')
 
 
+async def test_a_volume_that_takes_long_to_count_delays_no_other_pod_and_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FP-18."""
+    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
+    volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
+    given = {
+        f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes)
+        for name in ("slow", "good")
+    }
+    may_end, rotated = asyncio.Event(), []
+    check = Housekeeping.check_volumes
+
+    async def checked(self: Housekeeping, keeper: PodKeeper) -> None:
+        if keeper.run.pod.uid == "u-slow":
+            await may_end.wait()
+        await check(self, keeper)
+
+    monkeypatch.setattr(Housekeeping, "check_volumes", checked)
+    async with running(Slow(), FakeManifestDirectory(given), tmp_path / "logs", log_check_s=0.01) as plane:
+        await plane.until_phases(slow="Running", good="Running")
+        logs = plane.runner._context.files.logs
+        monkeypatch.setattr(logs, "is_full", lambda path, _most: rotated.append(path.parent.parent.name) or False)
+        write(one(tmp_path / "logs-pods", "pods/u-good/volumes/*/cache") / "file", "x" * 9000)
+        await plane.until_phases(slow="Running", good="Failed")
+        rotated.clear()
+        await plane.until(lambda: any("slow" in name for name in rotated), "a look at its log")
+        may_end.set()
+
+
 async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FP-3."""
-    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.0)
+    monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
     volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
     given = {
         f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes)
