@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Containers that do their worst as uid 1000 change nothing for the pods beside them, and end like any other.
+
+All at once: nested directories, a full volume, as many processes as there may be, output without an end, and a probe
+that is never answered to its end. `KEPD_HOSTILE_S` says for how long; what the daemon took is printed.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+
+HOSTILE_S = float(os.environ.get("KEPD_HOSTILE_S", "12"))
+MOST_KIB = 128 << 10
+NESTED = "cd /disk; i=0; while [ $i -lt 3000 ]; do mkdir d && cd d || break; i=$((i+1)); done; sleep 100000 & wait"
+FULL = "dd if=/dev/zero of=/mem/full bs=64k; for i in $(seq 2000); do : > /mem/f$i; done; sleep 100000 & wait"
+BOMB = "trap '' TERM; while true; do sleep 100000 & done 2>/dev/null"
+LOUD = "while true; do head -c 65536 /dev/zero | tr '\\0' 'x'; echo; done"
+ENDLESS = "while true; do nc -l -p 8080 </dev/zero; done"
+WORST = {"nested": NESTED, "full": FULL, "bomb": BOMB, "loud": LOUD, "endless": ENDLESS}
+QUIET = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done"
+
+
+def pod(name: str, containers: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+class Node:
+    def __init__(self, kepd: Kepd, image: str) -> None:
+        self.kepd, self.image = kepd, image
+
+    def container(self, name: str, script: str, **more: Any) -> dict[str, Any]:
+        command = ["sh", "-c", script]
+        return {"name": name, "image": self.image, "imagePullPolicy": "IfNotPresent", "command": command, **more}
+
+    def put(self, document: dict[str, Any]) -> None:
+        hidden = self.kepd.manifests / ".next"
+        hidden.write_text(yaml.safe_dump(document))
+        hidden.rename(self.kepd.manifests / f"{document['metadata']['name']}.yaml")
+
+    def put_hostile(self) -> None:
+        mounts = [{"name": "disk", "mountPath": "/disk"}, {"name": "mem", "mountPath": "/mem"}]
+        few = {"limits": {"cpu": "100m", "memory": "64Mi"}}
+        never = {"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1, "timeoutSeconds": 1}
+        hung = {"exec": {"command": ["sleep", "100000"]}, "periodSeconds": 1, "timeoutSeconds": 1}
+        made = [self.container(name, script, volumeMounts=mounts, resources=few) for name, script in WORST.items()]
+        made[-1]["readinessProbe"] = never
+        made[0]["readinessProbe"] = hung
+        volumes = [
+            {"name": "disk", "emptyDir": {}},
+            {"name": "mem", "emptyDir": {"medium": "Memory", "sizeLimit": "2Mi"}},
+        ]
+        who = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
+        self.put(pod("hostile", made, volumes=volumes, securityContext=who, terminationGracePeriodSeconds=2))
+
+    def put_honest(self, name: str) -> None:
+        ready = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 5}
+        self.put(pod(name, [self.container("app", QUIET, readinessProbe=ready, livenessProbe=ready)]))
+
+    def shown(self, name: str) -> dict[str, Any] | None:
+        items = self.kepd.json("get", "pods")["items"]
+        return next((one for one in items if one["name"] == f"{name}-n1"), None)
+
+    def app(self, name: str) -> dict[str, Any]:
+        found = self.shown(name)
+        return found["containers"][0] if found is not None else {}
+
+    def wait_ready(self, name: str) -> None:
+        self.kepd.wait(lambda: self.app(name).get("ready"), f"{name} ready", 60.0)
+
+    def peak_kib(self) -> int:
+        assert self.kepd.process is not None
+        status = Path(f"/proc/{self.kepd.process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0])
+
+
+@pytest.fixture
+def node(lab: Lab, short_path: Path, free_port: int) -> Iterator[Node]:
+    root = lab.place.cgroup_parent.strip("/")
+    extra = (
+        f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: '', podPidsLimit: 64,"
+        " logs: {maxSize: 1Mi, maxFiles: 2, interval: 1s}}\n"
+    )
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as kepd:
+        kepd.start("--planes", "pods").wait_ready()
+        yield Node(kepd, lab.push(Image(name="node/hostile")))
+        for path in kepd.manifests.iterdir():
+            path.unlink()
+        kepd.wait(lambda: not lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items, "an end", 90.0)
+
+
+def test_who_does_its_worst_harms_nobody_beside_it(node: Node, lab: Lab) -> None:
+    """FP-3, FP-15, FP-16, FP-18: probes, logs, a new pod, the end, and what is left."""
+    node.put_honest("beside")
+    node.wait_ready("beside")
+    node.put_hostile()
+    node.kepd.wait(lambda: (node.shown("hostile") or {}).get("phase") == "Running", "the hostile pod runs", 60.0)
+    ends_s = time.monotonic() + HOSTILE_S
+    seen = []
+    while time.monotonic() < ends_s:
+        seen.append(node.app("beside"))
+        time.sleep(0.25)
+    began_s = time.monotonic()
+    node.put_honest("late")
+    node.wait_ready("late")
+    late_s = time.monotonic() - began_s
+    logs = sum(path.stat().st_size for path in (node.kepd.folder / "logs").rglob("*") if path.is_file())
+    (node.kepd.manifests / "hostile.yaml").unlink()
+    began_s = time.monotonic()
+    node.kepd.wait(lambda: node.shown("hostile") is None, "the hostile pod is gone", 60.0)
+    gone_s = time.monotonic() - began_s
+    print(f"another pod was ready in {late_s:.1f} s, the hostile one gone in {gone_s:.1f} s")
+    print(f"kepd took {node.peak_kib() >> 10} MiB at most, the logs {logs >> 20} MiB")
+
+    assert [one for one in seen if not one.get("ready")] == []
+    assert node.app("beside").get("restartCount", 0) == 0
+    assert node.peak_kib() < MOST_KIB
+    assert not list((node.kepd.folder / "state").rglob("d/d"))
+    assert len(lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items) == 2
+    assert shutil.disk_usage(node.kepd.folder).free > 0
