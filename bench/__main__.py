@@ -13,6 +13,8 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = ("daemon", "api", "topology", "services", "pods", "pulls", "proxy")
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy")
+# Those that take ten minutes; run by name.
+LONG = ("takeover",)
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
@@ -39,7 +41,7 @@ def main() -> int:
     cores, kernel = os.cpu_count(), platform.release().partition("-")[0]
     machine = f"{cores} cores, Linux {kernel}, Python {platform.python_version()}"
     today = datetime.now(UTC).date().isoformat()
-    ordered = [sections[name] for name in (*MODULES, *BESIDE) if name in sections]
+    ordered = [sections[name] for name in (*MODULES, *BESIDE, *LONG) if name in sections]
     PAGE.write_text(f"{HEAD}{today}, {machine}.\n\n" + "\n".join(ordered), "utf-8")
     return 0
 
