@@ -219,8 +219,12 @@ class IptablesRuleset:
         looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
             await self._clock.sleep(max(LOOK_S, rest_s))
-            began_s, sign, rest_s = self._clock.now_s(), self.tables.sign(), 0.0
-            if self._lock.locked() or (sign == self._signs[self] and began_s - looked_s < self._period_s()):
+            rest_s = 0.0
+            if self._lock.locked():
+                # The kernel may hold who asks until what we write is in.
+                continue
+            began_s, sign = self._clock.now_s(), self.tables.sign()
+            if sign == self._signs[self] and began_s - looked_s < self._period_s():
                 continue
             is_signed, self._signs[self], looked_s = sign != self._signs[self], sign, began_s
             sentence = await self._look(at_all=is_signed)
