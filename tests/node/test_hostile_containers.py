@@ -7,7 +7,6 @@ that is never answered to its end. `KEPD_HOSTILE_S` says for how long; what the 
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
 HOSTILE_S = float(os.environ.get("KEPD_HOSTILE_S", "12"))
 MOST_KIB = 128 << 10
+# Two files of 1 MiB are kept; what comes in the second between two looks is beyond that.
+MOST_LOG_BYTES = 64 << 20
 NESTED = "cd /disk; i=0; while [ $i -lt 3000 ]; do mkdir d && cd d || break; i=$((i+1)); done; sleep 100000 & wait"
 FULL = "dd if=/dev/zero of=/mem/full bs=64k; for i in $(seq 2000); do : > /mem/f$i; done; sleep 100000 & wait"
 BOMB = "trap '' TERM; while true; do sleep 100000 & done 2>/dev/null"
@@ -129,4 +130,4 @@ def test_who_does_its_worst_harms_nobody_beside_it(node: Node, lab: Lab) -> None
     assert node.peak_kib() < MOST_KIB
     assert not list((node.kepd.folder / "state").rglob("d/d"))
     assert len(lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items) == 2
-    assert shutil.disk_usage(node.kepd.folder).free > 0
+    assert logs < MOST_LOG_BYTES

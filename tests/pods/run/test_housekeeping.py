@@ -29,6 +29,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def with_small_volumes(*names: str) -> FakeManifestDirectory:
+    """A pod for each name, with the uid `u-NAME`."""
+    volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
+    return FakeManifestDirectory(
+        {f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes) for name in names}
+    )
+
+
 def one(folder: Path, pattern: str) -> Path:
     (found,) = folder.glob(pattern)
     return found
@@ -60,11 +68,6 @@ async def test_a_volume_that_takes_long_to_count_delays_no_other_pod_and_no_log(
 ) -> None:
     """FP-18."""
     monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
-    volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
-    given = {
-        f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes)
-        for name in ("slow", "good")
-    }
     may_end, rotated = asyncio.Event(), []
     check = Housekeeping.check_volumes
 
@@ -74,7 +77,7 @@ async def test_a_volume_that_takes_long_to_count_delays_no_other_pod_and_no_log(
         await check(self, keeper)
 
     monkeypatch.setattr(Housekeeping, "check_volumes", checked)
-    async with running(Slow(), FakeManifestDirectory(given), tmp_path / "logs", log_check_s=0.01) as plane:
+    async with running(Slow(), with_small_volumes("slow", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
         await plane.until_phases(slow="Running", good="Running")
         logs = plane.runner._context.files.logs
         monkeypatch.setattr(logs, "is_full", lambda path, _most: rotated.append(path.parent.parent.name) or False)
@@ -90,12 +93,7 @@ async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
 ) -> None:
     """FP-3."""
     monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
-    volumes = b"spec:\n  volumes: [{name: cache, emptyDir: {sizeLimit: 4Ki}}]\n"
-    given = {
-        f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", volumes)
-        for name in ("bad", "good")
-    }
-    async with running(Slow(), FakeManifestDirectory(given), tmp_path / "logs", log_check_s=0.01) as plane:
+    async with running(Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
         await plane.until_phases(bad="Running", good="Running")
         files = plane.runner._context.files
         used_bytes = files.used_bytes
