@@ -53,6 +53,7 @@ def test_the_node_waits_for_its_pods_and_takes_them_again_when_it_stays(
     high.begin([Actor("app", 0.3)], priority=1000)
     kepd.wait(lambda: logind.is_locked, "the lock")
     logind.announce(is_preparing=True)
+    kepd.wait(lambda: "node_shutdown_announced" in kepd.log.read_text(), "the announcement arrives")
     late.write([Actor("app", 0.1)])
     kepd.wait(lambda: states(kepd).get("late-n1") == ("Failed", "NodeShutdown"), "new pods are refused")
     kepd.wait(lambda: not logind.is_locked, "the lock goes", within_s=30)
