@@ -109,6 +109,10 @@ def refused(error: Refused) -> ApiError:
     return ApiError(code, reason, str(error), violations=violations)
 
 
+def ending() -> ApiError:
+    return ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, "kepd is ending", retry_after_s=1.0)
+
+
 def not_found(reason: FailureReason, text: str) -> ApiError:
     return ApiError(code_pb2.NOT_FOUND, reason, text)
 

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, FailureReason, invalid, refused
+from agent.api.errors import ApiError, FailureReason, ending, invalid, refused
 from agent.api.peer import CALLER, Peer
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
@@ -52,14 +52,17 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self._peers = peers
         self._observe = observe
         self._handlers: dict[str, grpc.RpcMethodHandler] = {}
-        self._streams: set[asyncio.Task[object]] = set()
+        self._waiting: set[asyncio.Task[object] | None] = set()
+        """Streams that wait for something to say."""
         self._is_ending = False
 
     def end_streams(self) -> None:
-        """Streams never end by themselves; their readers are told to come again elsewhere."""
+        """Streams never end by themselves; their readers are told to come again elsewhere. One that is just sending
+        looks for itself: cancelled there, gRPC would end it without a word, and its reader would wait on."""
         self._is_ending = True
-        for stream in list(self._streams):
-            stream.cancel()
+        for stream in list(self._waiting):
+            if stream is not None:
+                stream.cancel()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
@@ -102,26 +105,31 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
         async def handle(raw: bytes, context: Context) -> AsyncIterator[bytes]:
             task = asyncio.current_task()
-            if task is not None:
-                self._streams.add(task)
             try:
                 self._admit(path, level, context)
+                self._go_on()
+                self._waiting.add(task)
                 async for answer in served(_decode(request_class, raw)):
+                    self._waiting.discard(task)
                     yield answer.SerializeToString()
+                    self._go_on()
+                    self._waiting.add(task)
                 self._observe(path, "OK")
             except asyncio.CancelledError:
                 if not self._is_ending:
                     self._observe(path, "CANCELLED")
                     raise
-                ending = ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, "kepd is ending", retry_after_s=1.0)
-                await self._refuse(path, ending, context)
+                await self._refuse(path, ending(), context)
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
                 await self._refuse(path, _answer_to(path, error), context)
             finally:
-                if task is not None:
-                    self._streams.discard(task)
+                self._waiting.discard(task)
 
         return handle
+
+    def _go_on(self) -> None:
+        if self._is_ending:
+            raise ending()
 
     def _admitted(
         self, path: str, inner: Callable[[object, Context], AsyncIterator[Message]]
