@@ -23,7 +23,6 @@ import structlog
 
 from agent.daemon.memory import large_work, settle_memory
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.kube.fake_objects import FakeObjects
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
@@ -34,6 +33,7 @@ from bench.daemon import resident_mib
 from bench.services_tenants import tenant_rows
 from tests.drivers.kube.api_server import ApiServer
 from tests.drivers.kube.certificates import make_certificates
+from tests.drivers.kube.fake_objects import FakeObjects
 from tests.services.making import make_service, make_slice
 
 Row = tuple[str, float, str, str]

@@ -22,10 +22,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.drivers.kube.fake_objects import FakeObjects
 from bench.services_inside import HERE, Daemon, kubeconfig, service_object, slice_object, vip
 from tests.drivers.kube.api_server import ApiServer
 from tests.drivers.kube.certificates import make_certificates
+from tests.drivers.kube.fake_objects import FakeObjects
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]

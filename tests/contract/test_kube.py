@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from agent.drivers.kube import errors
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.connection import KubeRequest
-from agent.drivers.kube.fake import FakeKube
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
@@ -34,6 +33,7 @@ from agent.drivers.kube.resource import (
 )
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import FAST, QuickClock, client_of, feeding
 
 RUN = f"kepd-{uuid.uuid4().hex[:8]}"

@@ -16,7 +16,6 @@ from agent.daemon.services.hint_ledger import HintLedger
 from agent.daemon.services.manifests import read_service_objects
 from agent.daemon.services.source import KubeServices
 from agent.drivers.conntrack.fake import FakeConntrack
-from agent.drivers.kube.fake import FakeKube
 from agent.model.flow import Flow
 from agent.model.kube_objects import EndpointSlice
 from agent.model.nft_error import NftFailed
@@ -33,6 +32,7 @@ from agent.services.run.nft_view import NftRulesView
 from agent.topology.hints.standalone import HintOptions
 from tests.daemon.services.test_service_manifests import NODES, SERVICE, slices
 from tests.daemon.services.test_service_source import slice_of
+from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import service
 from tests.lives.figures import Watched, until
 from tests.services.making import make_service, make_slice

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.daemon.images.pod_source import KubePods
-from agent.drivers.kube.fake import FakeKube
 from agent.images.prefetch.plan import PodImage
 from agent.model.ending_pods import EndingPods
+from tests.drivers.kube.fake import FakeKube
 
 
 def pod(name: str, node: str = "n1", phase: str = "Pending", **more: Any) -> dict[str, Any]:

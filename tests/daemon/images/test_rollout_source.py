@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.daemon.images.rollout_source import SPREAD_S, KubeRollouts
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.kube.fake import FakeKube
+from tests.drivers.kube.fake import FakeKube
 
 
 def workload(name: str, image: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agent.daemon.services.startup_taint import LONGEST_RETRY_S, STARTUP_TAINT, StartupTaint, lifting
 from agent.drivers.kube import errors
-from agent.drivers.kube.fake import FakeKube
 from agent.drivers.kube.resource import NODES, Changed, Replaced
 from agent.model.kube_objects import NodeTaint
+from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import QuickClock
 
 WITHIN_S = 20.0

@@ -12,7 +12,7 @@ import uuid
 
 from aiohttp import web
 
-from agent.drivers.kube.fake_objects import Json, StoredKind, StoreRefusal
+from tests.drivers.kube.fake_objects import Json, StoredKind, StoreRefusal
 
 FLOW_SCHEMA = "d228bae4-daf9-4ea8-9600-4ef5700a3b36"
 PRIORITY_LEVEL = "8d5faf8c-1344-47d3-9c97-690c59f6203d"

@@ -19,9 +19,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from agent.drivers.kube.fake_objects import KINDS, FakeObjects, StoredKind, StoreRefusal, event_object, read_selection
 from tests.drivers.kube import api_answers as say
 from tests.drivers.kube.certificates import Certificates, make_certificates
+from tests.drivers.kube.fake_objects import KINDS, FakeObjects, StoredKind, StoreRefusal, event_object, read_selection
 
 __all__ = ["ApiServer", "Seen", "serving"]
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from agent.drivers.kube import errors
-from agent.drivers.kube.fake import FakeKube
-from agent.drivers.kube.fake_objects import KINDS, StoreRefusal, read_selection
 from agent.drivers.kube.resource import NODES, SERVICES, Bookmark, Changed, Disconnected, Malformed, Replaced, Resumed
+from tests.drivers.kube.fake import FakeKube
+from tests.drivers.kube.fake_objects import KINDS, StoreRefusal, read_selection
 from tests.drivers.kube.following import feeding, service
 
 NODE = {"metadata": {"name": "n", "labels": {"zone": "a"}}}

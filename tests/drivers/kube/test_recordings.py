@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from agent.drivers.kube.fake_objects import FakeObjects
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates
+from tests.drivers.kube.fake_objects import FakeObjects
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SERVICES = "/api/v1/namespaces/rec/services"
