@@ -19,16 +19,13 @@ from pathlib import Path
 
 import structlog
 
-from agent.config.document import Configuration, Images, NodeSection
+from agent.config.document import Configuration, Images, NodeSection, RuntimeSection
 from agent.daemon.images.wiring import ImagePlane, wire_images
 from agent.daemon.outside import Outside
-from agent.daemon.runtime_events import RuntimeEvents
-from agent.daemon.runtime_watch import RuntimeWatch
+from agent.daemon.runtime import Runtime
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.driver import Containerd
 from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.queue.flights import FlightKey, FlightMember
@@ -75,15 +72,11 @@ class Plane:
     def __init__(self, lab: Lab, folder: Path, profile: str, probe: str = "off", limit: int = LIMIT) -> None:
         images = Images(max_parallel_pulls=limit, profile=profile, size_probe=probe)
         configuration = Configuration(node=NodeSection(name="bench", state_directory=str(folder)), images=images)
-        self.cri, self.containerd = CriRuntime(lab.endpoint), Containerd(lab.endpoint)
         clock = SystemClock()
-        watch = RuntimeWatch(self.cri, lab.endpoint, clock.now_s)
+        self.runtime = Runtime(RuntimeSection(endpoint=lab.endpoint), clock, lambda _method, _code, _seconds: None)
         outside = Outside(
-            cri=self.cri,
-            containerd=self.containerd,
+            runtime=self.runtime,
             clock=clock,
-            events=RuntimeEvents(self.cri, self.containerd, watch, clock),
-            watch=watch,
             configuration=lambda: configuration,
             environment={},
             tell=lambda _event: None,
@@ -97,8 +90,7 @@ class Plane:
 
     async def close(self) -> None:
         await self.plane.close()
-        await self.cri.close()
-        await self.containerd.close()
+        await self.runtime.close()
 
 
 def batch_s(lab: Lab, folder: Path, profile: str, batch: list[Wish], probe: str = "off") -> dict[str, float]:
@@ -185,7 +177,7 @@ async def overhead_ms(lab: Lab, folder: Path, runs: int = 30) -> float:
 
 
 async def bare_pull(plane: Plane, reference: str) -> None:
-    await plane.cri.pull_image(reference)
+    await plane.runtime.cri.pull_image(reference)
 
 
 async def plane_pull(plane: Plane, reference: str) -> None:
@@ -203,7 +195,7 @@ async def present_ms(lab: Lab, folder: Path, runs: int = 300) -> float:
     bare: list[float] = []
 
     async def carry() -> CallerPullEnd:
-        return CallerPullEnd(image_id=await plane.cri.pull_image(reference))
+        return CallerPullEnd(image_id=await plane.runtime.cri.pull_image(reference))
 
     async with asyncio.TaskGroup() as group:
         runner = group.create_task(plane.run())

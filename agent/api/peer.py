@@ -14,7 +14,7 @@ import pwd
 import secrets
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -79,7 +79,7 @@ class PeerRelay:
     """Passes connections from a listening socket on to a private one. `upstream_of` names the private socket for a
     caller, so that what a call may cost depends on who makes it."""
 
-    def __init__(self, listener: socket.socket, upstream_of: Callable[[Peer], str]) -> None:
+    def __init__(self, listener: socket.socket, upstream_of: Callable[[Peer], Awaitable[str]]) -> None:
         self._listener = listener
         self._upstream_of = upstream_of
         self.peers: dict[str, Peer] = {}
@@ -154,7 +154,7 @@ class PeerRelay:
         name = f"kepd-{secrets.token_hex(16)}"
         try:
             self.peers[f"unix-abstract:{name}"] = peer
-            await link.connect(name, self._upstream_of(peer))
+            await link.connect(name, await self._upstream_of(peer))
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")

@@ -10,8 +10,8 @@ from agent import __version__
 from agent.api.messages import timestamp, to_message
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.logs import Levels
-from agent.daemon.runtime_watch import RuntimeWatch
 from agent.model.node_drain import NodeDrain
+from agent.model.runtime_features import RuntimeFacts
 from agent.wire.kepd.v1 import node_pb2
 
 
@@ -19,13 +19,13 @@ class NodeAnswers:
     def __init__(
         self,
         configuration: RunningConfiguration,
-        watch: RuntimeWatch,
+        runtime: Callable[[], RuntimeFacts],
         levels: Levels,
         started_s: float,
         drained: Callable[[], NodeDrain | None],
     ) -> None:
         self._configuration = configuration
-        self._watch = watch
+        self._runtime = runtime
         self._levels = levels
         self._started_s = started_s
         self._drained = drained
@@ -39,7 +39,7 @@ class NodeAnswers:
             kepd_version=__version__,
             started_at=timestamp(self._started_s),
             pid=os.getpid(),
-            runtime=to_message(node_pb2.Runtime, self._watch.facts),
+            runtime=to_message(node_pb2.Runtime, self._runtime()),
             kernel_version=platform.release(),
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
             drain=None if drained is None else to_message(node_pb2.Drain, drained),

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.config.document import Configuration
-from agent.daemon.runtime_events import RuntimeEvents
-from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.containerd.driver import Containerd
-from agent.drivers.cri.driver import CriRuntime
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 
 if TYPE_CHECKING:
-    # Importing them takes longer than a daemon without images or a cluster has to start.
+    # Importing them takes longer than a daemon without images, runtime or cluster has to start.
+    from agent.daemon.runtime import Runtime
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
 
@@ -24,11 +21,8 @@ if TYPE_CHECKING:
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
     """`configuration` gives the one in force; `kube` may find no API server yet."""
 
-    cri: CriRuntime
-    containerd: Containerd
+    runtime: "Runtime"
     clock: SystemClock
-    events: RuntimeEvents
-    watch: RuntimeWatch
     configuration: Callable[[], Configuration]
     environment: Mapping[str, str]
     tell: Callable[[Event], None]

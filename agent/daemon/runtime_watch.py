@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.model.component import Report
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
 
 log = structlog.get_logger(plane="daemon")
 
@@ -27,20 +26,11 @@ PAUSE_THERE_S = 10.0
 NOT_TRIED = "not tried yet"
 
 
-class RuntimeFacts(msgspec.Struct, frozen=True):
-    endpoint: str
-    name: str = ""
-    version: str = ""
-    is_connected: bool = False
-    message: str = NOT_TRIED
-    event_source: str = ""
-
-
 class RuntimeWatch:
     """Keeps `facts`. `connected` is set while the runtime answers."""
 
     def __init__(self, runtime: CriRuntime, endpoint: str, now_s: Callable[[], float]) -> None:
-        self.facts = RuntimeFacts(endpoint)
+        self.facts = RuntimeFacts(endpoint, message=NOT_TRIED)
         self.connected = asyncio.Event()
         self._runtime = runtime
         self._now_s = now_s

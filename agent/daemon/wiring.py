@@ -37,21 +37,19 @@ from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.outside import Outside
-from agent.daemon.runtime_events import RuntimeEvents
-from agent.daemon.runtime_watch import RuntimeWatch
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import Unit
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.containerd.driver import Containerd
-from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
+from agent.model.runtime_features import RuntimeFacts
 from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
+    from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
@@ -64,6 +62,7 @@ SOCKET_MODE = 0o660
 STATE_DIRECTORY_MODE = 0o700
 # The log level that shows every call to the runtime, as klog has it.
 CALLS_LEVEL = 6
+NOT_NEEDED = "no plane here needs it"
 
 
 class Daemon:
@@ -78,18 +77,12 @@ class Daemon:
         self.metrics = Metrics(__version__, self.board.lines)
         self.metrics.watch_collector(time.monotonic)
         self.metrics.config_reloaded_at_s = time.time()
-        runtime = configuration.runtime
-        self.cri = CriRuntime(
-            runtime.endpoint, runtime.image_endpoint, request_timeout_s=runtime.request_timeout, observe=self._called
-        )
-        self.containerd = Containerd(runtime.endpoint, runtime.containerd_namespace, observe=self._called)
-        self.watch = RuntimeWatch(self.cri, runtime.endpoint, self.clock.now_s)
-        self.events = RuntimeEvents(self.cri, self.containerd, self.watch, self.clock)
         self.manager = ServiceManager(environment)
         self.access = _access_rule(configuration)
         self.ring = EventRing(
             Path(configuration.node.state_directory), configuration.telemetry.events.ring, self.clock.wall_s
         )
+        self.runtime: Runtime | None = None
         self.puller: Puller | None = None
         self.endings = EndingPods()
         self.kube: KubeClient | None = None
@@ -98,7 +91,7 @@ class Daemon:
         self.programmed: Callable[[], Manifests] | None = None
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
-        self.closers: list[Callable[[], Awaitable[None]]] = [self.cri.close, self.containerd.close]
+        self.closers: list[Callable[[], Awaitable[None]]] = []
         self.units: list[Unit] = []
         self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
 
@@ -116,7 +109,7 @@ class Daemon:
     def _note_lag(self, lag_s: float) -> None:
         self.metrics.loop_lag_s = lag_s
 
-    def _called(self, method: str, code: str, duration_s: float) -> None:
+    def called(self, method: str, code: str, duration_s: float) -> None:
         self.metrics.cri_called(method, code, duration_s)
         if self.levels.of("daemon") >= CALLS_LEVEL:
             log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
@@ -134,9 +127,13 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     read_gid = -1 if parts.access.read_gid is None else parts.access.read_gid
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, read_gid)
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
-    _runtime(parts)
     parts.ring.load()
     parts.add_unit("event-ring", lambda report: parts.ring.run(report, parts.clock))
+    if set(enabled_planes(configuration)) == {"services"}:
+        for name in ("runtime", "events"):
+            parts.board.add(name, State.OFF, NOT_NEEDED)
+    else:
+        _runtime(parts)
     services = _planes(parts)
     parts.add_unit("lifecycle", parts.lifecycle.run)
     if configuration.api.http_address:
@@ -146,14 +143,16 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     return parts
 
 
-def _runtime(parts: Daemon) -> None:
-    """A process that only programs Services needs no runtime, and is ready without one."""
-    if set(enabled_planes(parts.configuration)) == {"services"}:
-        for name in ("runtime", "events"):
-            parts.board.add(name, State.OFF, "no plane here needs it")
-        return
-    parts.add_unit("runtime", parts.watch.run)
-    parts.add_unit("events", parts.events.run)
+def _runtime(parts: Daemon) -> "Runtime":
+    """For all planes but one: a process that only programs Services has none, and is ready without one."""
+    if parts.runtime is None:
+        from agent.daemon.runtime import Runtime
+
+        runtime = parts.runtime = Runtime(parts.configuration.runtime, parts.clock, parts.called)
+        parts.closers.append(runtime.close)
+        parts.add_unit("runtime", runtime.watch.run)
+        parts.add_unit("events", runtime.events.run)
+    return parts.runtime
 
 
 def _planes(parts: Daemon) -> dict[str, object]:
@@ -175,11 +174,8 @@ def _planes(parts: Daemon) -> dict[str, object]:
 
 def _outside(parts: Daemon) -> Outside:
     return Outside(
-        cri=parts.cri,
-        containerd=parts.containerd,
+        runtime=_runtime(parts),
         clock=parts.clock,
-        events=parts.events,
-        watch=parts.watch,
         configuration=lambda: parts.running.configuration,
         environment=parts.environment,
         tell=parts.ring.tell,
@@ -321,7 +317,11 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
     drained = (lambda: runner.drained) if (runner := parts.runner) else lambda: None
-    facts = NodeAnswers(parts.running, parts.watch, parts.levels, time.time(), drained)
+    without = RuntimeFacts(configuration.runtime.endpoint, message=NOT_NEEDED)
+    runtime = parts.runtime
+    facts = NodeAnswers(
+        parts.running, lambda: runtime.watch.facts if runtime else without, parts.levels, time.time(), drained
+    )
     topology = TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
     services = {
         node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers),
@@ -365,7 +365,8 @@ def _follow_reloads(parts: Daemon) -> None:
         parts.access = rule
         parts.levels.verbosity = configuration.telemetry.verbosity
         parts.levels.planes = dict(configuration.telemetry.vmodule)
-        parts.cri.request_timeout_s = configuration.runtime.request_timeout
+        if parts.runtime is not None:
+            parts.runtime.cri.request_timeout_s = configuration.runtime.request_timeout
         if parts.kube is not None:
             parts.kube.set_rate(configuration.kubernetes.qps, configuration.kubernetes.burst)
         parts.metrics.config_reloaded_at_s = time.time()

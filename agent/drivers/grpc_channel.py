@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gRPC channels to local daemons, and their failures in the words of agent.model."""
 
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import grpc
 
 from agent.model.runtime_error import (
@@ -11,6 +15,10 @@ from agent.model.runtime_error import (
     RuntimeCallFailed,
     Unavailable,
 )
+
+Answer = TypeVar("Answer")
+# Hears (method, code, seconds) of every call.
+Observer = Callable[[str, str, float], None]
 
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_METADATA_BYTES = 1 << 20
@@ -52,3 +60,18 @@ def translated(method: str, error: grpc.aio.AioRpcError) -> RuntimeCallFailed:
         # gRPC says everything three times; the last part is what the kernel said.
         details = details.rpartition("error: ")[2]
     return kind(method, details, error.code().name)
+
+
+async def observed(method: str, call: Awaitable[Answer], observe: Observer) -> Answer:
+    """The answer, or the failure in our words; how long it took is told either way."""
+    began_s, code = time.monotonic(), "OK"
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        code = error.code().name
+        raise translated(method, error) from error
+    except BaseException:
+        code = "CANCELLED"
+        raise
+    finally:
+        observe(method, code, time.monotonic() - began_s)

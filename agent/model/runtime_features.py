@@ -37,3 +37,12 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_from(self, *, containerd: tuple[int, int], crio: tuple[int, int]) -> bool:
         return self._number >= {"containerd": containerd, "cri-o": crio}.get(self.name, (0, 0))
+
+
+class RuntimeFacts(msgspec.Struct, frozen=True):
+    endpoint: str
+    name: str = ""
+    version: str = ""
+    is_connected: bool = False
+    message: str = ""
+    event_source: str = ""

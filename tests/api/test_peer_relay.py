@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from agent.api.peer import PeerRelay
+from agent.api.peer import Peer, PeerRelay
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)
 HEADERS = bytes(3) + b"\x01\x05" + bytes(3) + b"\x01"
@@ -45,8 +45,11 @@ async def relay_of(listener: Ending, folder: Path) -> AsyncIterator[None]:
         relay.stop_accepting()
         await relay.part(WITHIN_S)
 
+    async def upstream_of(_peer: Peer) -> str:
+        return str(folder / "private")
+
     async with await asyncio.start_unix_server(greet, folder / "private"):
-        relay = PeerRelay(listener, lambda _peer: str(folder / "private"))
+        relay = PeerRelay(listener, upstream_of)
         running = asyncio.ensure_future(relay.run())
         listener.ends = asyncio.ensure_future(until_cancelled(relay))
         await asyncio.sleep(0)

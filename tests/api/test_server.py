@@ -241,7 +241,7 @@ def resident_mib() -> int:
 async def test_what_a_call_may_cost_depends_on_who_makes_it(short_path: Path, peer: Peer, name: str) -> None:
     """FX-2: bounds come before rights, for a request is buffered before anybody can be asked for his."""
     async with serving(short_path, AccessRule(4711, 4712, "kepd")) as api:
-        upstream = Path(api.server._upstream_of(peer)).name
+        upstream = Path(await api.server._upstream_of(peer)).name
 
     assert upstream.startswith(f"{name}-")
 
@@ -312,6 +312,30 @@ async def test_a_watcher_that_does_not_read_is_told_to_come_again(short_path: Pa
                 if await stream.read() is grpc.aio.EOF:
                     break
         assert cut.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_stream_that_is_just_sending_when_kepd_ends_is_told_so(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SYS-08: cancelled within its write, gRPC ends the stream without a word, and the end waits for its reader."""
+    loop = asyncio.get_running_loop()
+    async with serving(short_path) as api, api.channel() as channel:
+
+        def end() -> None:
+            api.server._servers.end_streams()
+            api.task.cancel()
+
+        def status(_self: HealthService, _service: str) -> int:
+            loop.call_soon(end)
+            return 1
+
+        monkeypatch.setattr(HealthService, "_status", status)
+        stream = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+        with pytest.raises(grpc.aio.AioRpcError) as cut:
+            async with asyncio.timeout(10):
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+        assert cut.value.details() == "kepd is ending"
 
 
 async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:

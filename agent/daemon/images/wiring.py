@@ -159,10 +159,10 @@ class _Shared:
         self.outside = outside
         self.node = configuration.node.name
         self.follows_pods = configuration.proxy.enabled
-        self.hosts = RegistryHosts(outside.cri, clock=outside.clock)
+        self.hosts = RegistryHosts(outside.runtime.cri, clock=outside.clock)
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
         self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=self.hosts.base_url)
-        self.store = Containerd(outside.containerd.endpoint, CONTENT_NAMESPACE)
+        self.store = Containerd(outside.runtime.containerd.endpoint, CONTENT_NAMESPACE)
         self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=outside.clock)
         self.followed = FollowedPods()
         self.metrics = ImageMetrics()
@@ -172,7 +172,7 @@ class _Shared:
 
 
 def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
-    cri, containerd = shared.outside.cri, shared.outside.containerd
+    cri, containerd = shared.outside.runtime.cri, shared.outside.runtime.containerd
     parts = CollectorParts(
         runtime=cri,
         usage=cri,
@@ -191,7 +191,7 @@ def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
 def _puller(
     shared: _Shared, settings: ImageSettings, collector: ImageCollector, credentials: CredentialSource
 ) -> Puller:
-    cri, containerd, clock = shared.outside.cri, shared.outside.containerd, shared.outside.clock
+    cri, containerd, clock = shared.outside.runtime.cri, shared.outside.runtime.containerd, shared.outside.clock
     intake = PullIntake(cri, shared.records, credentials, settings, clock=clock)
     watcher = ProgressWatcher(containerd, clock=clock)
     attempts = Attempts(
@@ -217,11 +217,11 @@ def _puller(
 
 def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collector: ImageCollector) -> Prefetcher:
     parts = PrefetcherParts(
-        runtime=shared.outside.cri,
+        runtime=shared.outside.runtime.cri,
         pulls=puller,
         disk=collector,
         files=shared.files,
-        names=shared.outside.containerd,
+        names=shared.outside.runtime.containerd,
         pods=lambda: _pod_source(shared, puller),
         rollouts=lambda: _rollout_source(shared),
         follows_pods=shared.follows_pods,

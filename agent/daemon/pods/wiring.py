@@ -100,7 +100,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     records = StateFiles(directory)
     metrics = PodMetrics()
     instance = instance_id(Path(configuration.node.state_directory))
-    cri = outside.cri
+    cri = outside.runtime.cri
     context = PodContext(
         sandboxes=cri,
         containers=cri,
@@ -115,7 +115,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         metrics=metrics,
         started_s=outside.clock.now_s(),
         groups=groups,
-        runtime=outside.watch,
+        runtime=outside.runtime.watch,
     )
 
     def timing() -> tuple[float, float]:
@@ -126,7 +126,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         return Trust(outside.configuration().manifests.group_writable)
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
-    runner = PodRunner(context, manifests, outside.events)
+    runner = PodRunner(context, manifests, outside.runtime.events)
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory))
     shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown)

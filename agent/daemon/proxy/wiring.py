@@ -102,13 +102,13 @@ def wire_proxy(outside: Outside) -> ProxyUnit:
     endpoint = ProxyEndpoint(socket, link, runtime_path, activated_socket(outside.environment, ACTIVATED))
     files = StateFiles(Path(configuration.node.state_directory) / "proxy")
     parts = ProxyParts(
-        runtime=outside.cri,
-        events=outside.events,
+        runtime=outside.runtime.cri,
+        events=outside.runtime.events,
         asker=NetworkProbeClient(),
         records=files,
         kubelet=_Kubelet(outside.configuration),
         clock=outside.clock,
-        pulls=_Queue(outside.puller, outside.cri, outside.clock) if outside.puller is not None else None,
+        pulls=_Queue(outside.puller, outside.runtime.cri, outside.clock) if outside.puller is not None else None,
         endpoint=endpoint,
         tell=outside.tell,
         settings=lambda: proxy_settings(outside.configuration()),

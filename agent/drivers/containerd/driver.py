@@ -6,9 +6,8 @@ that is CRI's.
 """
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.drivers.grpc_channel import open_channel, translated
+from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform
 from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind
@@ -44,7 +43,6 @@ TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
 REQUEST_S, TRANSFER_S = 10.0, 3600.0
-Observer = Callable[[str, str, float], None]
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -254,16 +252,8 @@ class Containerd:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        began_s = time.monotonic()
-        code = "OK"
-        try:
-            result: Answer = await invoke(request, timeout=timeout_s or REQUEST_S, metadata=self._metadata())
-        except grpc.aio.AioRpcError as error:
-            code = error.code().name
-            raise translated(name, error) from error
-        finally:
-            self._observe(name, code, time.monotonic() - began_s)
-        return result
+        call = invoke(request, timeout=timeout_s or REQUEST_S, metadata=self._metadata())
+        return await observed(name, call, self._observe)
 
 
 def task_event(type_url: str, value: bytes) -> RuntimeEvent | None:

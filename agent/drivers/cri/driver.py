@@ -2,15 +2,14 @@
 """The container runtime by CRI, over gRPC: a deadline for every call, and counts of calls and their ends."""
 
 import json
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import grpc
 
 from agent.drivers.cri import methods
 from agent.drivers.cri.methods import Answer, Method, Request
-from agent.drivers.grpc_channel import open_channel, translated
+from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -24,8 +23,6 @@ EVENT_KINDS = {
 }
 
 IMAGE_FS_INFO = Method(methods.IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest, pb.ImageFsInfoResponse)
-
-Observer = Callable[[str, str, float], None]
 
 
 class CriRuntime:
@@ -66,19 +63,7 @@ class CriRuntime:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.answer.FromString,
         )
-        began_s = time.monotonic()
-        code = "OK"
-        try:
-            answer: Answer = await invoke(request, timeout=limit_s if bounded else None)
-        except grpc.aio.AioRpcError as error:
-            code = error.code().name
-            raise translated(method.name, error) from error
-        except BaseException:
-            code = "CANCELLED"
-            raise
-        finally:
-            self._observe(method.name, code, time.monotonic() - began_s)
-        return answer
+        return await observed(method.name, invoke(request, timeout=limit_s if bounded else None), self._observe)
 
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse:
         return await self.call(methods.VERSION, pb.VersionRequest(), deadline_s=deadline_s)

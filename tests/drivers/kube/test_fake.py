@@ -100,7 +100,7 @@ def test_field_the_server_cannot_select_by_is_refused() -> None:
         read_selection(KINDS["services"], "", "", "nonsense")
 
 
-@pytest.mark.parametrize("module", ["fake", "reflector", "resource", "kubeconfig", "errors", "credentials"])
+@pytest.mark.parametrize("module", ["reflector", "resource", "kubeconfig", "errors", "credentials"])
 def test_nothing_but_the_connection_costs_aiohttp(module: str) -> None:
     """138 ms and 25 MiB on nodes that have no API server."""
     code = f"import sys, agent.drivers.kube.{module}; sys.exit('aiohttp' in sys.modules)"
