@@ -79,7 +79,12 @@ class ChainTables(Protocol):
         """How many one change should have at most; 0: it does not matter."""
 
     def sign(self) -> bytes:
-        """Another one when a program changed rules, as far as the kernel tells; it costs next to nothing."""
+        """Another one when a program changed rules, as far as the kernel tells; it costs next to nothing. Empty when
+        the kernel does not answer."""
+
+    @property
+    def signs_all(self) -> bool:
+        """Whether every change leaves a sign."""
 
     async def missing_canaries(self) -> Sequence[ChainTable]:
         """Tables that somebody flushed."""

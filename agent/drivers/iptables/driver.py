@@ -120,6 +120,10 @@ class IptablesTables:
         """The legacy variant replaces the whole table each time, so there every part costs as much as the whole."""
         return 0 if self.variant == "legacy" else _MOST_CHAINS
 
+    @property
+    def signs_all(self) -> bool:
+        return self.variant != "legacy"
+
     def sign(self) -> bytes:
         with suppress(OSError, NetlinkSilent):
             return self._sign(self.family, self.variant or "nft", self._readable())

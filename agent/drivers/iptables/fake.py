@@ -36,6 +36,7 @@ class FakeTables(msgspec.Struct):
     """Extensions that this kernel does not have."""
     changes: list[RulesChange] = msgspec.field(default_factory=list)
     is_loopback_allowed: bool = False
+    signs_all: bool = True
 
     def of(self, family: Family) -> Content:
         """Changeable, for tests that act as somebody else."""
@@ -76,6 +77,10 @@ class FakeIptables:
         for table in TABLES:
             # A table is changed whole or not at all; those before it stay changed.
             content[table] = _Applied(content[table], self.kernel.without).after(change, table)
+
+    @property
+    def signs_all(self) -> bool:
+        return self.kernel.signs_all
 
     def sign(self) -> bytes:
         return repr(self.kernel.of(self.family)).encode()

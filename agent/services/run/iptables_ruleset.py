@@ -32,7 +32,7 @@ MOST_TOLD, MOST_SERVICES = 3, 1000
 Signs = dict[object, bytes]
 """Of all families of this process, as they were when we last wrote or looked: the kernel counts commits of all."""
 # How often to ask for a sign, and how many times as long as a look took to rest from it.
-LOOK_S, REST = 0.5, 20
+LOOK_S, EMPTY_LOOK_S, REST = 0.5, 5.0, 20
 
 
 class IptablesRuleset:
@@ -215,16 +215,18 @@ class IptablesRuleset:
         self._found = None
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Looks at single rules where there is a sign, and from time to time, as iptables tells no one (IP-8)."""
+        """Looks at single rules where there is a sign; where a change may leave none, from time to time (IP-8)."""
         looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
-            await self._clock.sleep(max(LOOK_S, rest_s))
+            # Where there are no Services nobody is harmed in between.
+            await self._clock.sleep(max(LOOK_S if len(self.mirror) else EMPTY_LOOK_S, rest_s))
             rest_s = 0.0
             if self._lock.locked():
                 # The kernel may hold who asks until what we write is in.
                 continue
             began_s, sign = self._clock.now_s(), self.tables.sign()
-            if sign == self._signs[self] and began_s - looked_s < self._period_s():
+            is_proof = bool(sign) and self.tables.signs_all
+            if sign == self._signs[self] and (is_proof or began_s - looked_s < self._period_s()):
                 continue
             is_signed, self._signs[self], looked_s = sign != self._signs[self], sign, began_s
             sentence = await self._look(at_all=is_signed)
