@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every routine that writes for a pod dies once after each of its calls to the system, and is then run again.
+"""Every routine that writes for a pod dies once after each of its calls to the system, or has that call refused, and
+is then run again.
 
 What is there in the end is what an undisturbed run leaves: modes, groups, contents and links (FP-6), and it is the same
 whatever the umask (FP-4).
 """
 
+import errno
 import io
 import os
 import re
@@ -12,13 +14,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from agent.drivers.mounts.fake import FakeMounts
 from agent.pods.run.disk.files import PodFiles, check_host_path
 from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume
 
 CALLS = [
@@ -58,6 +61,47 @@ class Counter:
         return counted
 
 
+class Refuser(Counter):
+    """The same, but that call does nothing and is refused; of a file that is opened, what is written to it."""
+
+    def __init__(self, last: int, number: int) -> None:
+        super().__init__(last)
+        self.error = OSError(number, os.strerror(number))
+
+    def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
+            self._count()
+            result = call(*args, **named)
+            return WrittenFile(result, self._count) if call is io.open and result.writable() else result
+
+        return counted
+
+    def _count(self) -> None:
+        self.count += 1
+        if self.count == self.last:
+            raise self.error
+
+
+class WrittenFile:
+    """An open file; `before` is called before each write."""
+
+    def __init__(self, opened: Any, before: Callable[[], None]) -> None:
+        self._opened, self._before = opened, before
+
+    def write(self, data: Any) -> Any:
+        self._before()
+        return self._opened.write(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+
 def close(opened: Any) -> None:
     """The kernel closes what a process had open."""
     if isinstance(opened, int):
@@ -67,8 +111,7 @@ def close(opened: Any) -> None:
 
 
 @contextmanager
-def dying_after(last: int) -> Iterator[Counter]:
-    counter = Counter(last)
+def counted_by(counter: Counter) -> Iterator[Counter]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in CALLS:
             patch.setattr(module, name, counter.wrapped(getattr(module, name)))
@@ -165,17 +208,44 @@ def test_a_routine_that_died_anywhere_is_brought_to_its_end_by_the_next(
     """FP-6."""
     with umask(mask):
         undisturbed = before(tmp_path / "undisturbed")
-        with dying_after(0) as counter:
+        with counted_by(Counter(0)) as counter:
             routine(undisturbed)
         wanted = undisturbed.found()
         assert counter.count > 5
 
         for last in range(1, counter.count + 1):
             node = before(tmp_path / str(last))
-            with dying_after(last), pytest.raises(Died):
+            with counted_by(Counter(last)), pytest.raises(Died):
                 routine(node)
             routine(node)
             assert node.found() == wanted, f"died after call {last} of {counter.count}"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EPERM], ids=lambda one: errno.errorcode[one])
+@pytest.mark.parametrize(
+    ("before", "routine"), [(Node, starts), (after_starts, changes), (after_starts, goes)], ids=lambda one: one.__name__
+)
+def test_a_call_that_is_refused_is_told_and_made_up_for(
+    tmp_path: Path, before: Callable[[Path], Node], routine: Callable[[Node], None], number: int
+) -> None:
+    """FP-6: a disk that is full, fails or is read-only, for one call, whichever."""
+    undisturbed = before(tmp_path / "undisturbed")
+    with counted_by(Refuser(0, number)) as counter:
+        routine(undisturbed)
+    wanted = undisturbed.found()
+    assert counter.count > 5
+
+    for last in range(1, counter.count + 1):
+        node = before(tmp_path / str(last))
+        refused: Exception | None = None
+        with counted_by(Refuser(last, number)):
+            try:
+                routine(node)
+            except (OSError, ConfigProblem) as error:
+                refused = error
+        assert refused is not None or node.found() == wanted, f"call {last} of {counter.count} was refused in silence"
+        routine(node)
+        assert node.found() == wanted, f"refused call {last} of {counter.count}"
 
 
 def test_nothing_depends_on_the_umask(tmp_path: Path) -> None:
