@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees that a container made: deep, wide, moved while they are walked, and with links that lead out."""
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -139,3 +140,35 @@ def test_a_directory_that_is_moved_meanwhile_ends_no_measurement(
     monkeypatch.setattr(os, "scandir", scandir)
 
     assert tree_bytes(place) == 2 * len(FULL)
+
+
+@pytest.mark.parametrize("call", ["unlink", "scandir", "rmdir"])
+def test_what_cannot_be_removed_is_told_and_keeps_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """FP-3: one bad block, or a file that a container made immutable, does not keep the rest of a volume."""
+    place = tmp_path / "v"
+    for side in ("a", "bad", "z"):
+        nested(place / side, 3)
+    real = getattr(os, call)
+    bad = (place / "bad").stat().st_ino
+
+    def refusing(what: int | str, *rest: object, **named: int) -> object:
+        above = os.stat(what) if isinstance(what, int) else os.stat(".", dir_fd=named["dir_fd"])  # noqa: PTH116  # by handle
+        if above.st_ino == bad or what == "bad" or (call == "unlink" and is_below(named["dir_fd"], "bad")):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(what))
+        return real(what, *rest, **named)
+
+    monkeypatch.setattr(os, call, refusing)
+    with pytest.raises(OSError, match="v/bad") as told:
+        remove_tree(place)
+    assert told.value.errno == errno.EIO
+    assert [path.name for path in place.iterdir()] == ["bad"]
+
+    monkeypatch.undo()
+    remove_tree(place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def is_below(handle: int, name: str) -> bool:
+    return f"/{name}" in str(Path(f"/proc/self/fd/{handle}").readlink())

@@ -44,8 +44,8 @@ class _Level(msgspec.Struct):
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory with everything in it. Raises OSError, EXDEV at a mount; what was removed by then stays
-    removed."""
+    """Remove a directory with everything in it. What cannot be removed (a mount, an immutable file, a bad block) keeps
+    nothing else; then the first such OSError is raised, EXDEV for a mount."""
 
     def unlink_files(handle: int) -> list[str]:
         below = []
@@ -53,11 +53,17 @@ def remove_tree(root: Path) -> None:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-                else:
+                    continue
+                try:
                     os.unlink(entry.name, dir_fd=handle)
+                except OSError as error:
+                    walk.note(error, walk.entered, entry.name)
         return below
 
-    _TreeWalk(unlink_files, lambda above, name: os.rmdir(name, dir_fd=above), is_strict=True).run(root)
+    walk = _TreeWalk(unlink_files, lambda above, name: os.rmdir(name, dir_fd=above))
+    walk.run(root)
+    if walk.fault is not None:
+        raise walk.fault
 
 
 def tree_bytes(root: Path) -> int:
@@ -76,22 +82,31 @@ def tree_bytes(root: Path) -> int:
                         total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
         return below
 
-    _TreeWalk(measure_files, lambda _above, _name: None, is_strict=False).run(root)
+    _TreeWalk(measure_files, lambda _above, _name: None).run(root)
     return total
 
 
 class _TreeWalk:
     """One walk, the deepest first. `look` gets each directory once and answers with the names of those in it.
 
-    `leave` hears of each directory, by the one above it, when everything below is done. Where the walk is not strict,
-    what cannot be entered is passed over. The deepest level is always open, and so are the first two.
+    `leave` hears of each directory, by the one above it, when everything below is done. What cannot be entered or left
+    is passed over; the first such is `fault`. The deepest level is always open, and so are the first two.
     """
 
-    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None], *, is_strict: bool) -> None:
+    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
+        self.fault: OSError | None = None
+        self.entered = ""
         self._look = look
         self._leave = leave
-        self._is_strict = is_strict
         self._levels: list[_Level] = []
+
+    def note(self, error: OSError, *names: str) -> None:
+        """Of a tree that is full of them, the first one is enough."""
+        if self.fault is None:
+            path = "/".join([*(level.name for level in self._levels), *names])
+            shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
+            what = "something is mounted there; kepd leaves it alone" if error.errno == EXDEV else error.strerror
+            self.fault = OSError(error.errno, what, shown)
 
     def run(self, root: Path) -> None:
         handle = os.open(root.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -108,14 +123,14 @@ class _TreeWalk:
 
     def _down(self, name: str) -> None:
         level = _Level(name, (0, 0), CLOSED, [])
+        self.entered = name
         try:
             level.handle = _step(self._levels[-1].handle, name)
             level.identity = _identity(level.handle)
             level.left = self._look(level.handle)
         except OSError as error:
             _close(level)
-            if self._is_strict:
-                raise self._explained(error, name) from error
+            self.note(error, name)
             return
         self._levels.append(level)
         if len(self._levels) > MOST_OPEN:
@@ -126,19 +141,17 @@ class _TreeWalk:
         try:
             if above.handle == CLOSED:
                 above.handle = _back(done, above)
-            _close(self._levels.pop())
-            self._leave(above.handle, done.name)
         except OSError as error:
-            if self._is_strict:
-                raise self._explained(error, done.name) from error
+            # The way up is lost. The first two levels are open, and what is left below them goes on.
+            self.note(error, "..")
             while len(self._levels) > ALWAYS_OPEN:
                 _close(self._levels.pop())
-
-    def _explained(self, error: OSError, name: str) -> OSError:
-        path = "/".join([*(level.name for level in self._levels), name])
-        shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
-        what = "something is mounted there; kepd leaves it alone" if error.errno == EXDEV else error.strerror
-        return OSError(error.errno, what, shown)
+            return
+        _close(self._levels.pop())
+        try:
+            self._leave(above.handle, done.name)
+        except OSError as error:
+            self.note(error, done.name)
 
 
 def _step(handle: int, name: str) -> int:
