@@ -45,7 +45,7 @@ class Namespace:
         """The command line that runs `argv` inside."""
         return ("nsenter", f"--net={self.path}", "--", *argv)
 
-    def run(self, *argv: str, text: str = "", within_s: float = 30.0) -> str:
+    def run(self, *argv: str, text: str = "", within_s: float = 60.0) -> str:
         """Run a program inside to its end; its failure is an error with its words."""
         done = subprocess.run(
             self.command(*argv), check=False, input=text, capture_output=True, text=True, timeout=within_s

@@ -105,7 +105,7 @@ class Cluster:
 
     async def nft(self, *words: str) -> str:
         with suppress(RuntimeError):
-            return await asyncio.to_thread(self.node.run, "nft", *words)
+            return await asyncio.to_thread(self.node.run, "nft", *words, within_s=120.0)
         return ""
 
 
