@@ -279,7 +279,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.runner = plane.runner
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
-    parts.advisers.append(plane.shutdown.advice)
+    parts.advisers.append(plane.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
     parts.add_unit("pods", plane.run, is_plane=True)
     parts.add_unit("node-shutdown", plane.shutdown.run)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.pods.run.disk.network_results import RESULTS
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
@@ -131,6 +132,24 @@ def test_what_is_taken_out_of_a_manifest_ends_with_its_pre_stop_and_the_rest_run
         assert [event for event, _ in stage.lines(name)] == ["start", "hook", "hookend", "term", "exit"]
         assert dict(stage.lines(name))["exit"] <= dict(stage.lines("api"))["start"]
     assert [event for event, _ in stage.lines("app")] == ["start"]
+
+
+def test_a_pod_ends_although_a_power_cut_emptied_what_cni_wrote_down(stage: Stage, lab: Lab) -> None:
+    """FP-30."""
+    stage.begin([Actor("app", 0.1)])
+    listed = lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items
+    (sandbox,) = [one.id for one in listed if one.metadata.name == f"{stage.name}-n1"]
+    results = list(RESULTS.glob(f"*{sandbox}*"))
+    assert results
+    for path in results:
+        path.write_bytes(b"")
+    assert str(results[0]) in stage.kepd.ctl("doctor").stdout
+
+    stage.remove()
+    stage.wait_gone()
+    assert [path for path in results if path.exists()] == []
+    (aside,) = (RESULTS.parent / "unreadable").glob(f"*{sandbox}-eth0")
+    aside.unlink()
 
 
 def test_a_changed_container_starts_again_where_nothing_is_ever_restarted(stage: Stage) -> None:

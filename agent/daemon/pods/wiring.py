@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +26,7 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.model.component import Board, Report
 from agent.model.control_group import GroupShape
 from agent.model.feed import Overtaken
+from agent.model.finding import Advice
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.pods.plan.drain import Group, ShutdownRules
@@ -34,6 +35,7 @@ from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
@@ -85,6 +87,13 @@ class PodPlane(msgspec.Struct, kw_only=True):
         """Under the lock that keeps a second daemon away."""
         with held_plane_lock("pods", self.endpoint):
             await self.runner.run(report)
+
+    async def advice(self) -> Sequence[Advice]:
+        """For `kepctl doctor`."""
+        spoiled = await asyncio.to_thread(unreadable_results, RESULTS)
+        text = "a pod of this sandbox ends once kepd has set the file aside; one of others keeps its owner from ending"
+        found = [Advice(subject=str(path), found="unreadable", wanted="JSON", text=text) for path in spoiled]
+        return [*await self.shutdown.advice(), *found]
 
     async def close(self) -> None:
         await asyncio.to_thread(self.records.close)

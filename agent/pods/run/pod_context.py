@@ -7,20 +7,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from agent.model.clock import Clock
 from agent.model.control_group import GroupShape
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import PodSpec
+from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.ports import Containers, Features, Groups, Maintenance, NodeImages, PodRecords, ProbeClient, Sandboxes
 from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.runtime.qos import BurstableShares
+
+log = structlog.get_logger(plane="pods")
 
 GIBIBYTE = 1 << 30
 
@@ -127,6 +132,18 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     places: Places = msgspec.field(default_factory=Places)
+    network_results: Path = RESULTS
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Also where a power cut spoiled what CNI wrote down of its network (FP-30)."""
+        try:
+            await self.sandboxes.stop_sandbox(sandbox_id)
+        except RuntimeCallFailed as error:
+            moved = await asyncio.to_thread(set_aside, self.network_results, sandbox_id)
+            if not moved:
+                raise
+            log.warning("network_results_set_aside", files=[str(path) for path in moved], error=str(error))
+            await self.sandboxes.stop_sandbox(sandbox_id)
 
     def tell_of(
         self, pod: PodSpec, reason: str, message: str, container: str = "", *, is_warning: bool = False

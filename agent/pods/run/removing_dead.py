@@ -42,7 +42,7 @@ class DeadRemover:
                 )
             run.drop(instance.id)
         for sandbox in dead_sandboxes(run.seen):
-            await context.sandboxes.stop_sandbox(sandbox.id)
+            await context.stop_sandbox(sandbox.id)
             await context.sandboxes.remove_sandbox(sandbox.id)
             left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
             run.seen = SeenPod(left, run.seen.instances)

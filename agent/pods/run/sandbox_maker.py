@@ -32,6 +32,10 @@ class SandboxMaker:
         run, context = self._run, self._context
         try:
             await self._clear_away(step)
+        except FAILURES as error:
+            self._failed("FailedKillPod", f"error killing pod: {reason_of_error(error)}")
+            return
+        try:
             await self._setup.prepare()
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
@@ -82,7 +86,7 @@ class SandboxMaker:
         if step.replaces:
             run.tell("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
         for sandbox_id in step.replaces:
-            await context.sandboxes.stop_sandbox(sandbox_id)
+            await context.stop_sandbox(sandbox_id)
         for instance_id in step.removes:
             await context.containers.remove_container(instance_id)
             run.drop(instance_id)

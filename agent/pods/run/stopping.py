@@ -240,7 +240,7 @@ class Stopper:
         while True:
             try:
                 for sandbox in run.seen.sandboxes:
-                    await self._context.sandboxes.stop_sandbox(sandbox.id)
+                    await self._context.stop_sandbox(sandbox.id)
                 left = [one for sandbox in run.seen.sandboxes for one in await self._still_running(sandbox.id)]
                 for container_id in left:
                     await self._context.containers.stop_container(container_id, 0)
