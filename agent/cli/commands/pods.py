@@ -250,7 +250,11 @@ def checkpoint(session: Session, target: str) -> None:
     with connected(session) as daemon:
         namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
-        answer = daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
+        try:
+            answer = daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
+        except KeyboardInterrupt:
+            click.echo("kepctl waits no longer; kepd goes on with it and logs checkpoint_ended", err=True)
+            raise
     click.echo(answer.path)
 
 

@@ -44,6 +44,7 @@ class PodCommands:
         self._directory = directory
         self._drainer = drainer
         self._draining: asyncio.Task[list[str]] | None = None
+        self._checkpoints: set[asyncio.Task[None]] = set()
 
     @property
     def pods(self) -> Feed[PodState]:
@@ -200,15 +201,28 @@ class PodCommands:
         return one.id
 
     async def checkpoint(self, namespace: str, name: str, container: str) -> str:
-        """CKP-01."""
+        """CKP-01. Goes on to its end although nobody waits any more (FP-32): half an archive is of no use."""
         instance_id = self.running_id(namespace, name, container)
         run = self.keeper(namespace, name).run
         folder = self._context.settings().directory / "checkpoints"
         stamp = datetime.fromtimestamp(self._context.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         named = container or self._only(namespace, name)
         path = folder / f"checkpoint-{run.pod.name}_{run.pod.namespace}-{named}-{stamp}.tar"
+        making = asyncio.ensure_future(self._make_checkpoint(instance_id, path))
+        self._checkpoints.add(making)
+        making.add_done_callback(self._checkpoint_ended)
+        await asyncio.shield(making)
+        return str(path)
+
+    def _checkpoint_ended(self, making: "asyncio.Task[None]") -> None:
+        self._checkpoints.discard(making)
+        if not making.cancelled():
+            # Read here, so that it counts as read where nobody waits.
+            log.info("checkpoint_ended", error=str(making.exception() or ""))
+
+    async def _make_checkpoint(self, instance_id: str, path: Path) -> None:
         try:
-            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True, mode=0o700)
             await self._context.maintenance.checkpoint_container(instance_id, str(path))
             await asyncio.to_thread(path.chmod, 0o600)
         except NotImplementedByRuntime as error:
@@ -218,7 +232,6 @@ class PodCommands:
             raise Refused("unavailable", f"{text} meanwhile; `kepctl get containers` shows its state") from error
         except (RuntimeCallFailed, OSError) as error:
             raise Refused("unavailable", f"no checkpoint: {error}") from error
-        return str(path)
 
     async def _no_checkpoints(self) -> str:
         try:

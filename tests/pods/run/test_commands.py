@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people ask of pods goes through the keeper; what they read says what is being done."""
 
+import asyncio
+import stat
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from agent.cli.commands import pods
 from agent.cli.session import CommandFailed, Session
@@ -96,6 +99,35 @@ async def test_a_checkpoint_that_the_runtime_does_not_finish_in_time_says_what_i
         cri.failures["CheckpointContainer"] = DeadlineExceeded("CheckpointContainer", "Deadline Exceeded")
         with pytest.raises(Refused, match=r"may still write .*checkpoint-web-n_default-a-.*tar; .* may be paused"):
             await commands_of(plane, tmp_path).checkpoint("", "web-n", "a")
+
+
+async def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more(
+    given: FakeManifestDirectory, tmp_path: Path
+) -> None:
+    """FP-32: Ctrl-C ends kepctl, not the archive."""
+    asked, finish, made = asyncio.Event(), asyncio.Event(), []
+
+    class Writing(Slow):
+        async def checkpoint_container(self, container_id: str, location: str) -> None:
+            asked.set()
+            await finish.wait()
+            await asyncio.to_thread(Path(location).write_bytes, b"archive")
+            made.append(Path(location))
+
+    async with running(Writing(), given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        caller = asyncio.ensure_future(commands_of(plane, tmp_path).checkpoint("", "web-n", "a"))
+        await asked.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        with capture_logs() as logged:
+            finish.set()
+            while not logged:
+                await asyncio.sleep(0.01)
+
+    assert caller.cancelled()
+    assert [(one["event"], one["error"]) for one in logged] == [("checkpoint_ended", "")]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o600]
 
 
 def test_kepctl_and_the_runtime_have_more_time_for_a_checkpoint_than_for_other_calls(
