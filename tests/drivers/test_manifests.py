@@ -4,6 +4,7 @@
 import asyncio
 import errno
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -265,7 +266,7 @@ async def test_who_writes_all_the_time_is_read_all_the_same(tmp_path: Path) -> N
 async def test_without_a_watch_changes_are_seen_by_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may have used up the kernel's watches; that is no reason not to run pods."""
 
-    def refuse() -> None:
+    def refuse(**_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("agent.drivers.manifests.driver.Inotify", refuse)
@@ -273,6 +274,32 @@ async def test_without_a_watch_changes_are_seen_by_looking(tmp_path: Path, monke
         assert await asyncio.wait_for(seen.get(), 5) == {}
         write(tmp_path / "a.yaml", b"1")
         assert await asyncio.wait_for(seen.get(), 5) == {"a.yaml": b"1"}
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.0005, 0.003])
+async def test_all_files_that_are_removed_one_after_the_other_were_seen_to_be_removed(
+    tmp_path: Path, pause_s: float
+) -> None:
+    """FP-23: the kernel tells of each, and what it has told counts at once, not one file a look."""
+    paths = [tmp_path / f"{number}.yaml" for number in range(100)]
+    for path in paths:
+        write(path, b"1")
+
+    def remove() -> None:
+        for path in paths:
+            path.unlink()
+            time.sleep(pause_s)
+
+    looks = [{"": b""}]
+    async with watching(tmp_path, problems=True) as seen:
+        assert len(await asyncio.wait_for(seen.get(), 5)) == len(paths)
+        removing = asyncio.ensure_future(asyncio.to_thread(remove))
+        while looks[-1]:
+            looks.append(await asyncio.wait_for(seen.get(), 5))
+        await removing
+
+    assert [told for told in looks[1:] if tmp_path.name in told] == []
+    assert pause_s or len(looks) < 10
 
 
 async def test_the_fake_says_what_the_driver_says(tmp_path: Path) -> None:

@@ -110,6 +110,15 @@ def wire_pods(outside: Outside) -> PodPlane:
     metrics = PodMetrics()
     instance = instance_id(Path(configuration.node.state_directory))
     cri = outside.runtime.cri
+    read: list[tuple[Configuration, PodSettings]] = []
+
+    def settings() -> PodSettings:
+        """Asked for at every step of every pod, and made anew only when a reload changed the configuration."""
+        now = outside.configuration()
+        if not read or read[0][0] is not now:
+            read[:] = [(now, pod_settings(now, facts, instance))]
+        return read[0][1]
+
     context = PodContext(
         sandboxes=cri,
         containers=cri,
@@ -119,7 +128,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         records=records,
         clock=outside.clock,
         files=PodFiles(directory, logs, Mounts()),
-        settings=lambda: pod_settings(outside.configuration(), facts, instance),
+        settings=settings,
         tell=outside.tell,
         metrics=metrics,
         started_s=outside.clock.now_s(),

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
+from asyncinotify import Event as InotifyEvent
 from asyncinotify import Inotify, Mask, Watch
 from msgspec.structs import replace
 
@@ -154,14 +155,16 @@ class ManifestDirectory:
             while True:
                 before = last.snapshot if last is not None else None
                 seen = await self._look(inotify, before)
+                # What was deleted before the look was seen to be deleted; what else came calls for the next look.
+                news = self._ready(inotify)
                 rescan_s, _ = self._timing()
                 last = judge(last, seen, self._deleted, loop.time(), rescan_s, str(self.directory))
-                self._deleted &= last.snapshot.files.keys() - seen.files.keys()
+                self._deleted &= last.snapshot.files.keys()
                 if last.snapshot != before:
                     _tell(last.snapshot, before)
                     yield last.snapshot
                 pause_s = rescan_s if last.until_s is None else last.until_s - loop.time()
-                await self._wait(inotify, max(pause_s, 0.0))
+                await self._wait(inotify, max(pause_s, 0.0), news)
 
     async def _look(self, inotify: Inotify | None, last: Snapshot | None) -> Snapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
@@ -198,17 +201,17 @@ class ManifestDirectory:
                 inotify.rm_watch(watch)
         return any(before.get(path) is not watch for path, watch in self._watches.items())
 
-    async def _wait(self, inotify: Inotify | None, pause_s: float) -> None:
-        """Until something changed and has been quiet for a moment, or until it is time to look anyway."""
+    async def _wait(self, inotify: Inotify | None, pause_s: float, news: bool | None) -> None:
+        """Until something changed and has been quiet for a moment, or until it is time to look anyway. `news` is what
+        changed already."""
         _, debounce_s = self._timing()
         if inotify is None:
             await asyncio.sleep(pause_s)
             return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                if await self._next_change(inotify):
-                    return
-        except TimeoutError:
+                news = await self._next_change(inotify) if news is None else news
+        if news is not False:
             return
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MOST_DEBOUNCES * debounce_s
@@ -219,23 +222,36 @@ class ManifestDirectory:
                         return
 
     async def _next_change(self, inotify: Inotify) -> bool:
-        """Wait for a change of something that is looked at; whether it is over with it. Hidden files are no news, but
-        for names such as `..data`: a swap of that link changes what others lead to."""
+        """Wait for a change of something that is looked at; whether it is over with it."""
         while True:
-            event = await inotify.get()
-            name = event.name.name if event.name is not None else ""
-            # The watch of a directory that is gone by now is none.
-            if event.mask & GONE and (event.watch is None or event.watch.path == self.directory):
-                self._deleted.add(str(self.directory / name))
-            if is_key(name) or name.startswith(".."):
-                return bool(event.mask & COMPLETE)
+            told = self._told(await inotify.get())
+            if told is not None:
+                return told
+
+    def _ready(self, inotify: Inotify | None) -> bool | None:
+        """Take in what the kernel has ready: whether one of the changes is over, None without any."""
+        told = None
+        while inotify is not None and (event := inotify.sync_get()) is not None:
+            is_over = self._told(event)
+            told = told if is_over is None else bool(told) or is_over
+        return told
+
+    def _told(self, event: InotifyEvent) -> bool | None:
+        """Whether a change is over, None for no news: hidden files are none, but for names such as `..data`, as a swap
+        of that link changes what others lead to."""
+        name = event.name.name if event.name is not None else ""
+        # The watch of a directory that is gone by now is none.
+        if event.watch is None or event.watch.path == self.directory:
+            change = self._deleted.add if event.mask & GONE else self._deleted.discard
+            change(str(self.directory / name))
+        return bool(event.mask & COMPLETE) if is_key(name) or name.startswith("..") else None
 
 
 @contextmanager
 def _inotify() -> Iterator[Inotify | None]:
     """The kernel's watcher, or none where its limit is reached."""
     try:
-        inotify = Inotify()
+        inotify = Inotify(sync_timeout=0)
     except OSError as error:
         log.warning("manifest_watch_failed", error=error.strerror, effect="kepd polls for changes")
         yield None

@@ -115,7 +115,7 @@ class Admitter:
         pod, places = run.pod, self._context.places
         is_here = wanted.uid == pod.uid
         before = self._held.pop(pod.uid, None)
-        if wanted == pod or run.memory.outcome is not None or run.is_removed:
+        if wanted is pod or wanted == pod or run.memory.outcome is not None or run.is_removed:
             return True
         refusal = why_refused(wanted, pod.uid, places, self._context.settings().capacity)
         if refusal is None:

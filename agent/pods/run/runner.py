@@ -224,14 +224,14 @@ class PodRunner:
         self._changed.set()
 
     def _tell_findings(self, before: Reading) -> None:
-        known = set(before.findings)
+        known, doubted = set(before.findings), set(before.warnings)
         for finding in self._reading.findings:
             if finding not in known:
                 log.warning("manifest_refused", finding=str(finding))
                 reason = "ManifestDuplicate" if finding in self._reading.duplicates else "FailedValidation"
                 self._context.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
         for finding in self._reading.warnings:
-            if finding not in before.warnings:
+            if finding not in doubted:
                 log.warning("manifest_doubtful", finding=str(finding))
 
     def _want(self) -> None:
@@ -259,6 +259,8 @@ class PodRunner:
     def _edit(self, keeper: PodKeeper, wanted: PodSpec) -> None:
         """In place, or by another that begins when this one is gone; what is over already needs no other."""
         run = keeper.run
+        if wanted is run.pod:
+            return
         field = replaced_by(run.pod, wanted)
         if not field or (run.memory.outcome is not None and run.pod.key == wanted.key):
             if not run.is_removed:
