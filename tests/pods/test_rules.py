@@ -77,7 +77,8 @@ async def test_a_pull_that_goes_on_failing_is_backed_off_from(cri: Slow, tmp_pat
 async def test_an_image_that_cannot_be_looked_for_has_its_own_word(cri: Slow, tmp_path: Path) -> None:
     """IMG-B03: ImageInspectError."""
     cri.failures["ImageStatus"] = RuntimeCallFailed("ImageStatus", "disk on fire")
-    async with running(cri, one(), tmp_path) as plane:
+    given = pod('containers: [{name: app, image: "i:1", imagePullPolicy: Always}]')
+    async with running(cri, given, tmp_path) as plane:
         await plane.until(lambda: told(plane, "InspectFailed"), "told")
         await plane.until_phases(web="Running")
 
@@ -111,6 +112,37 @@ async def test_an_image_that_comes_ahead_and_cannot_be_had_is_told_by_its_contai
         assert {event.container for event in plane.events if event.reason == "Failed"} == {"late"}
         given.put("/m/f.yaml", None)
         await plane.until(lambda: not plane.phases, "gone")
+
+
+class Beside(Slow):
+    """A sandbox that is not there before a pull has begun."""
+
+    async def run_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> str:
+        while "PullImage" not in self.calls:
+            await asyncio.sleep(0)
+        return await super().run_sandbox(config, runtime_handler)
+
+
+async def test_the_first_image_comes_while_the_sandbox_is_made(tmp_path: Path) -> None:
+    """FP-24: and no other image does."""
+    cri = Beside()
+    cri.registry |= {"i:1", "i:2"}
+    given = pod('containers: [{name: app, image: "i:1"}, {name: late, image: "i:2"}]')
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running")
+
+    assert cri.calls.count("PullImage") == 2
+    assert cri.calls.index("PullImage") < cri.calls.index("RunPodSandbox")
+
+
+async def test_a_first_image_that_cannot_be_had_is_asked_for_once_before_it_is_told(tmp_path: Path) -> None:
+    """FP-24: the pull beside the sandbox is the container's own."""
+    cri = Beside()
+    async with running(cri, pod('containers: [{name: app, image: "none:1"}]'), tmp_path) as plane:
+        await plane.until(lambda: plane.phases and "ImagePull" in container(plane).reason, "its reason")
+
+        assert container(plane).reason == "ErrImagePull"
+        assert cri.calls.count("PullImage") == 1
 
 
 class Hung(Slow):

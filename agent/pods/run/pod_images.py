@@ -30,6 +30,25 @@ class PodImages:
         self._run = run
         self._context = run.context
         self._setup = setup
+        self._failed_ahead: dict[str, RuntimeCallFailed] = {}
+
+    def fetch_first(self) -> None:
+        """FP-24: the first image comes while the sandbox is made. Its outcome is that of the container's own pull."""
+        first = self._run.pod.containers[0]
+        policy = first.fields.image_pull_policy or default_policy(first.image)
+        if policy == "IfNotPresent" and FetchingAhead(first.image) not in self._run.tasks:
+            self._run.spawn(FetchingAhead(first.image), self._fetch_first(first))
+
+    async def _fetch_first(self, first: ContainerSpec) -> None:
+        self._failed_ahead.pop(first.image, None)
+        with suppress(RuntimeCallFailed):
+            if await self._context.images.image_status(first.image) is not None:
+                return
+            try:
+                request = self._request(first.image, "IfNotPresent", first.name)
+                await self._context.images.pull_image(request, self._setup.sandbox_config(0))
+            except RuntimeCallFailed as error:
+                self._failed_ahead[first.image] = error
 
     def prefetch(self) -> None:
         """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
@@ -42,10 +61,11 @@ class PodImages:
     async def _came_ahead(self, image: str) -> bool:
         """Wait for an image that is on its way already; whether it is there now."""
         ahead = self._run.tasks.get(FetchingAhead(image))
-        if ahead is None:
-            return False
-        await asyncio.wait([ahead])
-        return await self._context.images.image_status(image) is not None
+        if ahead is not None:
+            await asyncio.wait([ahead])
+        if failure := self._failed_ahead.pop(image, None):
+            raise failure
+        return ahead is not None and await self._context.images.image_status(image) is not None
 
     async def _fetch_quietly(self, image: str) -> None:
         images = self._context.images

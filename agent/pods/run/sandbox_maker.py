@@ -40,6 +40,7 @@ class SandboxMaker:
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
             began_s = context.clock.now_s()
+            self._images.fetch_first()
             async with context.lane.place(context.settings().facts.cpus, context.clock):
                 sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
             status = await context.sandboxes.sandbox_status(sandbox_id)
