@@ -89,7 +89,7 @@ class Kepd:
         except OSError:
             return 0, ""
 
-    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
         """Until the condition holds; its value."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

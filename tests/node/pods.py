@@ -112,7 +112,7 @@ class Stage:
             return []
         return [(line.split()[0], float(line.split()[1])) for line in path.read_text().splitlines() if " " in line]
 
-    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
         return self.kepd.wait(condition, what, within_s)
 
     def remove(self) -> None:
