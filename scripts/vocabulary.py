@@ -162,6 +162,7 @@ ANNOTATIONS = (
     ("manifest-hash", "hash", "sandbox; set by kepd", "Which manifest it was made from."),
     ("manifest-file", "path", "sandbox; set by kepd", "Path of that manifest."),
     ("control-group", "path", "sandbox; set by kepd", "Control group in which the pod started."),
+    ("ephemeral-container", "JSON", "container; set by kepd", "`kepctl debug` added it; its input and terminal."),
     ("pinned-by", "`kepd`", "containerd image; set by kepd", "kepd pinned it and may unpin it."),
     ("not-ready", "taint, effect `NoSchedule`", "Node", "kepd removes it once Services work."),
 )

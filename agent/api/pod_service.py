@@ -11,6 +11,7 @@ from agent.api.paging import page, parse_filter
 from agent.api.peer import CALLER
 from agent.api.ports import PodActions, PodStreams, PodView
 from agent.api.watching import watched
+from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
@@ -91,6 +92,15 @@ class PodService:
     async def restart_container(self, request: pb.RestartContainerRequest) -> pb.RestartContainerResponse:
         names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
         return pb.RestartContainerResponse(containers=names)
+
+    async def debug_pod(self, request: pb.DebugPodRequest) -> pb.DebugPodResponse:
+        command = tuple(request.command)
+        fields = Container(
+            name=request.container, image=request.image, command=command, stdin=request.stdin, tty=request.tty
+        )
+        pods = running(self._wishes, "pods")
+        name = await pods.debug(request.namespace, request.name, fields, request.profile, request.target)
+        return pb.DebugPodResponse(container=name)
 
     async def clear_backoff(self, request: pb.ClearBackoffRequest) -> pb.ClearBackoffResponse:
         running(self._wishes, "pods").clear_backoff(request.namespace, request.name)

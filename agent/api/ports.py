@@ -10,6 +10,7 @@ from agent.config.diff import ReloadPlan
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
 from agent.model.image_state import CollectionState, ImageState, LimitState, MirrorState, PullExplanation, PullState
+from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.model.proxy_report import HoldReport, ProxyReport
 from agent.model.service import ServiceKey
@@ -69,6 +70,8 @@ class PodActions(Protocol):
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None: ...
 
     def restart(self, namespace: str, name: str, container: str) -> list[str]: ...
+
+    async def debug(self, namespace: str, name: str, fields: Container, profile: str, target: str) -> str: ...
 
     def clear_backoff(self, namespace: str, name: str) -> None: ...
 

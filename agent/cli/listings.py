@@ -37,7 +37,7 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
 
 
 def _counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
-    return [one for one in pod.containers if one.kind != "init"]
+    return [one for one in pod.containers if one.kind not in ("init", "ephemeral")]
 
 
 POD_COLUMNS: Columns[pod_pb2.Pod] = (

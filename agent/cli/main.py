@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Show, change, reload or check the configuration."),
     "diff": ("services", "Compare the rules in the kernel with those that should be there."),
+    "debug": ("streams", "Run a container with other tools inside a pod that runs."),
     "delete": ("pods", "Stop a pod with its hooks and order, and remove its manifest."),
     "describe": ("pods", "Show all details of a pod."),
     "doctor": ("node", "List what should be changed on this node, with the reason."),

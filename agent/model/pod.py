@@ -24,11 +24,13 @@ CONTAINER_HASH_LENGTH = 16
 
 
 class ContainerKind(StrEnum):
-    """What a container is to its pod. A sidecar is an init container that is always restarted."""
+    """What a container is to its pod. A sidecar is an init container that always restarts; no manifest has an ephemeral
+    one."""
 
     MAIN = "main"
     SIDECAR = "sidecar"
     INIT = "init"
+    EPHEMERAL = "ephemeral"
 
 
 class ContainerSpec(msgspec.Struct, frozen=True):

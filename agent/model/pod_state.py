@@ -20,7 +20,7 @@ class Termination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """One container. `kind` is main, sidecar or init; `last` is how the instance before this state ended."""
+    """One container. `kind` is main, sidecar, init or ephemeral; `last` is how the instance before this state ended."""
 
     name: str
     image: str
@@ -81,7 +81,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     def _init_status(self) -> str:
         if self.phase != "Pending":
             return ""
-        entries = [one for one in self.containers if one.kind != "main"]
+        entries = [one for one in self.containers if one.kind in ("init", "sidecar")]
         for place, one in enumerate(entries):
             is_done = one.is_started if one.kind == "sidecar" else one.state == TERMINATED and one.exit_code == 0
             if is_done:

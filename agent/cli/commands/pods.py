@@ -17,8 +17,13 @@ from agent.wire.kepd.v1 import node_pb2, pod_pb2
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
-# The sum of all graces may be long, and so may a checkpoint: the daemon answers before an hour is over.
+# The sum of all graces may be long, and so may a checkpoint or a pull: the daemon answers before an hour is over.
 DEFAULT_TIMEOUT_S, LONGEST_S = 10.0, 3600.0
+
+
+def patient(session: Session) -> Session:
+    """For what takes long, unless --timeout says otherwise."""
+    return replace(session, timeout_s=LONGEST_S) if session.timeout_s == DEFAULT_TIMEOUT_S else session
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -195,8 +200,7 @@ def drain(session: Session, grace_s: int) -> None:
 
     It goes on if you stop waiting: see `kepctl status`. No pod starts until `kepctl uncordon` or a reboot.
     """
-    if session.timeout_s == DEFAULT_TIMEOUT_S:
-        session = replace(session, timeout_s=LONGEST_S)
+    session = patient(session)
     request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
     try:
         answer = ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
@@ -245,9 +249,7 @@ def logs(session: Session, target: str, container: str, tail: int, *, follow: bo
 @click.pass_obj
 def checkpoint(session: Session, target: str) -> None:
     """Write a checkpoint of a running container to an archive, if the runtime can."""
-    if session.timeout_s == DEFAULT_TIMEOUT_S:
-        session = replace(session, timeout_s=LONGEST_S)
-    with connected(session) as daemon:
+    with connected(patient(session)) as daemon:
         namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl exec`, `attach` and `port-forward`: streams between here and a container."""
+"""`kepctl exec`, `attach`, `debug` and `port-forward`: streams between here and a container."""
 
 import asyncio
 import sys
@@ -7,12 +7,13 @@ import sys
 import click
 
 from agent.cli.client import connected
-from agent.cli.commands.pods import SERVICE, find_container, find_pod
+from agent.cli.commands.pods import SERVICE, find_container, find_pod, patient
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
 MOST_PORT = 65535
+PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -57,6 +58,38 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
         answer = daemon.call(f"{SERVICE}/GetAttachUrl", request, pod_pb2.GetAttachUrlResponse)
     greeting = f"attached to {name}{f'/{chosen}' if chosen else ''}; what it wrote before is in its log"
     sys.exit(asyncio.run(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty, greeting=greeting)))
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--image", required=True, help="Image of the new container.")
+@click.option("--target", default="", help="Container whose processes the new one sees.")
+@click.option("--profile", type=click.Choice(PROFILES), default=PROFILES[0], help="Its rights, as kubectl names them.")
+@click.option("--name", "container", default="", help="Name of the new container [debugger-XXXXX].")
+@click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Attach, and send standard input to the container.")
+@click.option("-t", "--tty", "is_tty", is_flag=True, help="Attach, and give the container a terminal.")
+@click.pass_obj
+def debug(
+    session: Session, pod: str, image: str, container: str, *, command: tuple[str, ...], target: str, profile: str,
+    has_stdin: bool, is_tty: bool,
+) -> None:  # fmt: skip
+    """Run an ephemeral container inside a pod that runs. Put `--` before a command that replaces the image's own.
+
+    It joins the pod's network, runs once, is never restarted, and ends with the pod. The manifest does not change.
+    """
+    with connected(patient(session)) as daemon:
+        namespace, name = find_pod(daemon, pod)
+        request = pod_pb2.DebugPodRequest(
+            namespace=namespace, name=name, container=container, image=image, command=command, target=target,
+            profile=profile, stdin=has_stdin, tty=is_tty,
+        )  # fmt: skip
+        made = daemon.call(f"{SERVICE}/DebugPod", request, pod_pb2.DebugPodResponse).container
+    click.echo(made, err=has_stdin or is_tty)
+    place = f"{namespace}/{name}/{made}"
+    if has_stdin or is_tty:
+        click.get_current_context().invoke(attach, target=place, has_stdin=has_stdin)
+    click.echo(f"kepctl: see `kepctl logs {place}`, or join it with `kepctl attach {place}`", err=True)
 
 
 @click.command("port-forward")

@@ -2,8 +2,10 @@
 """Which dead containers and sandboxes of a pod are of no use any more (GC-01, GC-02)."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from agent.model.pod import ContainerKind, PodSpec
+from agent.pods.plan.work import LaunchingEphemeral, Work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 
 
@@ -21,6 +23,19 @@ def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ..
         if is_init or counted[one.name] > keep:
             found.append(one)
     return tuple(found)
+
+
+def dead_ephemerals(seen: SeenPod, works: Iterable[Work]) -> tuple[Instance, ...]:
+    """TRM-27: those that were never started and are waited for by nobody, as after a crash, and those that ended with
+    an earlier sandbox."""
+    at_work = {one.container for one in works if isinstance(one, LaunchingEphemeral)}
+    current = seen.sandboxes[0].id if seen.sandboxes else ""
+    return tuple(
+        one
+        for one in seen.ephemerals
+        if (one.stage is Stage.CREATED and one.name not in at_work)
+        or (one.stage is Stage.ENDED and one.sandbox_id != current)
+    )
 
 
 def dead_sandboxes(seen: SeenPod) -> tuple[SeenSandbox, ...]:

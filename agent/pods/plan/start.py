@@ -84,7 +84,9 @@ class _Situation(msgspec.Struct, frozen=True):
 
     def instance(self, name: str) -> Instance | None:
         active = self.seen.active
-        return self.seen.newest(name, active.id) if active is not None else None
+        found = self.seen.newest(name, active.id) if active is not None else None
+        # A manifest may take the name of an ephemeral container by and by.
+        return found if found is None or not found.is_ephemeral else None
 
     def is_done(self, instance: Instance) -> bool:
         return self.memory.of(instance.name).has_done_its_work(instance)
@@ -178,7 +180,7 @@ def _is_over_without_sandbox(at: _Situation) -> bool:
         return False
     policy = at.pod.spec.restart_policy
     if policy == "Never":
-        return bool(at.seen.instances)
+        return any(not one.is_ephemeral for one in at.seen.instances)
     mains = [at.seen.newest(one.name) for one in _mains(at)]
     return policy == "OnFailure" and bool(mains) and all(one is not None and at.is_done(one) for one in mains)
 
@@ -223,7 +225,9 @@ def _conclusion(at: _Situation) -> StartStep | None:
 def _kept_success(at: _Situation, main: ContainerSpec) -> Instance | None:
     """SBX-06: what exited 0 in an earlier sandbox is not started again under OnFailure."""
     known = at.seen.newest(main.name)
-    is_kept = known is not None and at.is_done(known) and at.pod.spec.restart_policy == "OnFailure"
+    is_kept = (
+        known is not None and not known.is_ephemeral and at.is_done(known) and at.pod.spec.restart_policy == "OnFailure"
+    )
     return known if is_kept else None
 
 
@@ -270,10 +274,15 @@ def _faults(at: _Situation) -> Iterator[EndContainer]:
         elif is_changed:
             text = f"Container {one.name} definition changed, will be restarted"
             yield EndContainer(seen, text, at.pod.grace_s, is_renewed=True)
-    for one_left in at.seen.running:
-        if one_left.name not in at.pod.by_name and one_left.name not in at.busy:
+    for one_left in _leaving(at):
+        if one_left.name not in at.busy:
             text = f"Container {one_left.name} is no longer in the manifest, will be ended"
             yield EndContainer(one_left, text, at.pod.grace_s)
+
+
+def _leaving(at: _Situation) -> list[Instance]:
+    """What the manifest has no longer; ephemeral containers it never had."""
+    return [one for one in at.seen.running if one.name not in at.pod.by_name and not one.is_ephemeral]
 
 
 def _unsettled(at: _Situation) -> Iterator[Settle]:
@@ -321,7 +330,7 @@ class _Launches:
         self._at = at
         self._busy = busy
         self._active: SeenSandbox | None = at.seen.active
-        self._leaving = [one.name for one in at.seen.running if one.name not in at.pod.by_name]
+        self._leaving = [one.name for one in _leaving(at)]
         self.steps: list[Launch] = []
         self.waiting: list[WaitingContainer] = []
 

@@ -26,6 +26,8 @@ class Launch(msgspec.Struct, frozen=True):
     sandbox_id: str
     discards: tuple[str, ...] = ()
     ended_s: float | None = None
+    # The container whose processes an ephemeral one sees (TRM-27).
+    target_id: str = ""
 
     def __str__(self) -> str:
         return f"start {self.name}" + (f", attempt {self.attempt}" if self.attempt else "")

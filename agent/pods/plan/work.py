@@ -71,6 +71,12 @@ class Launching(ContainerWork):
     text = "start"
 
 
+class LaunchingEphemeral(ContainerWork):
+    """Beside all that is planned for the manifest's containers (TRM-27)."""
+
+    text = "start ephemeral"
+
+
 class EndingAlone(ContainerWork):
     """It ends for a fault of its own; the pod goes on."""
 
@@ -132,4 +138,4 @@ def is_pod_at_work(works: Iterable[Work]) -> bool:
 
 def holds_end_up(work: Work) -> bool:
     """What makes or removes containers or sandboxes has to be over before an end looks at what there is to end."""
-    return isinstance(work, Launching | MakingSandbox | RestartingAll)
+    return isinstance(work, Launching | LaunchingEphemeral | MakingSandbox | RestartingAll)

@@ -5,6 +5,8 @@ A command that cannot be carried out raises Refused with the reason. Keepers end
 """
 
 import asyncio
+import secrets
+import string
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,9 +14,11 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.model.feed import Feed
 from agent.model.pod import ContainerKind
+from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_error import DeadlineExceeded, NotImplementedByRuntime, RuntimeCallFailed
@@ -30,6 +34,7 @@ from agent.pods.view.history import Moment
 log = structlog.get_logger(plane="pods")
 
 FILE_MODE = 0o640
+NAME_SIGNS = string.ascii_lowercase + string.digits
 
 
 class LogPlace(msgspec.Struct, frozen=True):
@@ -85,6 +90,7 @@ class PodCommands:
                 lines.append(f"{container}: {one.reason}: {one.message}")
             if one.backoff.restarts:
                 lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
+        lines += [f"{one.name}: ephemeral, {one.stage}, no part of the manifest" for one in run.seen.ephemerals]
         if state is not None and state.message:
             lines.append(state.message)
         lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
@@ -139,12 +145,20 @@ class PodCommands:
             for one in run.seen.instances
             if one.stage is Stage.RUNNING
             and container in ("", one.name)
-            and run.kind_of(one.name) is not ContainerKind.INIT
+            and run.kind_of(one.name) not in (ContainerKind.INIT, ContainerKind.EPHEMERAL)
         ]
         if not chosen:
             raise Refused("precondition", "nothing is running that could be restarted")
         keeper.restart(chosen)
         return [one.name for one in chosen]
+
+    async def debug(self, namespace: str, name: str, fields: Container, profile: str, target: str) -> str:
+        """TRM-27: an ephemeral container beside those of the manifest; its name, once it runs."""
+        if not fields.name:
+            fields = replace(fields, name="debugger-" + "".join(secrets.choice(NAME_SIGNS) for _ in range(5)))
+        await self.keeper(namespace, name).debug(fields, profile or "general", target)
+        log.info("ephemeral_container_started", namespace=namespace, pod=name, container=fields.name, profile=profile)
+        return fields.name
 
     def clear_backoff(self, namespace: str, name: str) -> None:
         """BEY-10."""

@@ -17,6 +17,9 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.pod import PodSpec
+from agent.model.pod_fields import Container
+from agent.model.refused import Refused
+from agent.pods.plan.ephemeral import plan_ephemeral
 from agent.pods.plan.record import SHUTDOWN_REASON, record_name
 from agent.pods.plan.remembered import Failing, PodOutcome, begun_anew, resumed_memory, without_outdated
 from agent.pods.plan.start import final_phase, note_progress, plan_start
@@ -34,6 +37,7 @@ from agent.pods.plan.stop_state import Trigger, shortened
 from agent.pods.plan.work import (
     EndingAlone,
     Launching,
+    LaunchingEphemeral,
     MakingSandbox,
     Releasing,
     RestartingAll,
@@ -191,6 +195,22 @@ class PodKeeper:
                 one.name,
                 lambda known, failing=failing: replace(known.of(failing.instance), failing=failing),  # type: ignore[misc]
             )
+
+    async def debug(self, fields: Container, profile: str, target: str) -> None:
+        """TRM-27: an ephemeral container; it goes on when its caller leaves. Raises Refused where it does not run."""
+        run, work = self.run, LaunchingEphemeral(fields.name)
+        is_ending = run.is_removed or run.memory.stop is not None or STOP in run.tasks
+        if not run.is_kept or is_ending or run.memory.outcome is not None:
+            raise Refused("precondition", f"pod {run.pod.key} ends, or is over; nothing can be added to it")
+        if work in run.tasks:
+            raise Refused("precondition", f'pod {run.pod.key} has a container "{fields.name}" already, which starts')
+        container, step = plan_ephemeral(run.pod, run.seen, fields, profile, target)
+        task = run.spawn(work, self._starter.launch_ephemeral(step, container))
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise Refused("unavailable", f"kepd ended while {fields.name} was being started")
+        if (refused := task.result()) is not None:
+            raise refused
 
     def clear_backoff(self) -> None:
         """BEY-10."""

@@ -5,10 +5,10 @@ import asyncio
 
 import structlog
 
-from agent.pods.plan.remove_dead import dead_instances, dead_sandboxes
+from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
 from agent.pods.plan.work import RemovingDead
 from agent.pods.run.run_state import FAILURES, PodRun
-from agent.pods.runtime.seen import SeenPod, Stage
+from agent.pods.runtime.seen import Instance, SeenPod, Stage
 
 log = structlog.get_logger(plane="pods")
 
@@ -20,9 +20,14 @@ class DeadRemover:
 
     def advance(self) -> None:
         run = self._run
-        is_worth_it = dead_instances(run.pod, run.seen, run.context.settings().keep_dead) or dead_sandboxes(run.seen)
+        is_worth_it = self._dead() or dead_sandboxes(run.seen)
         if is_worth_it and RemovingDead() not in run.tasks and run.context.clock.now_s() >= self._due_s:
             run.spawn(RemovingDead(), self._try_removing())
+
+    def _dead(self) -> tuple[Instance, ...]:
+        run = self._run
+        kept = dead_instances(run.pod, run.seen, run.context.settings().keep_dead)
+        return (*kept, *dead_ephemerals(run.seen, run.tasks))
 
     async def _try_removing(self) -> None:
         try:
@@ -33,8 +38,12 @@ class DeadRemover:
 
     async def _remove_dead(self) -> None:
         run, context = self._run, self._run.context
-        settings = context.settings()
-        for instance in dead_instances(run.pod, run.seen, settings.keep_dead):
+        for instance in self._dead():
+            if instance.stage is Stage.CREATED:
+                # The runtime may be carrying out a start that was asked for before kepd died; what runs is kept.
+                await run.refresh(instance.id)
+                if instance.id not in {one.id for one in self._dead()}:
+                    continue
             await context.containers.remove_container(instance.id)
             if instance.stage is Stage.ENDED:
                 await asyncio.to_thread(

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
-from agent.pods.plan.orphans import orphan_container
+from agent.pods.plan.orphans import left_container
 from agent.pods.plan.record import encode_record, record_name
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules
@@ -41,6 +41,7 @@ log = structlog.get_logger(plane="pods")
 
 # How calls to the runtime, the disk and the manifest fail, which is tried again.
 FAILURES = (RuntimeCallFailed, OSError, ValueError)
+Result = TypeVar("Result")
 # A record that is never at rest is written again when something else happens.
 MOST_SAVES = 3
 
@@ -71,7 +72,7 @@ class PodRun:
         self.history = history
         self._seen = SeenPod()
         self.plan = StartPlan()
-        self.tasks: dict[Work, asyncio.Task[None]] = {}
+        self.tasks: dict[Work, asyncio.Task[Any]] = {}
         self.is_removed = False
         self.removal_grace_s: float | None = None
         self.removal_s = 0.0
@@ -125,11 +126,11 @@ class PodRun:
         return [self.annotated.member(one) for one in (*self.pod.containers, *map(self.container_of, left))]
 
     def container_of(self, name: str) -> ContainerSpec:
-        """As the manifest has it, else as what runs tells of itself, which then counts as a main."""
+        """As the manifest has it, else as what runs tells of itself."""
         if (known := self.pod.by_name.get(name)) is not None:
             return known
         newest = self.seen.newest(name)
-        return ContainerSpec(ContainerKind.MAIN, Container(name=name) if newest is None else orphan_container(newest))
+        return left_container(newest) if newest is not None else ContainerSpec(ContainerKind.MAIN, Container(name=name))
 
     @property
     def facts(self) -> Facts:
@@ -157,7 +158,7 @@ class PodRun:
         """Whether tasks can be begun. Who comes from outside has to ask; a pause may be on."""
         return self._group is not None
 
-    def spawn(self, work: Work, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Work, doing: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Start something that is to be found under its value as long as it goes on."""
         if self._group is None:
             doing.close()
@@ -165,7 +166,7 @@ class PodRun:
         task = self._group.create_task(doing, name=f"pod {self.pod.key} {work}")
         self.tasks[work] = task
 
-        def forget(ended: asyncio.Task[None]) -> None:
+        def forget(ended: asyncio.Task[Result]) -> None:
             if self.tasks.get(work) is task:
                 del self.tasks[work]
             if not ended.cancelled() and ended.exception() is not None:
@@ -341,8 +342,7 @@ class PodRun:
         )
 
     def kind_of(self, name: str) -> ContainerKind:
-        container = self.pod.by_name.get(name)
-        return container.kind if container is not None else ContainerKind.MAIN
+        return self.container_of(name).kind
 
 
 def without_problem(known: ContainerMemory) -> ContainerMemory:

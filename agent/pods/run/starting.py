@@ -13,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.pod import ContainerSpec
+from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
@@ -86,6 +87,26 @@ class Starter:
         except FAILURES as error:
             self._failed(container, "CreateContainerError", reason_of_error(error))
 
+    async def launch_ephemeral(self, step: Launch, container: ContainerSpec) -> Refused | None:
+        """TRM-27: once. Why it does not run, or None; what was created and not started DeadRemover takes away."""
+        run, name = self._run, container.name
+        try:
+            image = await self._interruptible(name, self._images.of(container))
+            instance = await self._create(step, container, image)
+            if await self._start(instance, container, step):
+                return None
+            left = run.seen.instance(instance.id)
+            why = (left.message if left is not None else "") or "`kepctl get events` has the runtime's answer"
+            return Refused("unavailable", f"{name} does not run: {why}")
+        except LaunchInterrupted:
+            return Refused("precondition", f"{name} was not started: pod {run.pod.key} ends")
+        except ConfigProblem as error:
+            refused = Refused("precondition", f"{name} was not started: {error.reason}: {error}")
+        except FAILURES as error:
+            refused = Refused("unavailable", f"{name} was not started: {reason_of_error(error)}")
+        run.tell("Failed", f"Error: {refused}", name, is_warning=True)
+        return refused
+
     async def relaunch(self, name: str) -> bool:
         """A sidecar that is needed while its pod ends (TRM-15); neither postStart nor probes are waited for."""
         run = self._run
@@ -143,11 +164,14 @@ class Starter:
         run, context = self._run, self._context
         await self._discard(step)
         made: Made = await self._setup.made(container, image, step.attempt)
-        config = self._setup.container_config(container, made)
+        config = self._setup.container_config(container, replace(made, target_id=step.target_id))
         if self._is_interrupted:
             raise LaunchInterrupted
         began_s = context.clock.now_s()
-        instance_id = await context.containers.create_container(step.sandbox_id, config, self._setup.sandbox_config(0))
+        sandbox = self._setup.sandbox_config(0)
+        # An ephemeral container may be privileged in a pod that is not.
+        sandbox.linux.security_context.privileged |= config.linux.security_context.privileged
+        instance_id = await context.containers.create_container(step.sandbox_id, config, sandbox)
         resources = container.fields.resources
         run.remember(container.name, lambda one: replace(one, resources=resources))
         instance = Instance(
@@ -295,10 +319,10 @@ class Starter:
         run.show()
         try:
             async with asyncio.TaskGroup() as group:
-                for one in run.seen.running:
+                for one in (one for one in run.seen.running if not one.is_ephemeral):
                     group.create_task(context.containers.stop_container(one.id, AFTER_SIGNAL_S))
             order = sorted(run.seen.instances, key=lambda one: one.name == step.name)
-            for one in order:
+            for one in (one for one in order if not one.is_ephemeral):
                 await context.containers.remove_container(one.id)
                 run.drop(one.id)
         except* FAILURES as errors:

@@ -34,9 +34,10 @@ class StreamUrls:
         container_id = self._commands.running_id(*target)
         run = self._commands.keeper(target[0], target[1]).run
         name = next(one.name for one in run.seen.instances if one.id == container_id)
-        fields = run.pod.by_name[name].fields
+        fields = run.container_of(name).fields
         if has_stdin and not fields.stdin:
-            raise Refused("precondition", f"container {name} reads no input; its manifest would need stdin: true")
+            needed = "stdin: true in its manifest, or -i of `kepctl debug`"
+            raise Refused("precondition", f"container {name} reads no input; that needs {needed}")
         request = pb.AttachRequest(
             container_id=container_id, stdin=has_stdin, tty=fields.tty, stdout=True, stderr=not fields.tty
         )

@@ -75,6 +75,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     mounts: Sequence[pb.Mount] = msgspec.field(default=())
+    # The container whose processes it sees, where containers of the pod do not see each other's.
+    target_id: str = ""
 
 
 def sandbox_config(
@@ -267,6 +269,9 @@ def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str
         names.MESSAGE_POLICY: fields.termination_message_policy,
         names.GRACE: str(pod.grace_s),
     }
+    if container.kind is ContainerKind.EPHEMERAL:
+        # No manifest says what it reads and whether it has a terminal.
+        found[names.EPHEMERAL] = msgspec.json.encode({"stdin": fields.stdin, "tty": fields.tty}).decode()
     if fields.pre_stop is not None:
         found[names.PRE_STOP] = msgspec.json.encode(fields.pre_stop).decode()
     if fields.ports:
@@ -363,6 +368,9 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
         seccomp=_profile(own.seccomp_profile or whole.seccomp_profile, node, node.default_seccomp),
     )
+    if made.target_id and context.namespace_options.pid == pb.CONTAINER:
+        context.namespace_options.pid = pb.TARGET
+        context.namespace_options.target_id = made.target_id
     user = _effective_user(pod, container)
     if user is not None:
         context.run_as_user.value = user

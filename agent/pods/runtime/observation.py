@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, FILE, GROUP, HASH, INSTANCE, UID, signal_name
+from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, EPHEMERAL, FILE, GROUP, HASH, INSTANCE, UID, signal_name
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -16,6 +16,7 @@ STAGES = {
     pb.CONTAINER_UNKNOWN: Stage.UNKNOWN,
 }
 NANOS = 1e9
+NOTES = ("io.kubernetes.", EPHEMERAL)
 LOST_CODE = 137
 
 
@@ -67,7 +68,7 @@ def instance_of(container: pb.Container, wall_minus_now_s: float) -> Instance:
         image_id=container.image_ref,
         hash=container.annotations.get(CONTAINER_HASH, ""),
         created_s=container.created_at / NANOS - wall_minus_now_s,
-        notes={name: text for name, text in container.annotations.items() if name.startswith("io.kubernetes.")},
+        notes={name: text for name, text in container.annotations.items() if name.startswith(NOTES)},
     )
 
 

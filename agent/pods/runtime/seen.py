@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from agent.pods.runtime.names import EPHEMERAL
+
 
 class Stage(StrEnum):
     """created → running → ended. The runtime does not know the state of an unknown one."""
@@ -42,6 +44,11 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     def is_running(self) -> bool:
         """It may do work; one in an unknown state may."""
         return self.stage in (Stage.RUNNING, Stage.UNKNOWN)
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Somebody added it to the pod (TRM-27); no plan for the manifest's containers counts it."""
+        return EPHEMERAL in self.notes
 
     @property
     def has_succeeded(self) -> bool:
@@ -90,6 +97,11 @@ class SeenPod(msgspec.Struct, frozen=True):
     @property
     def running(self) -> tuple[Instance, ...]:
         return tuple(one for one in self.instances if one.is_running)
+
+    @property
+    def ephemerals(self) -> tuple[Instance, ...]:
+        """Oldest first."""
+        return tuple(sorted((one for one in self.instances if one.is_ephemeral), key=lambda one: one.created_s))
 
     def next_attempt(self, name: str) -> int:
         """The attempt after the newest known (LBL-06)."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
+from agent.pods.plan.orphans import left_container
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop_state import HookPhase
@@ -37,6 +38,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 def pod_status(look: Look) -> PodState:
     pod, seen, memory = look.pod, look.seen, look.memory
     containers = tuple(_container(look, one) for one in pod.containers)
+    added = [left_container(one) for one in seen.ephemerals if one.name not in pod.by_name]
     active = seen.active
     sandbox = active or (seen.sandboxes[0] if seen.sandboxes else None)
     outcome = memory.outcome
@@ -57,7 +59,7 @@ def pod_status(look: Look) -> PodState:
         qos=qos_class(pod),
         file=printable(pod.file),
         conditions=_conditions(look, phase, containers),
-        containers=containers,
+        containers=(*containers, *(_container(look, one) for one in added)),
     )
 
 
@@ -116,7 +118,7 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
 def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemory) -> tuple[str, str, str]:
     if seen.stage is Stage.RUNNING:
         return RUNNING, "", ""
-    if look.is_restarting_all:
+    if look.is_restarting_all and one.kind is not ContainerKind.EPHEMERAL:
         return WAITING, "RestartingAllContainers", ""
     if seen.stage is Stage.CREATED:
         return WAITING, memory.reason or "ContainerCreating", memory.message

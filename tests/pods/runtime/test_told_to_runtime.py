@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod import PodSpec
+from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
+from agent.pods.plan.orphans import left_container
 from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config
 from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.observation import instance_of
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 
@@ -309,3 +311,29 @@ def test_what_a_container_does_not_limit_the_pod_does() -> None:
 
     assert (app.cpu_quota, app.cpu_shares, app.memory_limit_in_bytes) == (100_000, 1024, 1 << 30)
     assert (own.cpu_quota, own.memory_limit_in_bytes) == (100_000, 1 << 20)
+
+
+def added(pod: PodSpec, **fields: Any) -> pb.ContainerConfig:
+    one = ContainerSpec(ContainerKind.EPHEMERAL, container("look", **fields))
+    return container_config(pod, one, Made(image_ref="sha256:1", target_id="c1"), NODE)
+
+
+def test_an_ephemeral_container_sees_the_processes_of_its_target() -> None:
+    """TRM-27: where the pod shares processes, or has those of the node, that stays so."""
+    found = [
+        added(make_pod(**spec)).linux.security_context.namespace_options
+        for spec in ({}, {"shareProcessNamespace": True}, {"hostPID": True})
+    ]
+
+    assert [(one.pid, one.target_id) for one in found] == [(pb.TARGET, "c1"), (pb.POD, ""), (pb.NODE, "")]
+    assert {(one.network, one.ipc) for one in found} == {(pb.POD, pb.POD)}
+
+
+def test_an_ephemeral_container_carries_a_mark_by_which_it_is_known_again() -> None:
+    """TRM-27: no manifest has it."""
+    config = added(make_pod(), stdin=True, tty=True)
+    listed = pb.Container(id="c2", state=pb.CONTAINER_RUNNING, labels=config.labels, annotations=config.annotations)
+
+    assert instance_of(listed, 0.0).is_ephemeral
+    assert not instance_of(pb.Container(id="c3", annotations=made_of(make_pod()).annotations), 0.0).is_ephemeral
+    assert left_container(instance_of(listed, 0.0)).fields.tty
