@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.drivers.logind.driver import Logind
-from agent.drivers.logind.fake import FakeLogind
+from tests.fake_logind import FakeLogind
 from tests.logind import LogindDouble
 
 WITHIN_S = 30.0

@@ -15,7 +15,7 @@ from agent.drivers.clock.fake import FakeClock
 from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.pressure.fake import FakePressure
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
-from agent.drivers.systemd.fake import FakeServiceManager
+from tests.daemon.fake_service_manager import FakeServiceManager
 
 
 @pytest.fixture(params=["real", "fake"])

@@ -3,8 +3,8 @@ import asyncio
 
 from agent.daemon.lifecycle import DaemonLifecycle
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.systemd.fake import FakeServiceManager
 from agent.model.component import Board, State
+from tests.daemon.fake_service_manager import FakeServiceManager
 
 
 async def run_for(lifecycle: DaemonLifecycle, board: Board, clock: FakeClock, seconds: float) -> None:
