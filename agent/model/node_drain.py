@@ -10,4 +10,6 @@ class NodeDrain(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     began_at_s: float
     boot_id: str = ""
+    most_s: float = 0.0
+    """The longest grace that a pod gets; 0: its own."""
     waits_for: tuple[str, ...] = ()

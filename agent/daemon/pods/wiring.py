@@ -86,7 +86,9 @@ class PodPlane(msgspec.Struct, kw_only=True):
     async def run(self, report: Report) -> None:
         """Under the lock that keeps a second daemon away."""
         with held_plane_lock("pods", self.endpoint):
-            await self.runner.run(report)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.commands.resume_drain(), name="pods-drain-resumed")
+                await self.runner.run(report)
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""

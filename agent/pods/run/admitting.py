@@ -62,7 +62,7 @@ class Cordon:
         if found is not None and found.boot_id == self._context.settings().facts.boot_id:
             self.drained = found
 
-    async def change(self, by: str) -> None:
+    async def change(self, by: str, most_s: float = 0.0) -> None:
         """Drained by a user, unless it is already; empty: not any more."""
         context = self._context
         try:
@@ -71,7 +71,7 @@ class Cordon:
                 await context.records.remove(f"{NODE_FOLDER}/{DRAINED}")
             elif self.drained is None:
                 boot_id = context.settings().facts.boot_id
-                self.drained = NodeDrain(by=by, began_at_s=context.clock.wall_s(), boot_id=boot_id)
+                self.drained = NodeDrain(by=by, began_at_s=context.clock.wall_s(), boot_id=boot_id, most_s=most_s)
                 await context.records.write(f"{NODE_FOLDER}/{DRAINED}", msgspec.json.encode(self.drained))
         except OSError as error:
             log.warning("node_drain_not_saved", error=str(error), effect="a kepd that starts anew does not know it")

@@ -177,6 +177,14 @@ class PodCommands:
                 raise Refused("precondition", "the drain was ended by `kepctl uncordon`") from None
             raise
 
+    async def resume_drain(self) -> None:
+        """FP-25: one that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
+        await self._runner.listed()
+        drained, groups = self._runner.drained, self._context.settings().shutdown.groups
+        if drained is not None and self._draining is None:
+            work = self._drainer.drain("drain", groups, drained.most_s)
+            self._draining = self._runner.background(work, "pods-drain")
+
     async def uncordon(self) -> list[str]:
         """FP-25: ends a drain, also one that runs; the names of the pods that begin anew."""
         if self._runner.drained is None:

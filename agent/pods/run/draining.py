@@ -36,7 +36,7 @@ class Drainer:
 
     async def drain_for(self, by: str, groups: Sequence[Group], most_s: float) -> list[str]:
         """As someone asked: no new pods until the node is uncordoned."""
-        await self._runner.cordon(by)
+        await self._runner.cordon(by, most_s)
         return await self.drain("drain", groups, most_s)
 
     async def drain_before_shutdown(self, rules: ShutdownRules) -> list[str]:

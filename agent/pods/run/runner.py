@@ -117,9 +117,9 @@ class PodRunner:
         if not is_so and self._listed.is_set():
             self._want()
 
-    async def cordon(self, by: str) -> None:
+    async def cordon(self, by: str, most_s: float = 0.0) -> None:
         """Refuse new pods until `uncordon`."""
-        await self._admitter.cordon.change(by)
+        await self._admitter.cordon.change(by, most_s)
 
     async def uncordon(self) -> list[str]:
         """Let pods begin, also those that the drain ended; their names."""

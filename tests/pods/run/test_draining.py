@@ -8,6 +8,7 @@ import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
+from agent.pods.plan.drain import Group
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
@@ -98,6 +99,25 @@ async def test_a_drain_that_runs_names_what_it_waits_for_and_can_be_ended(
         await plane.until_phases(web="Running", db="Running")
 
     assert len(cri.stops) == 1, "the other was not reached"
+
+
+async def test_a_drain_goes_on_when_kepd_starts_anew_within_it(given: FakeManifestDirectory, tmp_path: Path) -> None:
+    """FP-25: pods of later groups had not been asked to end yet."""
+    cri = Slow()
+    given.put("/m/b.yaml", manifest("late", "i").replace(b"spec:\n", b"spec:\n  priority: 1000\n"))
+    groups = [Group(priority=0, period_s=10.0), Group(priority=1000, period_s=10.0)]
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running", late="Running")
+        cri.may_stop.clear()
+        draining = asyncio.ensure_future(Drainer(plane.runner, plane.runner._context).drain_for(ROOT, groups, 0.0))
+        await plane.until(lambda: cri.stopping, "the first one is asked to end")
+        draining.cancel()
+    cri.may_stop.set()
+    async with running(cri, given, tmp_path) as plane:
+        await commands_of(plane).resume_drain()
+        await plane.until_phases(web="Failed", late="Failed")
+
+    assert {name for name, _ in cri.stops} == {"a"}
 
 
 async def test_a_disk_that_takes_nothing_stops_no_drain(given: FakeManifestDirectory, tmp_path: Path) -> None:
