@@ -2,8 +2,8 @@
 """The daemon's values as messages, field by field.
 
 A field `x` of a message is filled from `x`, `x_s` or `is_x`, and `x_seconds` from `x_s`; seconds become Timestamps and
-Durations where the message has those, and values inside become the messages inside. None, and a time that is 0, leave a
-field unset. What corresponds by no name must be given.
+Durations where the message has those, values inside become the messages inside, and those of maps become texts. None,
+and a time that is 0, leave a field unset. What corresponds by no name must be given.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,6 +61,8 @@ def _attribute(name: str, value: object) -> str:
 def _converter(inner: object, *, is_repeated: bool) -> Converter:
     if inner is None:
         return lambda value: value.value if isinstance(value, Enum) else value
+    if inner.GetOptions().map_entry:  # type: ignore[attr-defined]  # stubs of protobuf lack it
+        return lambda values: {name: str(one) for name, one in cast("dict[str, object]", values).items()}
     kind = GetMessageClass(cast("Descriptor", inner))
     if kind in (Timestamp, Duration):
         return cast("Converter", timestamp if kind is Timestamp else _duration)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers."""
 
+from collections.abc import Iterator, Mapping
+
 from agent.cli.client import Client
 from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
@@ -57,6 +59,17 @@ def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
     none = "no pods; put a Pod manifest into the manifest directory"
     return Listing("Pod", answer.pods, POD_COLUMNS, lambda pod: f"pod/{pod.namespace}/{pod.name}", none)
+
+
+def resource_lines(pod: pod_pb2.Pod) -> Iterator[str]:
+    yield "resources:"
+    listed = [(f"container {one.name}", one.resources) for one in pod.containers]
+    for name, given in (*listed, ("pod as a whole", pod.resources)):
+        yield f"  {name}: requests {_amounts(given.requests)}; limits {_amounts(given.limits)}"
+
+
+def _amounts(given: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {given[name]}" for name in sorted(given)) or "none"
 
 
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:

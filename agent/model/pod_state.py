@@ -3,6 +3,8 @@
 
 import msgspec
 
+from agent.model.pod_fields import Resources
+
 WAITING = "Waiting"
 RUNNING = "Running"
 TERMINATED = "Terminated"
@@ -38,6 +40,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     image_id: str = ""
     stop_signal: str = ""
     last: Termination | None = None
+    resources: Resources = Resources()
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     conditions: tuple[Condition, ...] = ()
     containers: tuple[ContainerState, ...] = ()
+    resources: Resources = Resources()
 
     @property
     def key(self) -> str:

@@ -265,7 +265,9 @@ def test_people_look_at_pods_and_end_them(stage: Stage) -> None:
 
     assert ctl("logs", "play/app", "--tail", "1").stdout == "two\n"
     assert "waits for: nothing" in ctl("explain", "pod", "play").stdout
-    assert "qosClass: BestEffort" in ctl("describe", "pod", "play-n1").stdout
+    described = ctl("describe", "pod", "play-n1").stdout
+    assert "qosClass: BestEffort" in described
+    assert "container app: requests none; limits none" in described
     text = ctl("timeline", "play").stdout
     assert all(word in text for word in ("default/play-n1", "net", "app", "all started"))
     kinds = {

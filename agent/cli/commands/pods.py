@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import Client, ask, connected
+from agent.cli.listings import resource_lines
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
@@ -278,12 +279,15 @@ def describe(session: Session, kind: str, pod: str) -> None:
             pod_pb2.ExplainPodRequest(namespace=namespace, name=name),
             pod_pb2.ExplainPodResponse,
         )
-    for key, value in MessageToDict(answer.pod).items():
+    shown = MessageToDict(answer.pod)
+    for one in (shown, *shown.get("containers", ())):
+        one.pop("resources", None)
+    for key, value in shown.items():
         if isinstance(value, list):
             click.echo(f"{key}:")
             for one in value:
                 click.echo(f"  {json.dumps(one, ensure_ascii=False)}")
         else:
             click.echo(f"{key}: {value}")
-    for line in explained.lines:
+    for line in (*resource_lines(answer.pod), *explained.lines):
         click.echo(line)

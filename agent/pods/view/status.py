@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Resources
 from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
 from agent.pods.plan.orphans import left_container
 from agent.pods.plan.remembered import ContainerMemory, Memory
@@ -37,7 +38,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_status(look: Look) -> PodState:
     pod, seen, memory = look.pod, look.seen, look.memory
-    containers = tuple(_container(look, one) for one in pod.containers)
+    containers = tuple(
+        replace(_container(look, one), resources=_with_requests(one.fields.resources)) for one in pod.containers
+    )
     added = [left_container(one) for one in seen.ephemerals if one.name not in pod.by_name]
     active = seen.active
     sandbox = active or (seen.sandboxes[0] if seen.sandboxes else None)
@@ -60,7 +63,13 @@ def pod_status(look: Look) -> PodState:
         file=printable(pod.file),
         conditions=_conditions(look, phase, containers),
         containers=(*containers, *(_container(look, one) for one in added)),
+        resources=_with_requests(pod.spec.resources),
     )
+
+
+def _with_requests(given: Resources) -> Resources:
+    """RES-02: a request that is missing is the limit."""
+    return replace(given, requests={**given.limits, **given.requests})
 
 
 def _address(look: Look) -> str:
