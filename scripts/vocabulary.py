@@ -131,6 +131,12 @@ ANNOTATIONS = (
     ("prestop-timeout.NAME", "duration", "Pod from a manifest", "A timeout for the hook."),
     ("max-restarts", "number, or `N/DURATION`", "Pod from a manifest", "The pod fails after this many restarts."),
     (
+        "cpu-burst.NAME",
+        "duration, at most the CPU limit's part of 100ms",
+        "Pod from a manifest",
+        "CPU time that the container may save up while idle and use beyond its limit.",
+    ),
+    (
         "fallback-to-present",
         "`true`",
         "Pod",

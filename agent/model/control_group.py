@@ -12,3 +12,4 @@ class GroupShape(msgspec.Struct, frozen=True, kw_only=True):
     hugepage_bytes: tuple[int, ...] = ()
     has_swap_limit: bool = False
     swap_bytes: int = 0
+    has_cpu_burst: bool = False

@@ -10,6 +10,7 @@ import pytest
 
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cgroups.fake import FakeControlGroups
+from agent.model.control_group import GroupShape
 from agent.pods.runtime.pod_group import MakeGroup, PodLimits, plan_group, wanted_group
 
 LIMITS = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=(64 << 20) + 1, pids=50)
@@ -19,7 +20,7 @@ NONE = PodLimits(cpu_shares=1024)
 @pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.node)])
 def groups(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "fake":
-        yield FakeControlGroups()
+        yield FakeControlGroups(GroupShape(has_cpu_burst=True))
         return
     real = ControlGroups()
     yield real
@@ -66,6 +67,21 @@ def test_what_is_wrong_is_refused(groups: Any) -> None:
     assert groups.read([f"{place}/pids.max"])[f"{place}/pids.max"].strip() == "max"
 
 
+def test_a_burst_is_at_most_the_quota_in_whichever_order_they_change(groups: Any) -> None:
+    """RES-07: the kernel refuses both a burst above the quota and a quota below the burst."""
+    large = PodLimits(cpu_quota_us=50_000, cpu_burst_us=40_000)
+    for limits in (large, PodLimits(cpu_quota_us=20_000, cpu_burst_us=20_000), large, NONE, large):
+        assert apply(groups, limits) > 0
+        assert apply(groups, limits) == 0
+    place = f"cpu/{root()}/besteffort/podu1" if groups.shape().version == 1 else f"{root()}/besteffort/podu1"
+    quota, burst = ("cpu.cfs_quota_us", "cpu.cfs_burst_us")
+    if groups.shape().version == 2:
+        quota, burst = "cpu.max", "cpu.max.burst"
+    for file, value in ((quota, "30000"), (burst, "60000")):
+        with pytest.raises(OSError, match="Invalid argument"):
+            groups.write(f"{place}/{file}", value if file != "cpu.max" else f"{value} 100000")
+
+
 def test_groups_go_with_everything_below(groups: Any) -> None:
     """GC-03."""
     apply(groups, LIMITS)
@@ -108,10 +124,17 @@ def test_a_tree_of_version_two_on_disk(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
     (tmp_path / "system.slice").mkdir()
     (tmp_path / "system.slice" / "memory.swap.max").write_text("max\n")
+    (tmp_path / "system.slice" / "cpu.max.burst").write_text("0\n")
     groups = ControlGroups(tmp_path)
     shape = groups.shape()
     wish = wanted_group(LIMITS, "/kepd/podu1", shape)
-    for path in ("kepd/podu1/cpu.weight", "kepd/podu1/cpu.max", "kepd/podu1/memory.max", "kepd/podu1/pids.max"):
+    for path in (
+        "kepd/podu1/cpu.weight",
+        "kepd/podu1/cpu.max",
+        "kepd/podu1/memory.max",
+        "kepd/podu1/pids.max",
+        "kepd/podu1/cpu.max.burst",
+    ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     for path in ("cgroup.subtree_control", "kepd/cgroup.subtree_control"):
@@ -120,6 +143,7 @@ def test_a_tree_of_version_two_on_disk(tmp_path: Path) -> None:
         groups.make(step.path) if isinstance(step, MakeGroup) else groups.write(step.path, step.value)
 
     assert (shape.version, shape.controllers, shape.has_swap_limit) == (2, {"cpu", "memory", "pids"}, True)
+    assert (shape.has_cpu_burst, (tmp_path / "kepd/podu1/cpu.max.burst").read_text()) == (True, "0")
     assert (tmp_path / "kepd/podu1/cpu.max").read_text() == "50000 100000"
     assert (tmp_path / "kepd/podu1/memory.max").read_text() == str((64 << 20) + 1)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"

@@ -50,3 +50,45 @@ def test_a_limit_is_changed_where_it_is(stage: Stage, lab: Lab) -> None:  # noqa
     assert text.startswith("cannot decrease memory limits: ")
     assert (container(stage, "app")["id"], container(stage, "app").get("restartCount", 0)) == (first, 0)
     assert "PodResizeInProgress" in str(stage.pod())
+
+
+TOP = Path("/sys/fs/cgroup")
+IS_VERSION_2 = (TOP / "cgroup.controllers").exists()
+
+
+def figures(stage: Stage, lab: Lab, below: str) -> tuple[str, str]:  # noqa: F811
+    """Quota and burst of the pod, or of what is below it."""
+    uid = (stage.pod() or {})["uid"]
+    place = Path(f"{TOP if IS_VERSION_2 else TOP / 'cpu'}{lab.place.cgroup_parent}/burstable/pod{uid}") / below
+    files = ("cpu.max", "cpu.max.burst") if IS_VERSION_2 else ("cpu.cfs_quota_us", "cpu.cfs_burst_us")
+    quota, burst = ((place / file).read_text().split()[0] for file in files)
+    return quota, burst
+
+
+def test_a_burst_goes_along_with_its_limit(stage: Stage, lab: Lab) -> None:  # noqa: F811
+    """RES-07: the kernel takes no burst above the quota, and runc writes the quota in between; no restart."""
+
+    def write(cpu: str, burst: str) -> None:
+        resources = {"limits": {"cpu": cpu}, "requests": {"cpu": "10m"}}
+        metadata = {"uid": "bursts", "annotations": {"kepd.dev/cpu-burst.app": burst}}
+        stage.write([Actor("app", 0.1, more={"resources": resources})], metadata=metadata)
+
+    for cpu, burst, wanted in (
+        ("500m", "40ms", ("50000", "40000")),
+        ("200m", "20ms", ("20000", "20000")),
+        ("1", "100ms", ("100000", "100000")),
+        ("300m", "100ms", ("30000", "0")),
+        ("300m", "30ms", ("30000", "30000")),
+    ):
+        write(cpu, burst)
+        stage.wait(lambda: stage.lines("app"), "it runs")
+        stage.wait(lambda: container(stage, "app").get("state") == "Running", "it is seen")
+        inner = container(stage, "app")["id"].removeprefix("containerd://")
+        stage.wait(
+            lambda wanted=wanted, inner=inner: figures(stage, lab, inner) == figures(stage, lab, "") == wanted,
+            f"{cpu} {burst}",
+        )
+
+    assert container(stage, "app").get("restartCount", 0) == 0
+    assert "ResizeError" not in dict(events(stage))
+    assert "expected at most 30ms" in dict(events(stage))["InvalidAnnotation"]

@@ -175,9 +175,10 @@ async def running(
 ) -> AsyncIterator[Plane]:
     """The plane while the block lasts; leaving it is the end of the process."""
     clock = clock or SystemClock()
+    groups = groups or FakeControlGroups()
     given = PodSettings(
         node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd",
-        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus), **settings,
+        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus, groups=groups.shape()), **settings,
     )  # fmt: skip
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()
@@ -186,7 +187,7 @@ async def running(
         sandboxes=cri, containers=cri, images=PlainImages(cri), maintenance=cri, probe_client=client,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
-        metrics=metrics, started_s=clock.now_s(), groups=groups or FakeControlGroups(),
+        metrics=metrics, started_s=clock.now_s(), groups=groups,
         runtime=runtime or KnownRuntime(),
     )  # fmt: skip
     runner = PodRunner(context, manifests, events or Silence())

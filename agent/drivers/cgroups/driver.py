@@ -39,6 +39,7 @@ class ControlGroups:
             hugepage_bytes=tuple(_page_sizes()),
             has_swap_limit=has_swap_limit,
             swap_bytes=_swap_bytes(),
+            has_cpu_burst=(self.root / "cpu/cpu.cfs_burst_us").exists() or any(self.root.glob("*/cpu.max.burst")),
         )
 
     def read(self, paths: Iterable[str]) -> dict[str, str | None]:

@@ -11,18 +11,19 @@ from agent.model.control_group import GroupShape
 PAGE_BYTES = 4096
 UNLIMITED = str((1 << 63) - PAGE_BYTES)
 LEGACY = {
-    "cpu": {"cpu.shares": "1024", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "-1"},
+    "cpu": {"cpu.shares": "1024", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "-1", "cpu.cfs_burst_us": "0"},
     "memory": {"memory.limit_in_bytes": UNLIMITED},
     "pids": {"pids.max": "max"},
     "hugetlb": {"hugetlb.2MB.limit_in_bytes": UNLIMITED},
 }
 UNIFIED = {
-    "cpu": {"cpu.weight": "100", "cpu.max": "max 100000"},
+    "cpu": {"cpu.weight": "100", "cpu.max": "max 100000", "cpu.max.burst": "0"},
     "memory": {"memory.max": "max"},
     "pids": {"pids.max": "max"},
     "hugetlb": {"hugetlb.2MB.max": "max"},
 }
 SWITCH = "cgroup.subtree_control"
+QUOTA_AND_BURST = {1: ("cpu.cfs_quota_us", "cpu.cfs_burst_us"), 2: ("cpu.max", "cpu.max.burst")}
 
 
 class FakeControlGroups:
@@ -73,7 +74,12 @@ class FakeControlGroups:
         if path.endswith(SWITCH):
             self._switch(path, [one.lstrip("+") for one in value.split()])
         else:
-            self.files[path] = _kept(path.rpartition("/")[2], value)
+            place, _, file = path.rpartition("/")
+            files = {**self.files, path: _kept(file, value)}
+            quota, burst = (files.get(f"{place}/{one}", "0") for one in QUOTA_AND_BURST[self._shape.version])
+            if quota.split()[0].isdigit() and int(burst) > int(quota.split()[0]):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+            self.files = files
 
     def _switch(self, path: str, controllers: list[str]) -> None:
         self.files[path] = " ".join(sorted({*self.files[path].split(), *controllers}))

@@ -10,6 +10,7 @@ from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_o
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.plan.order import Dependency, Member, cycle, cycle_text
 from agent.pods.plan.stop_state import ContainerEnding
+from agent.pods.runtime.qos import cpu_quota, effective_needs
 
 Kinds = Mapping[str, ContainerKind]
 NUMBER = re.compile(r"[0-9]{1,9}\Z")
@@ -29,6 +30,7 @@ class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     keystone: str = ""
     most_restarts: int | None = None
     restart_window_s: float = 0.0
+    bursts_us: dict[str, int] = msgspec.field(default_factory=dict)
     cycle: str = ""
     faults: tuple[tuple[str, str], ...] = ()
 
@@ -50,11 +52,16 @@ class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def annotations_of(pod: PodSpec) -> KepdAnnotations:
-    return read_annotations(pod.notes, [Member(name=one.name, kind=one.kind) for one in pod.containers])
+def annotations_of(pod: PodSpec, *, has_cpu_burst: bool = True) -> KepdAnnotations:
+    limits = {one.name: effective_needs(one.fields.resources, pod.spec.resources).cpu_limit for one in pod.containers}
+    members = [Member(name=one.name, kind=one.kind) for one in pod.containers]
+    return read_annotations(pod.notes, members, limits if has_cpu_burst else None)
 
 
-def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) -> KepdAnnotations:
+def read_annotations(
+    annotations: Mapping[str, str], members: Sequence[Member], cpu_limits: Mapping[str, int] | None = None
+) -> KepdAnnotations:
+    """`cpu_limits` are in thousandths, by container, and None where the kernel has no bursts."""
     kinds = {member.name: member.kind for member in members}
     names = list(kinds)
     reader = AnnotationReader(annotations, names)
@@ -77,6 +84,7 @@ def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) 
         keystone=reader.value("keystone", one_of(*names), ""),
         most_restarts=most_restarts,
         restart_window_s=window_s,
+        bursts_us=reader.by_container("cpu-burst", _burst(cpu_limits)),
         cycle=circle,
         faults=tuple(reader.faults),
     )
@@ -84,6 +92,21 @@ def read_annotations(annotations: Mapping[str, str], members: Sequence[Member]) 
 
 def _seconds(_name: str, text: str) -> float:
     return parse_duration(text)
+
+
+def _burst(cpu_limits: Mapping[str, int] | None) -> Callable[[str, str], int]:
+    """RES-07: the kernel takes no burst above the quota."""
+
+    def parse(name: str, text: str) -> int:
+        if cpu_limits is None:
+            raise AnnotationFault("has no effect: this kernel has no bursts; expected Linux 5.14 or newer")
+        burst_us, quota_us = round(parse_duration(text) * 10**6), cpu_quota(cpu_limits.get(name, 0))
+        if burst_us > quota_us:
+            most = f"at most {quota_us / 1000:g}ms, its quota of 100ms" if quota_us else "a CPU limit, which it lacks"
+            raise AnnotationFault(f"{text!r} is too much for {name!r}; expected {most}")
+        return burst_us
+
+    return parse
 
 
 def _needs(kinds: Kinds, reader: AnnotationReader) -> Callable[[str, str], tuple[Dependency, ...]]:

@@ -45,6 +45,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 0.0
     # What the running instance may use; None where an older version made it.
     resources: Resources | None = None
+    burst_us: int = 0
 
     def of(self, instance: str) -> "ContainerMemory":
         """For a certain instance; of another one nothing is known."""

@@ -5,12 +5,14 @@ What this node cannot grant now or at all is the answer as well. Planning again 
 nothing.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.pod_fields import Resources
+from agent.model.pod_fields import Container
 from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.qos import Needs, container_needs, qos_class
@@ -21,12 +23,15 @@ RESTART = "RestartContainer"
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """One container gets other amounts. `memory_limit` is set where the new limit is below the old one."""
+    """One container gets other amounts, or only another burst. `memory_limit` is set where the new limit is below the
+    old one; `burst_us` is what the container has when all is done."""
 
     name: str
     instance_id: str
     needs_restart: bool = False
     memory_limit: int | None = None
+    burst_us: int = 0
+    is_burst_only: bool = False
 
     def __str__(self) -> str:
         return f"restart {self.name} with new resources" if self.needs_restart else f"resize {self.name}"
@@ -38,22 +43,23 @@ class ResizePlan(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-def plan_resize(pod: PodSpec, seen: SeenPod, memory: Memory, places: Places, capacity: Capacity) -> ResizePlan:
-    steps = differences(pod, seen, memory)
-    if not steps:
-        return ResizePlan()
-    return _refusal(pod, memory, places, capacity) or ResizePlan(steps=steps)
+def plan_resize(
+    pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], places: Places, capacity: Capacity
+) -> ResizePlan:
+    """`steps` are the differences."""
+    return (steps and _refusal(pod, memory, places, capacity)) or ResizePlan(steps=steps)
 
 
-def differences(pod: PodSpec, seen: SeenPod, memory: Memory) -> tuple[Resize, ...]:
+def differences(pod: PodSpec, seen: SeenPod, memory: Memory, bursts_us: Mapping[str, int]) -> tuple[Resize, ...]:
     """Whose amounts differ from the manifest's. Decreases come first: what they free is there for the increases."""
     steps: list[tuple[bool, Resize]] = []
     for one in pod.containers:
         instance, given = seen.newest(one.name), memory.of(one.name).resources
-        if instance is None or instance.stage is not Stage.RUNNING or given is None or given == one.fields.resources:
+        if instance is None or instance.stage is not Stage.RUNNING or given is None:
             continue
         before, after = container_needs(given), container_needs(one.fields.resources)
-        if before == after:
+        burst_us = bursts_us.get(one.name, 0)
+        if before == after and burst_us == memory.of(one.name).burst_us:
             continue
         has_less_memory = 0 < after.memory_limit < (before.memory_limit or after.memory_limit + 1)
         step = Resize(
@@ -61,6 +67,8 @@ def differences(pod: PodSpec, seen: SeenPod, memory: Memory) -> tuple[Resize, ..
             instance_id=instance.id,
             needs_restart=_needs_restart(one, before, after),
             memory_limit=after.memory_limit if has_less_memory else None,
+            burst_us=burst_us,
+            is_burst_only=before == after,
         )
         steps.append((_total(after) >= _total(before), step))
     return tuple(step for _, step in sorted(steps, key=lambda one: one[0]))
@@ -101,17 +109,8 @@ def _refusal(pod: PodSpec, memory: Memory, places: Places, capacity: Capacity) -
 
 
 def _as_given(pod: PodSpec, memory: Memory) -> PodSpec:
-    def given(name: str, resources: Resources) -> Resources:
-        known = memory.of(name).resources
-        return resources if known is None else known
+    def given(listed: Sequence[Container]) -> tuple[Container, ...]:
+        return tuple(structs.replace(one, resources=memory.of(one.name).resources or one.resources) for one in listed)
 
-    spec = msgspec.structs.replace(
-        pod.spec,
-        containers=tuple(
-            msgspec.structs.replace(one, resources=given(one.name, one.resources)) for one in pod.spec.containers
-        ),
-        init_containers=tuple(
-            msgspec.structs.replace(one, resources=given(one.name, one.resources)) for one in pod.spec.init_containers
-        ),
-    )
-    return replace(pod, spec=spec)
+    containers, inits = given(pod.spec.containers), given(pod.spec.init_containers)
+    return replace(pod, spec=structs.replace(pod.spec, containers=containers, init_containers=inits))

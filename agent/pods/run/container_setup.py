@@ -122,7 +122,7 @@ class ContainerSetup:
         run, groups = self._run, self._context.groups
         settings = self._context.settings()
         shape = settings.facts.groups
-        limits = pod_limits(run.pod, settings.most_pids, shape)
+        limits = pod_limits(run.pod, settings.most_pids, shape, run.annotated.bursts_us.values())
         wanted = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
         step: MakeGroup | WriteLimit | None = None
         try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries resizes of one pod out, reports them, remembers how far they have come, and tries again what was refused."""
 
+import asyncio
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from agent.pods.plan.work import Resizing
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.pod_group import burst_files
 
 TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
@@ -29,9 +31,8 @@ class Resizer:
         run = self._run
         if TASK in run.tasks:
             return
-        plan = ResizePlan()
-        if differences(run.pod, run.seen, run.memory):
-            plan = plan_resize(run.pod, run.seen, run.memory, run.context.places, run.context.settings().capacity)
+        steps = differences(run.pod, run.seen, run.memory, run.annotated.bursts_us)
+        plan = plan_resize(run.pod, run.memory, steps, run.context.places, run.context.settings().capacity)
         run.resize_conditions = self._conditions(plan)
         if plan.pending:
             self._tell_pending(plan)
@@ -66,25 +67,26 @@ class Resizer:
                 run.remember(step.name, lambda one, failing=failing: replace(one, failing=failing))  # type: ignore[misc]
                 self._note(step)
                 continue
-            if not self._error:
+            if not self._error and not step.is_burst_only:
                 run.tell("ResizeStarted", "Container resources are changed in place", step.name)
             try:
                 await self._check_usage(step)
-                await self._apply(step.name, step.instance_id)
+                await self._apply(step)
             except (*FAILURES, ConfigProblem) as error:
                 self._refused(step, reason_of_error(error))
                 await run.context.clock.sleep(RETRY_S)
                 return
             self._error = ""
             self._note(step)
-            run.tell("ResizeCompleted", "Container resources have been changed", step.name)
+            if not step.is_burst_only:
+                run.tell("ResizeCompleted", "Container resources have been changed", step.name)
         run.save_soon()
 
     def _note(self, step: Resize) -> None:
         container = self._run.pod.by_name.get(step.name)
         if container is not None:
             resources = container.fields.resources
-            self._run.remember(step.name, lambda one: replace(one, resources=resources))
+            self._run.remember(step.name, lambda one: replace(one, resources=resources, burst_us=step.burst_us))
 
     async def _check_usage(self, step: Resize) -> None:
         """The kernel would kill a process to get below its new limit."""
@@ -95,16 +97,29 @@ class Resizer:
             text = f"attempting to set memory limit ({step.memory_limit}) of container {step.name} below current usage"
             raise ValueError(f"{text} ({used})")
 
-    async def _apply(self, name: str, instance_id: str) -> None:
+    async def _apply(self, step: Resize) -> None:
         """RSZ-01: what may use other amounts now does so without a restart."""
         maintenance = self._run.context.maintenance
         # Either may have to come first: the group of the pod when there is more, the container when there is less.
         with suppress(ConfigProblem):
             await self._setup.limit()
+        await asyncio.to_thread(self._write_burst, step, may_rise=False)
         # The manifest may have it no longer.
-        if (container := self._run.pod.by_name.get(name)) is not None:
-            await maintenance.update_resources(instance_id, self._setup.resources_of(container))
+        if (container := self._run.pod.by_name.get(step.name)) is not None and not step.is_burst_only:
+            await maintenance.update_resources(step.instance_id, self._setup.resources_of(container))
         await self._setup.limit()
+        await asyncio.to_thread(self._write_burst, step, may_rise=True)
+
+    def _write_burst(self, step: Resize, *, may_rise: bool) -> None:
+        """RES-07: before the quota falls, and after it has risen."""
+        context = self._run.context
+        files = burst_files(self._setup.cgroup, step.instance_id, context.settings().facts.groups)
+        found = {path: int(text) for path, text in context.groups.read(files).items() if text}
+        if not found and step.burst_us and self._run.is_running(step.instance_id):
+            raise FileNotFoundError(f"cpu burst of {step.burst_us} us: there is none of {', '.join(files)}")
+        for path, before_us in found.items():
+            if before_us > step.burst_us or (may_rise and before_us < step.burst_us):
+                context.groups.write(path, str(step.burst_us))
 
     def _refused(self, step: Resize, text: str) -> None:
         run = self._run

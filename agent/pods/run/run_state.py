@@ -105,7 +105,8 @@ class PodRun:
     def read_annotations(self) -> None:
         """Take over what the manifest asks for beyond its fields; what cannot be used is reported once."""
         self.context.shares.note(self.pod)
-        self.annotated = annotations_of(self.pod)
+        has_cpu_burst = self.context.settings().facts.groups.has_cpu_burst
+        self.annotated = annotations_of(self.pod, has_cpu_burst=has_cpu_burst)
         for note, text in self.annotated.faults:
             self.tell("InvalidAnnotation", f"{note}: {text}", is_warning=True)
 

@@ -173,7 +173,7 @@ class Starter:
         sandbox.linux.security_context.privileged |= config.linux.security_context.privileged
         instance_id = await context.containers.create_container(step.sandbox_id, config, sandbox)
         resources = container.fields.resources
-        run.remember(container.name, lambda one: replace(one, resources=resources))
+        run.remember(container.name, lambda one: replace(one, resources=resources, burst_us=0))
         instance = Instance(
             id=instance_id,
             name=container.name,

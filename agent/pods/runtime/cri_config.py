@@ -23,6 +23,7 @@ from agent.pods.runtime.qos import (
     container_needs,
     cpu_quota,
     cpu_shares,
+    effective_needs,
     is_critical,
     oom_score,
     own_needs,
@@ -295,14 +296,12 @@ def container_resources(
     pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
 ) -> pb.LinuxContainerResources:
     """Amounts as a kubelet counts them; where a container has no limit, the pod's applies (RES-01, RES-05, RES-06)."""
-    needs = container_needs(resources)
-    whole = container_needs(pod.spec.resources)
-    memory_limit, cpu_limit = needs.memory_limit or whole.memory_limit, needs.cpu_limit or whole.cpu_limit
+    needs = effective_needs(resources, pod.spec.resources)
     found = pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
-        cpu_quota=cpu_quota(cpu_limit),
-        cpu_shares=cpu_shares(needs.cpu_request if "cpu" in resources.requests else cpu_limit),
-        memory_limit_in_bytes=memory_limit,
+        cpu_quota=cpu_quota(needs.cpu_limit),
+        cpu_shares=cpu_shares(needs.cpu_request if "cpu" in resources.requests else needs.cpu_limit),
+        memory_limit_in_bytes=needs.memory_limit,
         oom_score_adj=oom_score(pod, container, node.memory_bytes),
     )
     for size, most_bytes in hugepage_limits({**pod.spec.resources.limits, **resources.limits}, node.groups):
@@ -315,7 +314,7 @@ def container_resources(
             found.unified["memory.swap.max"] = str(most_bytes)
         else:
             # Version 1 counts memory and swap together, and only where memory has a limit.
-            found.memory_swap_limit_in_bytes = memory_limit
+            found.memory_swap_limit_in_bytes = needs.memory_limit
     return found
 
 

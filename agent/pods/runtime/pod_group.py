@@ -5,7 +5,7 @@ For both ways of managing groups and both versions of them (RES-04, RES-05). The
 figures are compared as it keeps them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ UNITS = ("B", "KB", "MB", "GB", "TB")
 STEP = 1024
 CONTROLLERS = ("cpu", "memory", "pids", "hugetlb")
 SWITCH = "cgroup.subtree_control"
+BURST_FILES = ("cpu.cfs_burst_us", "cpu.max.burst")
 
 
 class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_shares: int = LEAST_SHARES
     cpu_quota_us: int = 0
+    cpu_burst_us: int = 0
     memory_bytes: int = 0
     pids: int = 0
     hugepages: tuple[tuple[str, int], ...] = ()
@@ -84,12 +86,14 @@ def group_path(pod: PodSpec, root: str, *, uses_systemd: bool) -> str:
     return "".join(f"/{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
 
 
-def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape) -> PodLimits:
-    """RES-04, RES-05: a limit holds for the pod if every container has one, or the pod as a whole."""
+def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Iterable[int] = ()) -> PodLimits:
+    """RES-04, RES-05: a limit holds for the pod if every container has one, or the pod as a whole. What containers may
+    burst by the pod may as well, or its own quota would stop them (RES-07)."""
     needs = pod_needs(pod)
     return PodLimits(
         cpu_shares=cpu_shares(needs.cpu_request),
         cpu_quota_us=cpu_quota(needs.cpu_limit),
+        cpu_burst_us=min(sum(bursts_us), cpu_quota(needs.cpu_limit)),
         memory_bytes=needs.memory_limit,
         pids=most_pids,
         hugepages=tuple(
@@ -143,7 +147,18 @@ def wanted_group(limits: PodLimits, path: str, shape: GroupShape, burstable_mill
     else:
         steps = [MakeGroup(f"{controller}/{one}") for controller in controllers for one in (*above, own)]
         files = _legacy_files(limits, own, shape)
-    return WantedGroup((*steps, *wanted_levels(path, shape, burstable_milli).steps, *files))
+    burst = [WriteLimit(_burst_file(own, shape), str(limits.cpu_burst_us))] if shape.has_cpu_burst else []
+    return WantedGroup((*steps, *wanted_levels(path, shape, burstable_milli).steps, *files, *burst))
+
+
+def _burst_file(group: str, shape: GroupShape) -> str:
+    return f"{group}/{BURST_FILES[1]}" if shape.version > 1 else f"cpu/{group}/{BURST_FILES[0]}"
+
+
+def burst_files(pod_group: str, instance_id: str, shape: GroupShape) -> tuple[str, ...]:
+    """Of one container: where it may stand, by the names that containerd and CRI-O give to its group."""
+    names = (instance_id, f"cri-containerd-{instance_id}.scope", f"crio-{instance_id}.scope", f"crio-{instance_id}")
+    return tuple(_burst_file(f"{pod_group.strip('/')}/{name}", shape) for name in names)
 
 
 def wanted_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> WantedGroup:
@@ -207,8 +222,15 @@ def cpu_weight(shares: int) -> int:
 
 
 def plan_group(wanted: WantedGroup, observed: Mapping[str, str | None]) -> GroupPlan:
-    """What differs. `observed` has the text of files, "" for directories, None for what is not there."""
-    return GroupPlan(tuple(step for step in wanted.steps if not _is_so(step, observed.get(step.path))))
+    """What differs. `observed` has the text of files, "" for directories, None for what is not there.
+    The kernel takes no burst above the quota, so a burst that falls comes first, and one that rises comes last."""
+
+    def is_falling_burst(step: MakeGroup | WriteLimit) -> bool:
+        is_burst = isinstance(step, WriteLimit) and step.path.endswith(BURST_FILES)
+        return is_burst and int(observed.get(step.path) or 0) > int(str(step).split()[-1])
+
+    steps = (step for step in wanted.steps if not _is_so(step, observed.get(step.path)))
+    return GroupPlan(tuple(sorted(steps, key=is_falling_burst, reverse=True)))
 
 
 def _is_so(step: MakeGroup | WriteLimit, there: str | None) -> bool:

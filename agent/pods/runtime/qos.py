@@ -50,6 +50,13 @@ def container_needs(resources: Resources) -> Needs:
     return Needs(cpu_request=cpu, cpu_limit=cpu_limit, memory_request=memory, memory_limit=memory_limit)
 
 
+def effective_needs(own: Resources, whole: Resources) -> Needs:
+    """RES-06: where a container has no limit, the pod's applies."""
+    needs, pod = container_needs(own), container_needs(whole)
+    cpu_limit, memory_limit = needs.cpu_limit or pod.cpu_limit, needs.memory_limit or pod.memory_limit
+    return msgspec.structs.replace(needs, cpu_limit=cpu_limit, memory_limit=memory_limit)
+
+
 def cpu_shares(milli_cpu: int) -> int:
     """RES-01."""
     return max(LEAST_SHARES, min(MOST_SHARES, milli_cpu * 1024 // 1000)) if milli_cpu else LEAST_SHARES

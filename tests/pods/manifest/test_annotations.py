@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What annotations ask of a pod, in both forms, and what cannot be used."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.model.pod import ContainerKind
-from agent.pods.manifest.annotations import read_annotations
+from agent.pods.manifest.annotations import annotations_of, read_annotations
 from agent.pods.plan.order import Dependency, Member
+from tests.pods.pods import container, make_pod
 
 MEMBERS = [Member(name=name, kind=ContainerKind.MAIN) for name in ("app", "db")]
 WITH_SIDECAR = [Member(name="net", kind=ContainerKind.SIDECAR), *MEMBERS]
@@ -77,3 +80,36 @@ def test_no_container_can_wait_for_a_sidecar_to_complete() -> None:
     assert (found.needs["app"], [text for _, text in found.faults]) == (
         (), ["'net' is a sidecar, which never completes; expected started or ready"],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "pod_cpu", "burst_us", "fault"),
+    [
+        ("50ms", "500m", "", 50_000, ""),
+        ("0s", "", "", 0, ""),
+        ("20ms", "", "200m", 20_000, ""),
+        ("51ms", "500m", "", None, "'51ms' is too much for 'app'; expected at most 50ms, its quota of 100ms"),
+        ("1ms", "", "", None, "'1ms' is too much for 'app'; expected a CPU limit, which it lacks"),
+        ("50", "500m", "", None, "'50' is not a duration such as 5s, 1m30s or 500ms"),
+        ("-5ms", "500m", "", None, "'-5ms' is not a duration such as 5s, 1m30s or 500ms"),
+    ],
+)
+def test_a_burst_is_at_most_what_the_limit_gives(
+    text: str, cpu: str, pod_cpu: str, burst_us: int | None, fault: str
+) -> None:
+    """RES-07, RES-06: the limit of the pod is that of a container without one."""
+    app = container("app", resources={"limits": {"cpu": cpu}} if cpu else {})
+    pod = make_pod([app], resources={"limits": {"cpu": pod_cpu}} if pod_cpu else {})
+    found = annotations_of(replace(pod, annotations=(("kepd.dev/cpu-burst.app", text),)))
+
+    assert found.bursts_us == ({} if burst_us is None else {"app": burst_us})
+    assert [text for _, text in found.faults] == ([fault] if fault else [])
+
+
+def test_a_kernel_without_bursts_is_told_of() -> None:
+    """RES-07."""
+    pod = make_pod([container("app", resources={"limits": {"cpu": "1"}})])
+    found = annotations_of(replace(pod, annotations=(("kepd.dev/cpu-burst", "app=5ms"),)), has_cpu_burst=False)
+
+    text = "has no effect: this kernel has no bursts; expected Linux 5.14 or newer"
+    assert (found.bursts_us, found.faults) == ({}, (("kepd.dev/cpu-burst", text),))

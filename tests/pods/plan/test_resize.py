@@ -13,7 +13,7 @@ from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, plan_resize
+from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, differences, plan_resize
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod
 
@@ -36,7 +36,8 @@ def planned(
     pod = make_pod([container(name, resources=given, **fields) for name, given in after.items()])
     places = Places()
     places.take(replace(make_pod([container("a", resources={"requests": {"cpu": others}})]), uid="other"))
-    return plan_resize(pod, world.seen, Memory(containers=known), places, ROOM)
+    memory = Memory(containers=known)
+    return plan_resize(pod, memory, differences(pod, world.seen, memory, {}), places, ROOM)
 
 
 def test_nothing_is_done_where_nothing_differs() -> None:
@@ -89,7 +90,32 @@ def test_more_than_the_node_has_will_never_do_and_more_than_is_free_not_now() ->
 def test_who_does_not_run_is_given_its_share_when_it_starts() -> None:
     world = World(make_pod([container("a", resources=amounts("1"))]))
 
-    assert plan_resize(world.pod, world.seen, world.memory, Places(), ROOM) == ResizePlan()
+    assert differences(world.pod, world.seen, world.memory, {"a": 1000}) == ()
+    assert plan_resize(world.pod, world.memory, (), Places(), ROOM) == ResizePlan()
+
+
+@pytest.mark.parametrize(
+    ("had_us", "wanted_us", "limit", "steps"),
+    [
+        (0, 0, "1", []),
+        (0, 50_000, "1", [("a", 50_000, True)]),
+        (50_000, 50_000, "1", []),
+        (50_000, 0, "1", [("a", 0, True)]),
+        (50_000, 50_000, "2", [("a", 50_000, False)]),
+        (50_000, 20_000, "200m", [("a", 20_000, False)]),
+    ],
+)
+def test_a_burst_is_given_once_and_goes_along_with_other_amounts(
+    had_us: int, wanted_us: int, limit: str, steps: list[tuple[str, int, bool]]
+) -> None:
+    """RES-07."""
+    world = World(make_pod([container("a", resources=amounts("1"))]))
+    world.settle()
+    given = ContainerMemory(resources=msgspec.convert(amounts("1"), Resources), burst_us=had_us)
+    pod = make_pod([container("a", resources=amounts(limit))])
+    found = differences(pod, world.seen, Memory(containers={"a": given}), {"a": wanted_us} if wanted_us else {})
+
+    assert [(one.name, one.burst_us, one.is_burst_only) for one in found] == steps
 
 
 @pytest.fixture
