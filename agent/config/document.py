@@ -332,6 +332,7 @@ class Pods:
     reserved: PodReserve = PodReserve()
     pod_pids_limit: int = key(integer(0), 0, "Processes per pod; 0 = no limit.")
     swap: str = key(choice("NoSwap", "LimitedSwap"), "NoSwap", "Whether pods may swap.")
+    memory_qos: bool = key(BOOL, False, "Protect and throttle memory by request and limit (control groups version 2).")
     single_process_oom_kill: bool = key(BOOL, False, "When out of memory, kill one process instead of the container.")
     gc: PodCollection = PodCollection()
     relist: float = key(duration(1, 60), 60.0, "Longest time between full lists of the runtime's containers.")

@@ -6,6 +6,7 @@ Also what is fine on a node and cannot work inside a pod of its cluster (DS-01, 
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.config.sources import FurtherCheck
@@ -18,7 +19,8 @@ from agent.services.settings_check import services_faults
 
 def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
     services = configuration.services
-    found = [*image_faults(configuration.images, given), *pods_faults(configuration.pods), *proxy_faults(configuration)]
+    of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists())
+    found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
     found += services_faults(services)
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
@@ -26,6 +28,7 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     return [*found, *in_pod_faults(configuration, os.environ)]
 
 
+LEGACY = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 GIVEN_TO_PODS = "KUBERNETES_SERVICE_HOST"
 
 

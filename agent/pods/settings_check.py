@@ -9,7 +9,11 @@ from agent.model.finding import Finding
 KEY = "pods.shutdown.groups"
 
 
-def pods_faults(pods: Pods) -> Iterator[Finding]:
+def pods_faults(pods: Pods, *, is_legacy: bool = False) -> Iterator[Finding]:
+    """`is_legacy`: the control groups of this node are known to be of version 1."""
+    if pods.memory_qos and is_legacy:
+        text = "true has no effect with control groups of version 1, which this node has; expected false, or version 2"
+        yield Finding("", "pods.memoryQos", text)
     known: dict[object, int] = {}
     for place, pairs in enumerate(pods.shutdown.groups):
         group = dict(pairs)

@@ -19,3 +19,11 @@ def test_groups_differ_in_priority_and_have_time() -> None:
     assert faults((0, 0)) == [
         "pods.shutdown.groups[0]: period 0s would kill its pods at once; expected a second or more, or no group"
     ]
+
+
+def test_memory_qos_needs_version_two() -> None:
+    """RES-08."""
+    text = "true has no effect with control groups of version 1, which this node has; expected false, or version 2"
+
+    assert list(pods_faults(Pods(memory_qos=True))) == list(pods_faults(Pods(), is_legacy=True)) == []
+    assert [str(one) for one in pods_faults(Pods(memory_qos=True), is_legacy=True)] == [f"pods.memoryQos: {text}"]

@@ -194,6 +194,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         reserved_milli_cpus=round(pods.reserved.cpu * 1000),
         reserved_memory_bytes=pods.reserved.memory,
         may_swap=pods.swap == "LimitedSwap",
+        memory_qos=pods.memory_qos,
         kills_single_process=pods.single_process_oom_kill,
         shutdown=shutdown_rules(configuration),
         facts=facts,

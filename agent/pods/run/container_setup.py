@@ -57,6 +57,7 @@ class ContainerSetup:
             groups=settings.facts.groups,
             uses_systemd=self._run.features.uses_systemd,
             may_swap=settings.may_swap,
+            memory_qos_bytes=settings.capacity.memory_bytes if settings.memory_qos else 0,
             kills_single_process=settings.kills_single_process,
             copies_kubelet=settings.copies_kubelet,
             cluster_domain=settings.cluster_domain,

@@ -72,6 +72,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     reserved_memory_bytes: int = 0
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     may_swap: bool = False
+    memory_qos: bool = False
     kills_single_process: bool = False
     shutdown: ShutdownRules = ShutdownRules()
     facts: PodNodeFacts = PodNodeFacts()

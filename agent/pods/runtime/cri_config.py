@@ -25,6 +25,7 @@ from agent.pods.runtime.qos import (
     cpu_shares,
     effective_needs,
     is_critical,
+    memory_qos,
     oom_score,
     own_needs,
     qos_class,
@@ -57,6 +58,8 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     groups: GroupShape = msgspec.field(default_factory=GroupShape)
     uses_systemd: bool = False
     may_swap: bool = False
+    # What pods may have together, where memory is protected and throttled (KEP-2570); else 0.
+    memory_qos_bytes: int = 0
     kills_single_process: bool = False
     seccomp_root: str = "/var/lib/kepd/seccomp"
     masked: tuple[str, ...] = ()
@@ -308,13 +311,16 @@ def container_resources(
         found.hugepage_limits.add(page_size=size, limit=most_bytes)
     if node.groups.version > 1 and not node.kills_single_process:
         found.unified["memory.oom.group"] = "1"
+    if node.groups.version > 1 and node.memory_qos_bytes:
+        found.unified.update(memory_qos(needs, node.memory_qos_bytes))
     if node.groups.has_swap_limit:
         most_bytes = _swap_limit(pod, container, node) if node.may_swap else 0
         if node.groups.version > 1:
             found.unified["memory.swap.max"] = str(most_bytes)
         else:
-            # Version 1 counts memory and swap together, and only where memory has a limit.
-            found.memory_swap_limit_in_bytes = needs.memory_limit
+            # Version 1 counts both together, and only where memory has a limit. A kubelet gives no swap there.
+            more_bytes = 0 if node.copies_kubelet else most_bytes
+            found.memory_swap_limit_in_bytes = needs.memory_limit and needs.memory_limit + more_bytes
     return found
 
 

@@ -12,10 +12,9 @@ import msgspec
 from agent.model.control_group import GroupShape
 from agent.model.pod import PodSpec
 from agent.model.quantity import QuantityError, parse_quantity
-from agent.pods.runtime.qos import cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
+from agent.pods.runtime.qos import PAGE_BYTES, cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
 
 PERIOD_US = 100_000
-PAGE_BYTES = 4096
 # What version 1 shows where there is no limit: the largest number of pages.
 UNLIMITED_BYTES = (1 << 63) - PAGE_BYTES
 LEAST_SHARES, MOST_SHARES, MOST_WEIGHT = 2, 262_144, 10_000

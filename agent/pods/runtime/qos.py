@@ -16,6 +16,7 @@ LEAST_QUOTA_US = 1000
 CRITICAL = "system-node-critical"
 GUARANTEED_SCORE, BEST_EFFORT_SCORE = -997, 1000
 NANOS = 10**9
+PAGE_BYTES = 4096
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,14 @@ def effective_needs(own: Resources, whole: Resources) -> Needs:
     needs, pod = container_needs(own), container_needs(whole)
     cpu_limit, memory_limit = needs.cpu_limit or pod.cpu_limit, needs.memory_limit or pod.memory_limit
     return msgspec.structs.replace(needs, cpu_limit=cpu_limit, memory_limit=memory_limit)
+
+
+def memory_qos(needs: Needs, allocatable_bytes: int) -> dict[str, str]:
+    """KEP-2570: what is not taken away, and from where on a container is slowed down before it is killed."""
+    request, most = needs.memory_request, needs.memory_limit or allocatable_bytes
+    found = {"memory.min": str(request)} if request else {}
+    high = (request + (most - request) * 9 // 10) // PAGE_BYTES * PAGE_BYTES
+    return {**found, "memory.high": str(high)} if request != needs.memory_limit and high > request else found
 
 
 def cpu_shares(milli_cpu: int) -> int:

@@ -33,6 +33,7 @@ def test_settings_of_pods_reach_the_plane() -> None:
             plain.pods,
             pod_pids_limit=50,
             swap="LimitedSwap",
+            memory_qos=True,
             single_process_oom_kill=True,
             max_pods=7,
             reserved=PodReserve(cpu=0.5, memory=1 << 20),
@@ -42,6 +43,7 @@ def test_settings_of_pods_reach_the_plane() -> None:
 
     assert (before.most_pids, before.may_swap, before.kills_single_process) == (0, False, False)
     assert (after.most_pids, after.may_swap, after.kills_single_process) == (50, True, True)
+    assert (before.memory_qos, after.memory_qos) == (False, True)
     assert before.capacity == Capacity(milli_cpus=1000, memory_bytes=1 << 30, pods=110)
     assert after.capacity == Capacity(milli_cpus=500, memory_bytes=(1 << 30) - (1 << 20), pods=7)
     assert before.seccomp_root == Path("/state/seccomp")

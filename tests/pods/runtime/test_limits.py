@@ -10,6 +10,7 @@ from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.cri_config import NodeShape, container_resources
+from agent.pods.runtime.qos import Needs, memory_qos
 from tests.pods.plane import KnownRuntime, Slow, manifest, running
 from tests.pods.pods import container, make_pod
 
@@ -30,10 +31,15 @@ TWO = GroupShape(version=2, has_swap_limit=True, swap_bytes=4 * GIB)
 
 
 def test_version_one_counts_memory_and_swap_together() -> None:
-    """KEP-2400: no swap above the memory limit; without a limit the kernel has nothing to count."""
+    """KEP-2400: what may be swapped comes on top of the limit; without a limit the kernel has nothing to count."""
+    asking = {"requests": {"memory": "1Gi"}}
+    equal = {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi", "cpu": "1"}}
     assert resources(ONE, LIMITED).memory_swap_limit_in_bytes == GIB
-    assert resources(ONE, LIMITED, may_swap=True).memory_swap_limit_in_bytes == GIB
-    assert resources(ONE, {}).memory_swap_limit_in_bytes == 0
+    assert resources(ONE, LIMITED, may_swap=True).memory_swap_limit_in_bytes == GIB + GIB // 4
+    assert resources(ONE, equal, may_swap=True).memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, LIMITED, may_swap=True, copies_kubelet=True).memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, {}, may_swap=True).memory_swap_limit_in_bytes == 0
+    assert resources(ONE, asking, may_swap=True).memory_swap_limit_in_bytes == 0
     assert resources(GroupShape(), LIMITED).memory_swap_limit_in_bytes == 0, "nobody counts swap"
 
 
@@ -51,6 +57,48 @@ def test_version_one_counts_memory_and_swap_together() -> None:
 def test_version_two_gives_swap_by_the_share_of_memory(given: dict[str, Any], may_swap: bool, swap: str) -> None:
     """KEP-2400: only containers of Burstable pods that ask for memory and may use more."""
     assert resources(TWO, given, container("other"), may_swap=may_swap).unified["memory.swap.max"] == swap
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "limit_bytes", "found"),
+    [
+        (0, 0, {}),
+        (0, 4096, {}),
+        (0, GIB, {"memory.high": GIB * 9 // 10 // 4096 * 4096}),
+        (GIB, 0, {"memory.min": GIB, "memory.high": (GIB + 7 * GIB * 9 // 10) // 4096 * 4096}),
+        (GIB, GIB, {"memory.min": GIB}),
+        (GIB, 2 * GIB, {"memory.min": GIB, "memory.high": (GIB + GIB * 9 // 10) // 4096 * 4096}),
+        (4095, 8192, {"memory.min": 4095, "memory.high": 4096}),
+        (GIB - 4096, GIB, {"memory.min": GIB - 4096}),
+        (9 * GIB, 0, {"memory.min": 9 * GIB}),
+    ],
+)
+def test_memory_is_throttled_at_nine_tenths_of_what_is_above_the_request(
+    request_bytes: int, limit_bytes: int, found: dict[str, int]
+) -> None:
+    """RES-08: in whole pages, of a node with 8 GiB, and never at or below the request itself."""
+    needs = Needs(memory_request=request_bytes, memory_limit=limit_bytes)
+
+    assert memory_qos(needs, 8 * GIB) == {name: str(size) for name, size in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("shape", "qos_bytes", "given", "found"),
+    [
+        (ONE, 8 * GIB, LIMITED, set()),
+        (TWO, 0, LIMITED, set()),
+        (TWO, 8 * GIB, LIMITED, {"memory.min", "memory.high"}),
+        (TWO, 8 * GIB, {}, set()),
+        (TWO, 8 * GIB, {"limits": {"memory": "1Gi", "cpu": "1"}}, {"memory.min"}),
+    ],
+)
+def test_memory_is_protected_where_the_node_says_so(
+    shape: GroupShape, qos_bytes: int, given: dict[str, Any], found: set[str]
+) -> None:
+    """RES-08: version 2 alone."""
+    told = resources(shape, given, memory_qos_bytes=qos_bytes).unified
+
+    assert {name for name in told if name in ("memory.min", "memory.high")} == found
 
 
 def test_swap_is_left_alone_where_nobody_counts_it() -> None:
