@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other resources for a container that runs, as it sees them itself."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,30 @@ def test_a_burst_goes_along_with_its_limit(stage: Stage, lab: Lab) -> None:  # n
     assert container(stage, "app").get("restartCount", 0) == 0
     assert "ResizeError" not in dict(events(stage))
     assert "expected at most 30ms" in dict(events(stage))["InvalidAnnotation"]
+
+
+def test_a_pod_as_a_whole_is_resized_where_it_is(stage: Stage, lab: Lab) -> None:  # noqa: F811
+    """RSZ-01, RES-06: up and down, both at once, across the end of a kepd; the container has the limit of its pod."""
+    for number, (cpu, memory, quota) in enumerate(
+        (("500m", 64, "50000"), ("1", 128, "100000"), ("200m", 48, "20000"), ("300m", 32, "30000"), ("1", 96, "100000"))
+    ):
+        app = sized(1)
+        del app.more["resources"]
+        resources = {"limits": {"cpu": cpu, "memory": f"{memory}Mi"}, "requests": {"cpu": "10m", "memory": "8Mi"}}
+        if number == 3:
+            stage.kepd.end(signal.SIGKILL)
+        stage.write([app], metadata={"uid": "whole"}, resources=resources)
+        if number == 3:
+            stage.kepd.start("--planes", "pods").wait_ready()
+        stage.wait(lambda wanted=memory: seen(stage.out) == wanted * MIB, f"{memory} MiB")
+        inner = container(stage, "app")["id"].removeprefix("containerd://")
+        stage.wait(
+            lambda wanted=quota, inner=inner: [figures(stage, lab, one)[0] for one in (inner, "")] == [wanted] * 2, cpu
+        )
+
+    assert container(stage, "app").get("restartCount", 0) == 0
+    assert not {"ResizeError", "SandboxChanged", "Killing"} & dict(events(stage)).keys()
+    assert (
+        "pod as a whole: requests cpu 10m, memory 8Mi; limits cpu 1, memory 96Mi"
+        in stage.kepd.ctl("describe", "pod", "play").stdout
+    )

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import PodFields, Volume
 
-IN_PLACE, REPLACED = "in place", "pod replaced"
+IN_PLACE, REPLACED, RESIZED = "in place", "pod replaced", "resized"
 _IN_PLACE = """
 containers initContainers volumes restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostAliases os
 priority priorityClassName preemptionPolicy readinessGates serviceAccountName serviceAccount
@@ -20,10 +20,10 @@ topologySpreadConstraints
 """
 _REPLACED = """
 dnsPolicy dnsConfig hostNetwork hostPID hostIPC hostUsers shareProcessNamespace hostname hostnameOverride subdomain
-setHostnameAsFQDN securityContext resources overhead runtimeClassName nodeName nodeSelector affinity
+setHostnameAsFQDN securityContext overhead runtimeClassName nodeName nodeSelector affinity
 """
 # Each field of a pod's spec and of a volume has a row.
-POD = dict.fromkeys(_IN_PLACE.split(), IN_PLACE) | dict.fromkeys(_REPLACED.split(), REPLACED)
+POD = dict.fromkeys(_IN_PLACE.split(), IN_PLACE) | dict.fromkeys(_REPLACED.split(), REPLACED) | {"resources": RESIZED}
 VOLUME = dict.fromkeys(("name", "configMap", "secret", "downwardAPI"), IN_PLACE)
 VOLUME |= dict.fromkeys(("emptyDir", "hostPath", "projected", "image"), REPLACED)
 

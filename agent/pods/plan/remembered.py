@@ -14,6 +14,7 @@ from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Resources
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
+from agent.pods.runtime.pod_group import PodLimits
 from agent.pods.runtime.seen import Instance
 
 # Why a container is ended for another to take its place: by request, or for other resources.
@@ -89,6 +90,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     ending_as: PodOutcome | None = None
     ends: Mapping[str, Stop] = msgspec.field(default_factory=dict)
     outcome: PodOutcome | None = None
+    # What the pod as a whole may use, and its group has; None where an older version made it.
+    resources: Resources | None = None
+    group: PodLimits | None = None
     reason: str = ""
     message: str = ""
     pause_s: float = 0.0

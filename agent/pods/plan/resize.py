@@ -15,7 +15,8 @@ from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Container
 from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
-from agent.pods.runtime.qos import Needs, container_needs, qos_class
+from agent.pods.runtime.pod_group import PodLimits, room_for
+from agent.pods.runtime.qos import Needs, effective_needs, qos_class
 from agent.pods.runtime.seen import SeenPod, Stage
 
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
@@ -23,17 +24,21 @@ RESTART = "RestartContainer"
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """One container gets other amounts, or only another burst. `memory_limit` is set where the new limit is below the
-    old one; `burst_us` is what the container has when all is done."""
+    """One container gets other amounts, or, without a name, the group of the pod other `limits`. `memory_limit` is set
+    where the new limit is below the old one; `burst_us` is what the container has when all is done."""
 
-    name: str
-    instance_id: str
+    name: str = ""
+    instance_id: str = ""
     needs_restart: bool = False
     memory_limit: int | None = None
     burst_us: int = 0
-    is_burst_only: bool = False
+    limits: PodLimits | None = None
+    # A burst alone, or the pod following its containers, is no news.
+    is_quiet: bool = False
 
     def __str__(self) -> str:
+        if self.limits is not None:
+            return "resize the pod"
         return f"restart {self.name} with new resources" if self.needs_restart else f"resize {self.name}"
 
 
@@ -44,9 +49,20 @@ class ResizePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_resize(
-    pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], places: Places, capacity: Capacity
+    pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], limits: PodLimits, places: Places, capacity: Capacity
 ) -> ResizePlan:
-    """`steps` are the differences."""
+    """`steps` are of the containers. The group of the pod has room for what they had and will have, until they have
+    all changed: one that ends or restarts has not yet (RSZ-01)."""
+    had = memory.group or limits
+    limits = structs.replace(limits, pids=had.pids, hugepages=had.hugepages)
+    room = room_for(had, limits)
+    is_quiet = memory.resources in (None, pod.spec.resources)
+    is_restarting = memory.ends or any(one.needs_restart for one in steps)
+    is_restarting = is_restarting or any(one.failing for one in memory.containers.values())
+    less = limits.memory_bytes if limits.memory_bytes != room.memory_bytes else None
+    grown = (Resize(limits=room, is_quiet=is_quiet),) if room != had else ()
+    shrunk = (Resize(limits=limits, is_quiet=is_quiet, memory_limit=less),) if limits != room else ()
+    steps = (*grown, *steps, *(shrunk if not is_restarting else ()))
     return (steps and _refusal(pod, memory, places, capacity)) or ResizePlan(steps=steps)
 
 
@@ -57,7 +73,8 @@ def differences(pod: PodSpec, seen: SeenPod, memory: Memory, bursts_us: Mapping[
         instance, given = seen.newest(one.name), memory.of(one.name).resources
         if instance is None or instance.stage is not Stage.RUNNING or given is None:
             continue
-        before, after = container_needs(given), container_needs(one.fields.resources)
+        before = effective_needs(given, memory.resources or pod.spec.resources)
+        after = effective_needs(one.fields.resources, pod.spec.resources)
         burst_us = bursts_us.get(one.name, 0)
         if before == after and burst_us == memory.of(one.name).burst_us:
             continue
@@ -68,7 +85,7 @@ def differences(pod: PodSpec, seen: SeenPod, memory: Memory, bursts_us: Mapping[
             needs_restart=_needs_restart(one, before, after),
             memory_limit=after.memory_limit if has_less_memory else None,
             burst_us=burst_us,
-            is_burst_only=before == after,
+            is_quiet=before == after,
         )
         steps.append((_total(after) >= _total(before), step))
     return tuple(step for _, step in sorted(steps, key=lambda one: one[0]))
@@ -90,7 +107,7 @@ def _needs_restart(container: ContainerSpec, before: Needs, after: Needs) -> boo
 
 
 def _refusal(pod: PodSpec, memory: Memory, places: Places, capacity: Capacity) -> ResizePlan | None:
-    before, after = qos_class(_as_given(pod, memory)), qos_class(pod)
+    before, after = qos_class(as_given(pod, memory)), qos_class(pod)
     if before != after:
         text = f"Pod QOS Class may not change as a result of resizing: it is {before} and would be {after}"
         return ResizePlan(pending=INFEASIBLE, message=text)
@@ -108,9 +125,10 @@ def _refusal(pod: PodSpec, memory: Memory, places: Places, capacity: Capacity) -
     return ResizePlan(pending=DEFERRED, message=refusal.message.removeprefix(PREFIX))
 
 
-def _as_given(pod: PodSpec, memory: Memory) -> PodSpec:
+def as_given(pod: PodSpec, memory: Memory) -> PodSpec:
     def given(listed: Sequence[Container]) -> tuple[Container, ...]:
         return tuple(structs.replace(one, resources=memory.of(one.name).resources or one.resources) for one in listed)
 
     containers, inits = given(pod.spec.containers), given(pod.spec.init_containers)
-    return replace(pod, spec=structs.replace(pod.spec, containers=containers, init_containers=inits))
+    whole = memory.resources or pod.spec.resources
+    return replace(pod, spec=structs.replace(pod.spec, containers=containers, init_containers=inits, resources=whole))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerSpec
+from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Volume, VolumeMount
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.cri_config import (
@@ -23,7 +23,15 @@ from agent.pods.runtime.cri_config import (
 )
 from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
 from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
-from agent.pods.runtime.pod_group import MakeGroup, WriteLimit, plan_group, pod_limits, wanted_group, wanted_levels
+from agent.pods.runtime.pod_group import (
+    MakeGroup,
+    PodLimits,
+    WriteLimit,
+    plan_group,
+    pod_limits,
+    wanted_group,
+    wanted_levels,
+)
 from agent.pods.runtime.seen import Instance
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -87,6 +95,8 @@ class ContainerSetup:
     async def ground(self) -> None:
         """What has to be there before a sandbox: its log directory and its group."""
         await self.learn()
+        run = self._run
+        run.memory = replace(run.memory, group=self.limits_of(run.pod), resources=run.pod.spec.resources)
         await asyncio.to_thread(self._ground)
 
     async def learn(self) -> None:
@@ -113,17 +123,20 @@ class ContainerSetup:
             text = f'volume "{volume.name}" is an image, which {self._run.features.label} cannot mount; '
             raise ConfigProblem(text + "containerd 2.1 and CRI-O 1.31 can")
 
-    async def limit(self) -> None:
-        """The group of the pod as a whole, as its manifest is now."""
-        await self.learn()
-        await asyncio.to_thread(self._limit)
+    def limits_of(self, pod: PodSpec) -> PodLimits:
+        settings = self._context.settings()
+        return pod_limits(pod, settings.most_pids, settings.facts.groups, self._run.annotated.bursts_us.values())
 
-    def _limit(self) -> None:
+    async def limit(self, limits: PodLimits | None = None) -> None:
+        """The group of the pod as a whole; without `limits` as it was before."""
+        await self.learn()
+        await asyncio.to_thread(self._limit, limits)
+
+    def _limit(self, limits: PodLimits | None = None) -> None:
         """RES-04. A pod that has limits does not run without them; shares alone are no reason not to run."""
         run, groups = self._run, self._context.groups
-        settings = self._context.settings()
-        shape = settings.facts.groups
-        limits = pod_limits(run.pod, settings.most_pids, shape, run.annotated.bursts_us.values())
+        shape = self._context.settings().facts.groups
+        limits = limits or run.memory.group or self.limits_of(run.pod)
         wanted = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
         step: MakeGroup | WriteLimit | None = None
         try:

@@ -2,18 +2,18 @@
 """Carries resizes of one pod out, reports them, remembers how far they have come, and tries again what was refused."""
 
 import asyncio
-from contextlib import suppress
 
 from msgspec.structs import replace
 
+from agent.model.pod_fields import Resources
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing
-from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, differences, plan_resize
+from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, as_given, differences, plan_resize
 from agent.pods.plan.work import Resizing
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.pod_group import burst_files
+from agent.pods.runtime.pod_group import PodLimits, burst_files
 
 TASK = Resizing()
 # What the node has no room for, and what the runtime refused, is tried again after this long.
@@ -32,13 +32,18 @@ class Resizer:
         if TASK in run.tasks:
             return
         steps = differences(run.pod, run.seen, run.memory, run.annotated.bursts_us)
-        plan = plan_resize(run.pod, run.memory, steps, run.context.places, run.context.settings().capacity)
+        has_group = run.seen.active is not None
+        if has_group and run.memory.group is None:
+            group = self._setup.limits_of(as_given(run.pod, run.memory))
+            run.memory = replace(run.memory, group=group, resources=run.pod.spec.resources)
+        limits = self._setup.limits_of(run.pod) if has_group else run.memory.group or PodLimits()
+        plan = plan_resize(run.pod, run.memory, steps, limits, run.context.places, run.context.settings().capacity)
         run.resize_conditions = self._conditions(plan)
         if plan.pending:
             self._tell_pending(plan)
         elif plan.steps:
             run.context.places.take(run.pod)
-            run.spawn(TASK, self._carry_out(plan))
+            run.spawn(TASK, self._carry_out(plan, run.pod.spec.resources))
         else:
             self._told = self._error = ""
         if plan.pending == DEFERRED:
@@ -57,8 +62,9 @@ class Resizer:
             self._told = plan.message
             self._run.tell(f"Resize{plan.pending}", plan.message, is_warning=True)
 
-    async def _carry_out(self, plan: ResizePlan) -> None:
-        """One container after the other. A refusal ends the round; the next plan begins with what is left."""
+    async def _carry_out(self, plan: ResizePlan, whole: Resources) -> None:
+        """One step after the other, until the pod has `whole`. A refusal ends the round; the next plan begins with what
+        is left."""
         run = self._run
         for step in plan.steps:
             if step.needs_restart:
@@ -67,8 +73,9 @@ class Resizer:
                 run.remember(step.name, lambda one, failing=failing: replace(one, failing=failing))  # type: ignore[misc]
                 self._note(step)
                 continue
-            if not self._error and not step.is_burst_only:
-                run.tell("ResizeStarted", "Container resources are changed in place", step.name)
+            subject = "Container" if step.name else "Pod"
+            if not self._error and not step.is_quiet:
+                run.tell("ResizeStarted", f"{subject} resources are changed in place", step.name)
             try:
                 await self._check_usage(step)
                 await self._apply(step)
@@ -78,8 +85,9 @@ class Resizer:
                 return
             self._error = ""
             self._note(step)
-            if not step.is_burst_only:
-                run.tell("ResizeCompleted", "Container resources have been changed", step.name)
+            if not step.is_quiet:
+                run.tell("ResizeCompleted", f"{subject} resources have been changed", step.name)
+        run.memory = replace(run.memory, resources=whole)
         run.save_soon()
 
     def _note(self, step: Resize) -> None:
@@ -92,22 +100,25 @@ class Resizer:
         """The kernel would kill a process to get below its new limit."""
         if step.memory_limit is None:
             return
-        used = await self._run.context.maintenance.memory_used(step.instance_id)
-        if used is not None and used > step.memory_limit:
-            text = f"attempting to set memory limit ({step.memory_limit}) of container {step.name} below current usage"
+        run = self._run
+        instances = [step.instance_id] if step.name else [one.id for one in run.seen.running]
+        used = sum([await run.context.maintenance.memory_used(one) or 0 for one in instances])
+        if used > step.memory_limit:
+            subject = f"container {step.name}" if step.name else "the pod"
+            text = f"attempting to set memory limit ({step.memory_limit}) of {subject} below current usage"
             raise ValueError(f"{text} ({used})")
 
     async def _apply(self, step: Resize) -> None:
         """RSZ-01: what may use other amounts now does so without a restart."""
-        maintenance = self._run.context.maintenance
-        # Either may have to come first: the group of the pod when there is more, the container when there is less.
-        with suppress(ConfigProblem):
-            await self._setup.limit()
+        if step.limits is not None:
+            await self._setup.limit(step.limits)
+            self._run.memory = replace(self._run.memory, group=step.limits)
+            return
         await asyncio.to_thread(self._write_burst, step, may_rise=False)
         # The manifest may have it no longer.
-        if (container := self._run.pod.by_name.get(step.name)) is not None and not step.is_burst_only:
-            await maintenance.update_resources(step.instance_id, self._setup.resources_of(container))
-        await self._setup.limit()
+        if (container := self._run.pod.by_name.get(step.name)) is not None and not step.is_quiet:
+            resources = self._setup.resources_of(container)
+            await self._run.context.maintenance.update_resources(step.instance_id, resources)
         await asyncio.to_thread(self._write_burst, step, may_rise=True)
 
     def _write_burst(self, step: Resize, *, may_rise: bool) -> None:

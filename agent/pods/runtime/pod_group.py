@@ -101,6 +101,14 @@ def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Itera
     )
 
 
+def room_for(before: PodLimits, after: PodLimits) -> PodLimits:
+    """Enough for both, while containers go from one to the other; no limit is more than any."""
+    names = ("cpu_shares", "cpu_burst_us", "cpu_quota_us", "memory_bytes")
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    most = {name: max(pair) if all(pair) or name in names[:2] else 0 for name, pair in pairs.items()}
+    return msgspec.structs.replace(after, **most)
+
+
 def page_name(size_bytes: int) -> str:
     """As the kernel writes it: 2MB, 64KB."""
     unit = 0

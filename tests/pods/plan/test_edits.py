@@ -11,11 +11,11 @@ from msgspec.structs import fields
 
 from agent.model.pod import PodSpec, container_hash
 from agent.model.pod_fields import Container, Metadata, PodFields, Volume
-from agent.pods.plan.edits import IN_PLACE, POD, REPLACED, VOLUME, replaced_by
+from agent.pods.plan.edits import IN_PLACE, POD, REPLACED, RESIZED, VOLUME, replaced_by
 from tests.pods.pods import container, make_pod
 
 PAGE = Path(__file__).parents[3] / "docs" / "edits.md"
-RESTARTED, RESIZED = "container restarted", "resized"
+RESTARTED = "container restarted"
 OF_PREFIX = {"metadata": Metadata, "spec": PodFields, "containers[]": Container, "volumes[]": Volume}
 
 

@@ -9,11 +9,14 @@ import msgspec
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.control_group import GroupShape
 from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.admit import Capacity, Places
-from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.resize import DEFERRED, INFEASIBLE, ResizePlan, differences, plan_resize
+from agent.pods.plan.remembered import ContainerMemory, Failing, Memory
+from agent.pods.plan.resize import DEFERRED, INFEASIBLE, Resize, ResizePlan, differences, plan_resize
+from agent.pods.plan.stop_state import Trigger, begin_stop
+from agent.pods.runtime.pod_group import PodLimits, pod_limits, room_for
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod
 
@@ -37,7 +40,7 @@ def planned(
     places = Places()
     places.take(replace(make_pod([container("a", resources={"requests": {"cpu": others}})]), uid="other"))
     memory = Memory(containers=known)
-    return plan_resize(pod, memory, differences(pod, world.seen, memory, {}), places, ROOM)
+    return plan_resize(pod, memory, differences(pod, world.seen, memory, {}), PodLimits(), places, ROOM)
 
 
 def test_nothing_is_done_where_nothing_differs() -> None:
@@ -91,7 +94,7 @@ def test_who_does_not_run_is_given_its_share_when_it_starts() -> None:
     world = World(make_pod([container("a", resources=amounts("1"))]))
 
     assert differences(world.pod, world.seen, world.memory, {"a": 1000}) == ()
-    assert plan_resize(world.pod, world.memory, (), Places(), ROOM) == ResizePlan()
+    assert plan_resize(world.pod, world.memory, (), PodLimits(), Places(), ROOM) == ResizePlan()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,86 @@ def test_a_burst_is_given_once_and_goes_along_with_other_amounts(
     pod = make_pod([container("a", resources=amounts(limit))])
     found = differences(pod, world.seen, Memory(containers={"a": given}), {"a": wanted_us} if wanted_us else {})
 
-    assert [(one.name, one.burst_us, one.is_burst_only) for one in found] == steps
+    assert [(one.name, one.burst_us, one.is_quiet) for one in found] == steps
+
+
+def as_a_whole(cpu: str, memory: str) -> dict[str, Any]:
+    return {"limits": {"cpu": cpu, "memory": memory}, "requests": {"cpu": "100m", "memory": "1Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"),
+    [
+        (("1", "1Gi"), ("1", "1Gi"), []),
+        (("1", "1Gi"), ("2", "2Gi"), ["pod 200000 2", "a", "b"]),
+        (("2", "2Gi"), ("1", "1Gi"), ["a", "b", "pod 100000 1"]),
+        (("1", "2Gi"), ("2", "1Gi"), ["pod 200000 2", "a", "b", "pod 200000 1"]),
+        (("1", "1Gi"), ("2", "1Gi"), ["pod 200000 1", "a", "b"]),
+    ],
+)
+def test_the_pod_grows_before_its_containers_and_shrinks_after_them(
+    before: tuple[str, str], after: tuple[str, str], steps: list[str]
+) -> None:
+    """RSZ-01, RES-06: containers without limits have those of the pod; what was done is not planned again."""
+    had, has = (make_pod(["a", "b"], resources=as_a_whole(*one)) for one in (before, after))
+    world = World(had)
+    world.settle()
+    known = {name: ContainerMemory(resources=Resources()) for name in ("a", "b")}
+    memory = Memory(containers=known, resources=had.spec.resources, group=pod_limits(had, 0, GroupShape()))
+    limits = pod_limits(has, 0, GroupShape())
+
+    def planned_from(memory: Memory) -> tuple[Resize, ...]:
+        found = differences(has, world.seen, memory, {})
+        return plan_resize(has, memory, found, limits, Places(), ROOM).steps
+
+    def shown(step: Resize) -> str:
+        return step.name if step.limits is None else f"pod {step.limits.cpu_quota_us} {step.limits.memory_bytes // GIB}"
+
+    plan = planned_from(memory)
+
+    assert [shown(step) for step in plan] == steps
+    assert not any(step.is_quiet for step in plan)
+    for step in plan:
+        # A kepd that dies here leaves the group as it was last written down.
+        memory = msgspec.structs.replace(memory, group=step.limits or memory.group)
+        left = [shown(one) for one in planned_from(memory)]
+        assert left == [one for one in steps if one in left], "nothing new is planned"
+        assert left[-1] == steps[-1] or step is plan[-1]
+    memory = msgspec.structs.replace(memory, resources=has.spec.resources, group=limits)
+    assert planned_from(memory) == ()
+
+
+def test_a_pod_shrinks_after_a_container_that_restarts_for_it() -> None:
+    """RSZ-01: until then the old instance has more than the pod could."""
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    had, has = (make_pod([container("a", resizePolicy=policy)], resources=as_a_whole(cpu, "1Gi")) for cpu in ("2", "1"))
+    world = World(had)
+    world.settle()
+    known = ContainerMemory(resources=Resources())
+    group, limits = (pod_limits(one, 0, GroupShape()) for one in (had, has))
+    memory = Memory(containers={"a": known}, resources=had.spec.resources, group=group)
+    first = plan_resize(has, memory, differences(has, world.seen, memory, {}), limits, Places(), ROOM)
+    failing = msgspec.structs.replace(known, failing=Failing(instance="a", cause="resize", message=""))
+    noted = msgspec.structs.replace(memory, containers={"a": failing}, resources=has.spec.resources)
+    second = plan_resize(has, noted, (), limits, Places(), ROOM)
+    ended = msgspec.structs.replace(noted, containers={"a": known})
+    third = plan_resize(has, ended, (), limits, Places(), ROOM)
+
+    ending = begin_stop(Trigger.FAULT, (), 1.0, 0.0)
+    assert plan_resize(has, ended.with_stop("b", ending), (), limits, Places(), ROOM) == ResizePlan()
+    assert [str(one) for one in first.steps] == ["restart a with new resources"]
+    assert second == ResizePlan()
+    assert [(str(one), one.limits) for one in third.steps] == [("resize the pod", limits)]
+
+
+def test_the_class_may_not_change_by_the_pod_as_a_whole_either() -> None:
+    given = {"limits": {"cpu": "1", "memory": "1Gi"}}
+    had, has = make_pod(resources=as_a_whole("1", "1Gi")), make_pod(resources=given)
+    memory = Memory(resources=had.spec.resources, group=pod_limits(had, 0, GroupShape()))
+    plan = plan_resize(has, memory, (), pod_limits(has, 0, GroupShape()), Places(), ROOM)
+
+    assert (plan.pending, plan.steps) == (INFEASIBLE, ())
+    assert plan.message.endswith("it is Burstable and would be Guaranteed")
 
 
 @pytest.fixture
@@ -191,3 +273,28 @@ async def test_a_resize_that_kepd_did_not_live_to_see_is_done_by_the_next(cri: S
         await plane.until(lambda: told(plane) == ["ResizeStarted", "ResizeError", "ResizeCompleted"], "done")
 
     assert cri.stops == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "room"),
+    [
+        (PodLimits(), PodLimits(), PodLimits()),
+        (PodLimits(memory_bytes=1), PodLimits(memory_bytes=2), PodLimits(memory_bytes=2)),
+        (PodLimits(memory_bytes=2), PodLimits(memory_bytes=1), PodLimits(memory_bytes=2)),
+        (PodLimits(memory_bytes=2), PodLimits(), PodLimits()),
+        (PodLimits(), PodLimits(memory_bytes=2), PodLimits()),
+        (PodLimits(cpu_shares=9, cpu_quota_us=5), PodLimits(cpu_quota_us=7), PodLimits(cpu_shares=9, cpu_quota_us=7)),
+        (PodLimits(cpu_burst_us=5), PodLimits(cpu_quota_us=7), PodLimits(cpu_burst_us=5)),
+    ],
+)
+def test_there_is_room_for_both_while_containers_change(before: PodLimits, after: PodLimits, room: PodLimits) -> None:
+    """RSZ-01: no limit is more than any."""
+    assert room_for(before, after) == room
+
+
+def test_processes_and_pages_of_a_running_pod_stay_as_they_are() -> None:
+    """RSZ-01: they count from the next sandbox."""
+    had = PodLimits(pids=5, hugepages=(("2MB", 4),))
+    plan = plan_resize(make_pod(), Memory(group=had), (), PodLimits(pids=7, hugepages=(("2MB", 2),)), Places(), ROOM)
+
+    assert plan == ResizePlan()
