@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.kubelet.driver import KubeletConfiguration
-from agent.drivers.kubelet.fake import FakeKubeletConfiguration
+from tests.contract.fake_kubelet_config import FakeKubeletConfiguration
 
 OVERLAY = b"containerRuntimeEndpoint: unix:///run/x.sock\n"
 

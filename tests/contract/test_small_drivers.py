@@ -13,8 +13,8 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.pressure.driver import KernelPressure
-from agent.drivers.pressure.fake import FakePressure
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
+from tests.contract.fake_pressure import FakePressure
 from tests.daemon.fake_service_manager import FakeServiceManager
 
 

@@ -14,7 +14,6 @@ from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.drivers.mounts.fake import FakeMounts
 from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
@@ -28,6 +27,7 @@ from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.contract.fake_mounts import FakeMounts
 
 WITHIN_S = 30.0
 

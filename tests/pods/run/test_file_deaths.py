@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import pytest
 
-from agent.drivers.mounts.fake import FakeMounts
 from agent.pods.run.disk.files import PodFiles, check_host_path
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume
+from tests.contract.fake_mounts import FakeMounts
 
 CALLS = [
     (os, name)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.mounts.fake import FakeMounts
 from agent.pods.manifest.objects import Source
 from agent.pods.run.disk.files import PodFiles, check_host_path
 from agent.pods.run.disk.logs import LogDirectories
@@ -15,6 +14,7 @@ from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
 from agent.pods.runtime.environment import ConfigProblem, Facts
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
+from tests.contract.fake_mounts import FakeMounts
 from tests.pods.pods import make_pod
 
 
