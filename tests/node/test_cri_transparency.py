@@ -56,6 +56,7 @@ class Both:
     pod: Pod
     container_id: str
     image: str
+    log: Path
 
     def same(self, method: str, request: object = b"", tries: int = 1) -> Seen:
         """The answer, which both ways have in common. `tries`: for one whose order is up to chance."""
@@ -64,7 +65,7 @@ class Both:
             direct, through = ask(self.direct, method, message), ask(self.through, method, message)
             if direct == through:
                 break
-        assert direct == through
+        assert direct == through, through.details + self.log.read_text()[-4000:]
         return through
 
 
@@ -80,7 +81,8 @@ def both(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         kepd.start("--planes", "proxy").wait_ready()
         pod = lab.run_pod("same", {"app": "same"})
         container = pod.run("main", image, STAY)
-        yield Both(lab.place.containerd_socket, folder / "run" / "cri" / "kubelet.sock", pod, container.id, image)
+        through = folder / "run" / "cri" / "kubelet.sock"
+        yield Both(lab.place.containerd_socket, through, pod, container.id, image, kepd.log)
         pod.remove()
         assert "Traceback" not in kepd.log.read_text()
 
