@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gRPC servers behind the relay: our services, health per plane, reflection.
 
-Owns: the private sockets and the servers on them. A server starts with the first caller of its level, so a node that
-nobody asks has neither gRPC's threads nor its memory.
+Owns: the private sockets and the servers on them. A server starts with the first caller of its level, which
+saves gRPC's threads and memory on a node without callers.
 """
 
 import asyncio

@@ -80,7 +80,7 @@ class ApiServer:
         return str(path)
 
     def _grpc(self) -> "GrpcServers":
-        """Made with the first caller: gRPC costs 12 MiB, and threads that wake up, where nobody ever asks."""
+        """Made with the first caller. gRPC costs 12 MiB and keeps threads awake, which a node without callers saves."""
         from agent.api.grpc_servers import GrpcServers
 
         return GrpcServers(self._services, self._rule, lambda: self._relay.peers, self._observe)

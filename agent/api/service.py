@@ -57,8 +57,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self._is_ending = False
 
     def end_streams(self) -> None:
-        """Streams never end by themselves; their readers are told to come again elsewhere. One that is just sending
-        looks for itself: cancelled there, gRPC would end it without a word, and its reader would wait on."""
+        """End all streams, with an error that asks their readers to reconnect. A stream in the middle of a write is
+        not cancelled, because gRPC would then end it without any status; it ends itself after the write."""
         self._is_ending = True
         for stream in list(self._waiting):
             if stream is not None:

@@ -63,7 +63,7 @@ def translated(method: str, error: grpc.aio.AioRpcError) -> RuntimeCallFailed:
 
 
 async def observed(method: str, call: Awaitable[Answer], observe: Observer) -> Answer:
-    """The answer, or the failure in our words; how long it took is told either way."""
+    """Wait for the answer. Raises RuntimeCallFailed; `observe` hears how long it took in both cases."""
     began_s, code = time.monotonic(), "OK"
     try:
         return await call

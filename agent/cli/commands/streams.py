@@ -66,7 +66,9 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
 @click.option("--image", required=True, help="Image of the new container.")
 @click.option("--target", default="", help="Container whose processes the new one sees.")
 @click.option("--profile", type=click.Choice(PROFILES), default=PROFILES[0], help="Its rights, as kubectl names them.")
-@click.option("--name", "container", default="", help="Name of the new container [debugger-XXXXX].")
+@click.option(
+    "--name", "container", default="", help="Name of the new container [debugger- and five random characters]."
+)
 @click.option("-i", "--stdin", "has_stdin", is_flag=True, help="Attach, and send standard input to the container.")
 @click.option("-t", "--tty", "is_tty", is_flag=True, help="Attach, and give the container a terminal.")
 @click.pass_obj

@@ -12,6 +12,7 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -157,8 +158,14 @@ class ManifestDirectory:
                 seen = await self._look(inotify, before)
                 # What was deleted before the look was seen to be deleted; what else came calls for the next look.
                 news = self._ready(inotify)
-                rescan_s, _ = self._timing()
-                last = judge(last, seen, self._deleted, loop.time(), rescan_s, str(self.directory))
+                rescan_s, debounce_s = self._timing()
+                judged = partial(judge, last, seen, self._deleted)
+                last = judged(loop.time(), rescan_s, str(self.directory))
+                if last.until_s is not None:
+                    # A deleted file is gone a moment before the kernel tells of it.
+                    await asyncio.sleep(debounce_s)
+                    news = self._ready(inotify, news)
+                    last = judged(loop.time(), rescan_s, str(self.directory))
                 self._deleted &= last.snapshot.files.keys()
                 if last.snapshot != before:
                     _tell(last.snapshot, before)
@@ -228,9 +235,8 @@ class ManifestDirectory:
             if told is not None:
                 return told
 
-    def _ready(self, inotify: Inotify | None) -> bool | None:
+    def _ready(self, inotify: Inotify | None, told: bool | None = None) -> bool | None:
         """Take in what the kernel has ready: whether one of the changes is over, None without any."""
-        told = None
         while inotify is not None and (event := inotify.sync_get()) is not None:
             is_over = self._told(event)
             told = told if is_over is None else bool(told) or is_over

@@ -17,6 +17,8 @@ from agent.pods.manifest.validation import check_pod
 from agent.pods.plan.start_steps import Launch
 from agent.pods.runtime.seen import SeenPod, Stage
 
+# Also those that have ended; each stays in the runtime and in the record of its pod.
+MOST_EPHEMERAL = 32
 # As kubectl has them.
 PROFILES: Mapping[str, SecurityContext | None] = MappingProxyType(
     {
@@ -43,6 +45,8 @@ def plan_ephemeral(
     name = fields.name
     if name in pod.by_name or seen.newest(name) is not None:
         raise Refused("precondition", f'pod {pod.key} has a container "{name}" already; choose another name')
+    if len(seen.ephemerals) >= MOST_EPHEMERAL:
+        raise Refused("precondition", f"pod {pod.key} has {MOST_EPHEMERAL} ephemeral containers already; exec into one")
     fields = replace(fields, security_context=PROFILES[profile])
     if wrong := check_pod(replace(pod.spec, containers=(*pod.spec.containers, fields))):
         raise Refused("invalid", "; ".join(f"{one.path.rpartition('.')[2]}: {one.text}" for one in wrong))

@@ -26,7 +26,7 @@ def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ..
 
 
 def dead_ephemerals(seen: SeenPod, works: Iterable[Work]) -> tuple[Instance, ...]:
-    """TRM-27: those that were never started and are waited for by nobody, as after a crash, and those that ended with
+    """TRM-27: those that were created and will not be started, because kepd died in between, and those that ended with
     an earlier sandbox."""
     at_work = {one.container for one in works if isinstance(one, LaunchingEphemeral)}
     current = seen.sandboxes[0].id if seen.sandboxes else ""

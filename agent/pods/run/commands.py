@@ -223,7 +223,7 @@ class PodCommands:
         return one.id
 
     async def checkpoint(self, namespace: str, name: str, container: str) -> str:
-        """CKP-01. Goes on to its end although nobody waits any more (FP-32): half an archive is of no use."""
+        """CKP-01. It goes on to its end when the caller leaves, because half an archive has no use (FP-32)."""
         instance_id = self.running_id(namespace, name, container)
         run = self.keeper(namespace, name).run
         folder = self._context.settings().directory / "checkpoints"
@@ -239,7 +239,7 @@ class PodCommands:
     def _checkpoint_ended(self, making: "asyncio.Task[None]") -> None:
         self._checkpoints.discard(making)
         if not making.cancelled():
-            # Read here, so that it counts as read where nobody waits.
+            # asyncio complains about an exception that is never read, which happens after the caller has left.
             log.info("checkpoint_ended", error=str(making.exception() or ""))
 
     async def _make_checkpoint(self, instance_id: str, path: Path) -> None:

@@ -218,7 +218,7 @@ class IptablesRuleset:
         """Looks at single rules where there is a sign; where a change may leave none, from time to time (IP-8)."""
         looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
-            # Where there are no Services nobody is harmed in between.
+            # Without Services a changed rule of ours harms no traffic.
             await self._clock.sleep(max(LOOK_S if len(self.mirror) else EMPTY_LOOK_S, rest_s))
             rest_s = 0.0
             if self._lock.locked():

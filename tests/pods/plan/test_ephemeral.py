@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agent.model.pod import ContainerKind
 from agent.model.refused import Refused
-from agent.pods.plan.ephemeral import PROFILES, plan_ephemeral
+from agent.pods.plan.ephemeral import MOST_EPHEMERAL, PROFILES, plan_ephemeral
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.orphans import left_container, orphan_spec
 from agent.pods.plan.remove_dead import dead_ephemerals
@@ -104,6 +104,15 @@ def test_nothing_joins_a_sandbox_that_is_not_there() -> None:
     seen = SeenPod((replace(SANDBOX, is_ready=False),), ())
     with pytest.raises(Refused, match="no sandbox that is ready"):
         plan_ephemeral(make_pod(), seen, container("look"), "general", "")
+
+
+def test_a_pod_gets_no_more_of_them_than_its_record_can_bear() -> None:
+    """TRM-27."""
+    others = tuple(added(f"look{number}", Stage.ENDED) for number in range(MOST_EPHEMERAL))
+
+    assert plan_ephemeral(make_pod(), SeenPod((SANDBOX,), (app(), *others[1:])), container("look"), "general", "")
+    with pytest.raises(Refused, match="has 32 ephemeral containers already"):
+        plan_ephemeral(make_pod(), SeenPod((SANDBOX,), (app(), *others)), container("look"), "general", "")
 
 
 def test_a_running_one_changes_nothing_of_what_is_planned() -> None:

@@ -18,7 +18,7 @@ def unreadable_results(results: Path, of: str = "") -> list[Path]:
 
 
 def set_aside(results: Path, sandbox_id: str) -> list[Path]:
-    """Where the unreadable ones of a sandbox are now. It is being stopped, so nobody needs them."""
+    """Move the unreadable ones of a sandbox that is being stopped; answers with their new paths."""
     moved = []
     for path in unreadable_results(results, sandbox_id):
         aside = results.parent / ASIDE
@@ -30,8 +30,6 @@ def set_aside(results: Path, sandbox_id: str) -> list[Path]:
 def _parses(path: Path) -> bool:
     try:
         json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return True
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, FileNotFoundError)
     return True
