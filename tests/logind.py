@@ -14,13 +14,24 @@ import subprocess
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from dbus_fast import DBusError
 from dbus_fast.aio import MessageBus
-from dbus_fast.annotations import DBusBool, DBusInt32, DBusStr, DBusUInt64, DBusUnixFd
+from dbus_fast.annotations import (
+    DBusBool,
+    DBusInt32,
+    DBusObjectPath,
+    DBusSignature,
+    DBusStr,
+    DBusUInt64,
+    DBusUnixFd,
+)
 from dbus_fast.constants import PropertyAccess
 from dbus_fast.service import ServiceInterface, dbus_method, dbus_property, dbus_signal
+
+Properties = Annotated[list[list[Any]], DBusSignature("a(sv)")]
+Others = Annotated[list[Any], DBusSignature("a(sa(sv))")]
 
 WITHIN_S = 30.0
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -75,10 +86,13 @@ class _Manager(ServiceInterface):
 
 
 class _Systemd(ServiceInterface):
-    """org.freedesktop.systemd1.Manager: the signal that makes logind read its files."""
+    """org.freedesktop.systemd1.Manager: the signal that makes logind read its files, and slices."""
 
-    def __init__(self, manager: _Manager, drop_ins: Path) -> None:
+    def __init__(self, manager: _Manager, drop_ins: Path, bus: MessageBus) -> None:
         super().__init__("org.freedesktop.systemd1.Manager")
+        self._bus = bus
+        self.slices: dict[str, dict[str, int]] = {}
+        self.units: dict[str, SliceDouble] = {}
         self._manager = manager
         self._drop_ins = drop_ins
 
@@ -89,6 +103,60 @@ class _Systemd(ServiceInterface):
             for line in path.read_text().splitlines():
                 if line.startswith("InhibitDelayMaxSec="):
                     self._manager.longest_usec = int(line.partition("=")[2]) * 10**6
+
+    @dbus_method()
+    def StartTransientUnit(  # noqa: N802
+        self,
+        name: DBusStr,
+        mode: DBusStr,
+        properties: Properties,
+        aux: Others,
+    ) -> DBusObjectPath:
+        assert mode == "replace"
+        assert aux == []
+        if name in self.slices:
+            text = f"Unit {name} was already loaded or has a fragment file."
+            raise DBusError("org.freedesktop.systemd1.UnitExists", text)
+        self.slices[name] = _figures(properties)
+        unit = self.units[name] = SliceDouble()
+        self._bus.export(_unit_path(name), unit)
+        return "/org/freedesktop/systemd1/job/1"
+
+    @dbus_method()
+    def SetUnitProperties(self, name: DBusStr, runtime: DBusBool, properties: Properties) -> None:  # noqa: N802
+        assert runtime
+        self.slices[name].update(_figures(properties))
+
+    @dbus_method()
+    def StopUnit(self, name: DBusStr, mode: DBusStr) -> DBusObjectPath:  # noqa: N802
+        assert mode == "replace"
+        if name not in self.slices:
+            raise DBusError("org.freedesktop.systemd1.NoSuchUnit", f"Unit {name} not loaded.")
+        del self.slices[name]
+        self._bus.unexport(_unit_path(name), self.units.pop(name))
+        return "/org/freedesktop/systemd1/job/2"
+
+
+def _figures(properties: list[list[Any]]) -> dict[str, int]:
+    found = {name: one.value for name, one in properties}
+    return {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}
+
+
+def _unit_path(name: str) -> str:
+    return "/org/freedesktop/systemd1/unit/" + name.replace("_", "_5f").replace("-", "_2d").replace(".", "_2e")
+
+
+class SliceDouble(ServiceInterface):
+    """One unit: what of it kepd asks for."""
+
+    def __init__(self) -> None:
+        super().__init__("org.freedesktop.systemd1.Unit")
+        self.looks = 0
+
+    @dbus_property(access=PropertyAccess.READ)
+    def ActiveState(self) -> DBusStr:  # noqa: N802
+        self.looks += 1
+        return "active" if self.looks > 1 else "inactive"
 
 
 class LogindDouble:
@@ -159,7 +227,8 @@ class LogindDouble:
     async def _join(self) -> None:
         self._bus = await MessageBus(self.address, negotiate_unix_fd=True).connect()
         self._bus.export("/org/freedesktop/login1", self.manager)
-        self._bus.export("/org/freedesktop/systemd1", _Systemd(self.manager, self.drop_ins))
+        self.systemd = _Systemd(self.manager, self.drop_ins, self._bus)
+        self._bus.export("/org/freedesktop/systemd1", self.systemd)
         await self._bus.request_name("org.freedesktop.systemd1")
         await self._bus.request_name("org.freedesktop.login1")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pods plane needs from outside."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.finding import Finding
@@ -143,6 +143,16 @@ class Groups(Protocol):
     def write(self, path: str, value: str) -> None: ...
 
     def remove(self, group: str) -> None: ...
+
+
+class Slices(Protocol):
+    """Slices of systemd by the names of their units; calls raise OSError."""
+
+    async def hold(self, unit: str, properties: Sequence[tuple[str, int]], *, anew: bool = False) -> None: ...
+
+    async def stop(self, unit: str) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Features(Protocol):

@@ -28,6 +28,7 @@ from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.contract.fake_mounts import FakeMounts
+from tests.contract.fake_slices import FakeSlices
 
 WITHIN_S = 30.0
 
@@ -169,6 +170,7 @@ async def running(
     clock: Any = None,
     events: Any = None,
     groups: Any = None,
+    slices: Any = None,
     runtime: Any = None,
     cpus: int = 1,
     **settings: Any,
@@ -188,6 +190,7 @@ async def running(
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
         metrics=metrics, started_s=clock.now_s(), groups=groups,
+        slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),
     )  # fmt: skip
     runner = PodRunner(context, manifests, events or Silence())

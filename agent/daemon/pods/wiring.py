@@ -22,6 +22,7 @@ from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.probe_client.driver import NetworkProbeClient
+from agent.drivers.slices.driver import SystemdSlices
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.component import Board, Report
 from agent.model.control_group import GroupShape
@@ -81,6 +82,7 @@ class PodPlane(msgspec.Struct, kw_only=True):
     shutdown: NodeShutdown
     metrics: PodMetrics
     records: StateFiles
+    slices: SystemdSlices
     endpoint: str
 
     async def run(self, report: Report) -> None:
@@ -98,12 +100,13 @@ class PodPlane(msgspec.Struct, kw_only=True):
         return [*await self.shutdown.advice(), *found]
 
     async def close(self) -> None:
+        await self.slices.close()
         await asyncio.to_thread(self.records.close)
 
 
 def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
-    groups = ControlGroups()
+    groups, slices = ControlGroups(), SystemdSlices()
     facts = node_facts(configuration, groups.shape())
     directory = Path(configuration.pods.directory)
     links = configuration.pods.log_link_directory
@@ -135,6 +138,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         metrics=metrics,
         started_s=outside.clock.now_s(),
         groups=groups,
+        slices=slices,
         runtime=outside.runtime.watch,
     )
 
@@ -157,6 +161,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         shutdown=shutdown,
         metrics=metrics,
         records=records,
+        slices=slices,
         endpoint=configuration.runtime.endpoint,
     )
 

@@ -41,6 +41,10 @@ class UpdatingVolumes(Work):
     text = "update volumes"
 
 
+class HoldingLimits(Work):
+    text = "hold the limits of a pod that was found running"
+
+
 class Resizing(Work):
     """Containers get other resources, or wait for the next try."""
 

@@ -6,10 +6,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
 from msgspec.structs import replace
 
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Volume, VolumeMount
+from agent.pods.ports import Groups
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.cri_config import (
     Made,
@@ -26,15 +28,18 @@ from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolve
 from agent.pods.runtime.pod_group import (
     MakeGroup,
     PodLimits,
-    WriteLimit,
+    WantedGroup,
     plan_group,
     pod_limits,
     wanted_group,
     wanted_levels,
 )
 from agent.pods.runtime.seen import Instance
+from agent.pods.runtime.slices import slices_in, slices_of, units_of, whole_percents
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
+
+log = structlog.get_logger(plane="pods")
 
 HOSTS = "/etc/hosts"
 PROPAGATIONS = {
@@ -98,6 +103,7 @@ class ContainerSetup:
         run = self._run
         run.memory = replace(run.memory, group=self.limits_of(run.pod), resources=run.pod.spec.resources)
         await asyncio.to_thread(self._ground)
+        await self.limit()
 
     async def learn(self) -> None:
         """What the runtime can do; a pod that was found running has not asked yet."""
@@ -108,9 +114,6 @@ class ContainerSetup:
         check_support(run.pod, run.features)
         self._take_ids()
         context.files.logs.make(run.log_directory)
-        # systemd makes its own groups, together with the first process in one.
-        if not run.features.uses_systemd:
-            self._limit()
 
     def _take_ids(self) -> None:
         """SEC-07; the same ones at every start."""
@@ -128,31 +131,50 @@ class ContainerSetup:
         return pod_limits(pod, settings.most_pids, settings.facts.groups, self._run.annotated.bursts_us.values())
 
     async def limit(self, limits: PodLimits | None = None) -> None:
-        """The group of the pod as a whole; without `limits` as it was before."""
+        """RES-04: the group of the pod as a whole; without `limits` as it was before. A pod that has limits does not
+        run without them; shares alone are no reason not to run."""
         await self.learn()
-        await asyncio.to_thread(self._limit, limits)
-
-    def _limit(self, limits: PodLimits | None = None) -> None:
-        """RES-04. A pod that has limits does not run without them; shares alone are no reason not to run."""
         run, groups = self._run, self._context.groups
-        shape = self._context.settings().facts.groups
         limits = limits or run.memory.group or self.limits_of(run.pod)
+        if run.features.uses_systemd:
+            limits = whole_percents(limits)
+        shape = self._context.settings().facts.groups
         wanted = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
-        step: MakeGroup | WriteLimit | None = None
         try:
-            for step in plan_group(wanted, groups.read(wanted.paths)).steps:
-                if isinstance(step, MakeGroup):
-                    groups.make(step.path)
-                else:
-                    groups.write(step.path, step.value)
+            if run.features.uses_systemd:
+                await self._ask_systemd(wanted)
+            await asyncio.to_thread(_write, groups, wanted)
         except OSError as error:
             if limits.is_binding:
-                text = f"the limits of the pod cannot be set: {step}: {error.strerror or error}"
+                text = f"the limits of the pod cannot be set: {error}"
                 raise ConfigProblem(text, "FailedCreatePodContainer") from error
             if "group" not in self._told:
                 self._told.add("group")
-                text = f"the pod has no share of its own: {step}: {error.strerror or error}"
-                run.tell("FailedCreatePodContainer", text, is_warning=True)
+                run.tell("FailedCreatePodContainer", f"the pod has no share of its own: {error}", is_warning=True)
+
+    async def _ask_systemd(self, wanted: WantedGroup) -> None:
+        """RES-09: also for what stands already, if systemd does not know of it from this process."""
+        groups = self._context.groups
+        there = await asyncio.to_thread(groups.read, wanted.paths)
+        others = units_of(plan_group(wanted, there))
+        for one in slices_of(wanted):
+            await self._context.slices.hold(one.unit, one.properties, anew=one.unit in others)
+
+    async def regain(self) -> None:
+        """RES-09: of a pod that was found running: what an earlier kepd wrote into files, systemd does not know of."""
+        if slices_in([self.cgroup]):
+            with suppress(ConfigProblem):
+                await self.limit()
+
+    async def release_groups(self) -> None:
+        """GC-03. A slice that systemd does not end is empty all the same; it is no reason to keep a pod."""
+        for unit in slices_in(self.cgroups):
+            try:
+                await self._context.slices.stop(unit)
+            except OSError as error:
+                log.warning("slice_not_stopped", pod=self._run.pod.key, slice=unit, error=str(error))
+        for group in self.cgroups:
+            await asyncio.to_thread(self._context.groups.remove, group)
 
     def sandbox_config(self, attempt: int) -> pb.PodSandboxConfig:
         run = self._run
@@ -196,9 +218,6 @@ class ContainerSetup:
             attempt = files.logs.next_attempt(run.log_directory, container.name)
         files.logs.make(run.log_directory, container.name)
         self._take_ids()
-        if run.features.uses_systemd:
-            # systemd writes what it thinks right whenever it works on a slice; what stands already costs a look.
-            self._limit()
         if run.pod.spec.volumes:
             files.prepare(run.pod.uid, plan_volumes(run.pod, self._context.sources(), run.facts))
         return attempt, self._mounts(container, values)
@@ -231,17 +250,14 @@ class ContainerSetup:
 
     async def level(self) -> None:
         """Without this pod those that are left are worth less; a group that is gone or refuses is no loss."""
-        await asyncio.to_thread(self._level)
-
-    def _level(self) -> None:
         context = self._context
-        groups, shape = context.groups, context.settings().facts.groups
-        wanted = wanted_levels(self.cgroup, shape, context.shares.milli)
+        wanted = wanted_levels(self.cgroup, context.settings().facts.groups, context.shares.milli)
         with suppress(OSError):
-            there = groups.read(wanted.paths)
-            for step in plan_group(wanted, there).steps:
-                if isinstance(step, WriteLimit) and there.get(step.path) is not None:
-                    groups.write(step.path, step.value)
+            there = await asyncio.to_thread(context.groups.read, wanted.paths)
+            is_there = WantedGroup(tuple(step for step in wanted.steps if there.get(step.path) is not None))
+            if slices_in([self.cgroup]):
+                await self._ask_systemd(is_there)
+            await asyncio.to_thread(_write, context.groups, is_there)
 
     def resources_of(self, container: ContainerSpec) -> pb.LinuxContainerResources:
         return container_resources(self._run.pod, container, container.fields.resources, self._node)
@@ -313,6 +329,18 @@ class ContainerSetup:
             self._context.files.logs.link(run.pod.namespace, run.pod.name, instance.name, instance.id, log_file)
         except OSError as error:
             run.tell("FailedSync", f"log link of {instance.name}: {error.strerror}", is_warning=True)
+
+
+def _write(groups: Groups, wanted: WantedGroup) -> None:
+    """What differs; blocking. Raises OSError that names the step."""
+    for step in plan_group(wanted, groups.read(wanted.paths)).steps:
+        try:
+            if isinstance(step, MakeGroup):
+                groups.make(step.path)
+            else:
+                groups.write(step.path, step.value)
+        except OSError as error:
+            raise OSError(f"{step}: {error.strerror or error}") from error
 
 
 def _expanded(text: str, values: dict[str, str]) -> str:

@@ -36,6 +36,7 @@ from agent.pods.plan.start_steps import (
 from agent.pods.plan.stop_state import Trigger, shortened
 from agent.pods.plan.work import (
     EndingAlone,
+    HoldingLimits,
     Launching,
     LaunchingEphemeral,
     MakingSandbox,
@@ -252,10 +253,13 @@ class PodKeeper:
             run.tasks.clear()
 
     async def _keep(self) -> None:
+        """Nothing is awaited before the pod is shown: without a cluster, Services have their endpoints by it."""
         run = self.run
         if run.seen.active is not None and run.pod.spec.volumes:
             # Sources may have changed meanwhile.
             self.sources_changed()
+        if run.seen.active is not None and run.memory.stop is None:
+            run.spawn(HoldingLimits(), self._setup.regain())
         if self._late_end is not None:
             self.end(*self._late_end)
             self._late_end = None
@@ -398,8 +402,7 @@ class PodKeeper:
         run, context = self.run, self.run.context
         try:
             await asyncio.to_thread(context.files.release, run.pod.uid)
-            for group in self._setup.cgroups:
-                await asyncio.to_thread(context.groups.remove, group)
+            await self._setup.release_groups()
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
@@ -415,8 +418,7 @@ class PodKeeper:
                     await asyncio.to_thread(context.files.logs.remove_links, instance.id)
                 await asyncio.to_thread(context.files.logs.remove, pod.namespace, pod.name, pod.uid)
                 await asyncio.to_thread(context.files.remove, pod.uid)
-                for group in self._setup.cgroups:
-                    await asyncio.to_thread(context.groups.remove, group)
+                await self._setup.release_groups()
                 context.shares.forget(pod.uid)
                 await self._setup.level()
                 run.is_forgotten = True

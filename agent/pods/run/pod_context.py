@@ -19,7 +19,17 @@ from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.ports import Containers, Features, Groups, Maintenance, NodeImages, PodRecords, ProbeClient, Sandboxes
+from agent.pods.ports import (
+    Containers,
+    Features,
+    Groups,
+    Maintenance,
+    NodeImages,
+    PodRecords,
+    ProbeClient,
+    Sandboxes,
+    Slices,
+)
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
@@ -128,6 +138,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     metrics: PodMetrics
     started_s: float
     groups: Groups
+    slices: Slices
     runtime: Features
     shares: BurstableShares = msgspec.field(default_factory=BurstableShares)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)

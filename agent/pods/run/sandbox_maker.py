@@ -44,8 +44,6 @@ class SandboxMaker:
             async with context.lane.place(context.settings().facts.cpus, context.clock):
                 sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
             status = await context.sandboxes.sandbox_status(sandbox_id)
-            if run.features.uses_systemd:
-                await self._setup.limit()
         except ConfigProblem as error:
             self._failed(error.reason, str(error))
             return

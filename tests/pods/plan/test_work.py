@@ -6,6 +6,7 @@ from agent.pods.plan.start import plan_start
 from agent.pods.plan.work import (
     EndingAlone,
     FetchingAhead,
+    HoldingLimits,
     KillingContainer,
     Launching,
     MakingSandbox,
@@ -31,8 +32,8 @@ from tests.pods.pods import World, make_pod
 
 OTHERS: tuple[Work, ...] = (
     StoppingPod(), RunningHook("app"), StoppingContainer("app"), KillingContainer("app"), RestartingSidecar("app"),
-    FetchingAhead("app"), Probing(ProbeKind.LIVENESS, "app"), Refreshing("app"), UpdatingVolumes(), Resizing(),
-    RemovingDead(), Releasing(), Saving(),
+    FetchingAhead("app"), Probing(ProbeKind.LIVENESS, "app"), Refreshing("app"), UpdatingVolumes(), HoldingLimits(),
+    Resizing(), RemovingDead(), Releasing(), Saving(),
 )  # fmt: skip
 OF_THE_START: tuple[Work, ...] = (Launching("app"), EndingAlone("web"), MakingSandbox(), RestartingAll())
 

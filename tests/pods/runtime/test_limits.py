@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What containers may use: memory with its swap, pages, and the group of their pod when it cannot be made."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.cri_config import NodeShape, container_resources
 from agent.pods.runtime.qos import Needs, memory_qos
+from agent.pods.runtime.slices import NO_LIMIT
+from tests.contract.fake_slices import FakeSlices
 from tests.pods.plane import KnownRuntime, Slow, manifest, running
 from tests.pods.pods import container, make_pod
 
@@ -171,8 +174,17 @@ async def test_a_share_that_cannot_be_given_holds_nobody_up(tmp_path: Path) -> N
         assert [one.message for one in plane.events if "no share of its own" in one.message] != []
 
 
-async def test_where_systemd_manages_groups_its_slices_are_named(tmp_path: Path) -> None:
-    """RES-04: the runtime would refuse any other parent."""
+def whole(resources: str) -> bytes:
+    return (
+        manifest("web", "i", grace_s=1)
+        .decode()
+        .replace("image: i}", f"image: i, resources: {{{resources}}}}}")
+        .encode()
+    )
+
+
+async def test_where_systemd_manages_groups_its_slices_are_named_and_asked_for(tmp_path: Path) -> None:
+    """RES-04, RES-09: the runtime would refuse any other parent, and systemd forgets what others write."""
     parents: list[str] = []
 
     class Noting(Slow):
@@ -180,14 +192,57 @@ async def test_where_systemd_manages_groups_its_slices_are_named(tmp_path: Path)
             parents.append(config.linux.cgroup_parent)
             return await super().run_sandbox(config, runtime_handler)
 
-    groups, manifests = FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": manifest()})
+    groups, slices = FakeControlGroups(), FakeSlices()
+    manifests = FakeManifestDirectory({"/m/f.yaml": whole("limits: {cpu: 155m, memory: 64Mi}, requests: {cpu: 100m}")})
     runtime = KnownRuntime(uses_systemd=True)
-    async with running(Noting(), manifests, tmp_path / "logs", groups=groups, runtime=runtime) as plane:
+    async with running(Noting(), manifests, tmp_path / "logs", groups=groups, slices=slices, runtime=runtime) as plane:
         await plane.until_phases(web="Running")
         (uid,) = plane.runner.keepers
+        pod = f"kepd-burstable-pod{uid}.slice"
+        held = {unit: dict(one) for unit, one in slices.held.items()}
+        manifests.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "the end of the pod")
 
-    assert parents == [f"/kepd.slice/kepd-besteffort.slice/kepd-besteffort-pod{uid}.slice"]
-    assert groups.files[f"cpu{parents[0]}/cpu.shares"] == "2"
+    assert parents == [f"/kepd.slice/kepd-burstable.slice/{pod}"]
+    assert held == {
+        "kepd-burstable.slice": {"CPUShares": 102},
+        pod: {"CPUShares": 102, "CPUQuotaPerSecUSec": 160_000, "MemoryLimit": 64 << 20, "TasksMax": NO_LIMIT},
+    }
+    assert slices.held == {"kepd-burstable.slice": {"CPUShares": 2}}, "the slice went with its pod"
+
+
+async def test_a_pod_with_limits_does_not_run_where_systemd_cannot_be_asked(tmp_path: Path) -> None:
+    """RES-04, RES-09."""
+    groups, slices, runtime = FakeControlGroups(), FakeSlices(), KnownRuntime(uses_systemd=True)
+    slices.refusal = "no connection to the system bus"
+    manifests = FakeManifestDirectory({"/m/f.yaml": whole("limits: {memory: 64Mi}")})
+    async with running(Slow(), manifests, tmp_path / "logs", groups=groups, slices=slices, runtime=runtime) as plane:
+        await plane.until(lambda: any("limits of the pod cannot be set" in one.message for one in plane.events), "why")
+        assert plane.phases == {"web-n": "Pending"}
+        slices.refusal = ""
+        await plane.until_phases(web="Running")
+
+
+async def test_a_pod_that_is_found_running_is_made_known_to_systemd(tmp_path: Path) -> None:
+    """RES-09: what an earlier version wrote into files would go with the next `daemon-reload`."""
+    cri, groups, runtime = Slow(), FakeControlGroups(), KnownRuntime(uses_systemd=True)
+    manifests = FakeManifestDirectory({"/m/f.yaml": whole("limits: {memory: 64Mi}")})
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, slices=FakeSlices(), runtime=runtime) as plane:
+        await plane.until_phases(web="Running")
+        (uid,) = plane.runner.keepers
+    slices, answers = FakeSlices(), asyncio.Event()
+
+    class Waiting(FakeSlices):
+        async def hold(self, unit: str, properties: Any, *, anew: bool = False) -> None:
+            await answers.wait()
+            await slices.hold(unit, properties, anew=anew)
+
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, slices=Waiting(), runtime=runtime) as plane:
+        await plane.until_ready()
+        await asyncio.sleep(0)
+        assert plane.phases == {"web-n": "Running"}, "no Service waits for systemd"
+        answers.set()
+        await plane.until(lambda: f"kepd-burstable-pod{uid}.slice" in slices.held, "the slice by name")
 
 
 async def test_a_pod_stays_in_the_group_that_it_began_in(tmp_path: Path) -> None:
