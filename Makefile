@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short names for the scripts; nothing here that the scripts cannot do without make.
-.PHONY: run test test-kube lint format proto bench docs locks install uninstall image kind-up kind-test kind-down clean
+.PHONY: run test test-kube lint format proto bench docs locks install uninstall image kind-up kind-test kind-down vm-up vm-ssh vm-test vm-down clean
 BIN := .venv/bin
 
 run:
@@ -56,6 +56,18 @@ kind-test:
 
 kind-down:
 	scripts/kind down
+
+vm-up:
+	KEPD_VM_RELEASE=$(or $(RELEASE),12) scripts/vm up
+
+vm-ssh:
+	scripts/vm ssh
+
+vm-test:
+	KEPD_VM_RELEASE=$(or $(RELEASE),12) scripts/vm test
+
+vm-down:
+	scripts/vm down
 
 clean:
 	rm -rf .venv agent/wire dist build

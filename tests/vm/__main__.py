@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine for people: `scripts/vm up|ssh|down`, and `scripts/vm test` for its tests. State is in build/vm."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tests.daemon.process import ROOT
+from tests.vm.disk import Disk, make
+from tests.vm.machine import SSH, Machine
+from tests.vm.release import chosen
+
+PLACE = ROOT / "build/vm"
+STATE = PLACE / "state.json"
+END_S = 300
+
+
+class Kept(msgspec.Struct):
+    """A machine that runs in the background."""
+
+    pid: int
+    port: int
+    key: str
+
+    @property
+    def is_on(self) -> bool:
+        with suppress(OSError):
+            return b"qemu" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        return False
+
+    def command(self) -> list[str]:
+        return ["ssh", *SSH, "-i", self.key, "-p", str(self.port), "root@127.0.0.1"]
+
+
+def kept() -> Kept | None:
+    found = msgspec.json.decode(STATE.read_bytes(), type=Kept) if STATE.exists() else None
+    return found if found is not None and found.is_on else None
+
+
+def up() -> None:
+    if kept() is not None:
+        print("the machine is up; scripts/vm ssh leads in")
+        return
+    shutil.rmtree(PLACE, ignore_errors=True)
+    release = chosen()
+    print(f"making a disk of Debian {release.number}: some minutes the first time", flush=True)
+    disk: Disk = make(release, PLACE / "disk")
+    (PLACE / "run").mkdir()
+    machine = Machine(disk, PLACE / "run")
+    print("starting it", flush=True)
+    machine.start()
+    STATE.write_bytes(msgspec.json.encode(Kept(machine.pid, machine.port, str(disk.key))))
+    machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
+    print(machine.run("sh /vagrant/deploy/vagrant/bare.sh && sh /vagrant/deploy/vagrant/check.sh bare"), end="")
+
+
+def ssh(arguments: list[str]) -> None:
+    machine = kept() or sys.exit("no machine is up; scripts/vm up makes one")
+    os.execvp("ssh", [*machine.command(), *arguments])
+
+
+def down() -> None:
+    machine = kept()
+    if machine is not None:
+        subprocess.run([*machine.command(), "systemctl poweroff"], check=False, timeout=END_S)
+        deadline_s = time.monotonic() + END_S
+        while machine.is_on and time.monotonic() < deadline_s:
+            time.sleep(0.5)
+        if machine.is_on:
+            os.kill(machine.pid, signal.SIGKILL)
+    shutil.rmtree(PLACE, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> None:
+    match arguments:
+        case ["up"]:
+            up()
+        case ["ssh", *rest]:
+            ssh(rest)
+        case ["test", *rest]:
+            os.execv(sys.executable, [sys.executable, "-m", "pytest", "-q", "-m", "vm", *(rest or ["tests/vm"])])
+        case ["down"]:
+            down()
+        case _:
+            sys.exit("scripts/vm up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | down; KEPD_VM_RELEASE=12|13|forky")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One machine for all tests of a run, set up as the Vagrantfile does it. They share it, so each leaves it as it was."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.vm.disk import Disk, make
+from tests.vm.machine import QEMU, Machine
+from tests.vm.release import Release, chosen
+
+NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
+
+
+@pytest.fixture(scope="session")
+def release() -> Release:
+    return chosen()
+
+
+@pytest.fixture(scope="session")
+def disk(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Disk:
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing and os.environ.get("KEPD_NO_VM") == "1":
+        pytest.skip(f"KEPD_NO_VM=1, and this machine has no {', '.join(missing)}")
+    assert not missing, f"missing: {', '.join(missing)}; scripts/prepare installs them, KEPD_NO_VM=1 does without"
+    return make(release, tmp_path_factory.mktemp("disk") / "made")
+
+
+@pytest.fixture(scope="session")
+def bare(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A node with pods and Services from files, by the Vagrantfile's own scripts."""
+    with Machine(disk, tmp_path_factory.mktemp("bare")) as machine:
+        give_images(machine)
+        machine.run("sh /vagrant/deploy/vagrant/bare.sh")
+        yield machine
+
+
+def give_images(machine: Machine) -> None:
+    machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")

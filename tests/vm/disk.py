@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk of a machine: Debian's packages, then the Vagrantfile's own scripts, all run here and not in the machine.
+
+Installing is quick on this machine's processor and takes minutes on an emulated one. What is kept between runs is the
+archive of the packages alone, never an installed tree: KEPD_VM_CACHE names where, else it is the user's cache.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.daemon.process import ROOT
+from tests.lab.images import STAY, Image, build
+from tests.lab.packages import find_programs
+from tests.vm.release import Release
+
+PROVISION = Path(__file__).with_name("provision.sh")
+IMAGES = {
+    "registry.k8s.io/pause:3.10": Image(name="pause", command=STAY),
+    "docker.io/library/busybox:1.37": Image(name="busybox"),
+}
+"""By the names that manifests and containerd's configuration use; they are made here, no registry is asked."""
+SIZE = "6G"
+LONGEST_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A file system in a file that is never written to, what starts it, and the key that opens the machine."""
+
+    image: Path
+    kernel: Path
+    initrd: Path
+    key: Path
+
+
+def cache() -> Path:
+    configured = os.environ.get("KEPD_VM_CACHE") or os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    folder = Path(configured)
+    folder = folder if "KEPD_VM_CACHE" in os.environ else folder / "kepd-vm"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def packages_of(release: Release) -> Path:
+    """An archive with the packages of a release, made once."""
+    archive = cache() / f"{release.key}.tar"
+    if not archive.exists():
+        draft = archive.with_suffix(f".{os.getpid()}.tar")
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(release.packages)}"]
+        _run([*command, *release.options, release.suite, str(draft), "http://deb.debian.org/debian"])
+        draft.rename(archive)
+    return archive
+
+
+def make(release: Release, folder: Path) -> Disk:
+    """A disk of its own in `folder`."""
+    tree = folder / "tree"
+    tree.mkdir(parents=True)
+    _run(["tar", "-xf", str(packages_of(release)), "-C", str(tree), "--numeric-owner"])
+    _copy_project(tree / "vagrant")
+    _add_images(tree / "root/images", folder)
+    key = folder / "key"
+    _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
+    _run(["unshare", "--mount", "--pid", "--fork", "--kill-child", str(PROVISION), str(tree), str(key) + ".pub"])
+    kernel, initrd = (_newest(tree / "boot", pattern, folder) for pattern in ("vmlinuz-*", "initrd.img-*"))
+    image = folder / "base.raw"
+    with image.open("wb") as file:
+        file.truncate(0)
+    _run(["truncate", "-s", SIZE, str(image)])
+    _run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(tree), str(image)])
+    _run(["rm", "-rf", "--one-file-system", str(tree)])
+    return Disk(image=image, kernel=kernel, initrd=initrd, key=key)
+
+
+def _copy_project(place: Path) -> None:
+    """What Vagrant would share: the files under version control, as they stand."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.split(b"\0")
+    for name in filter(None, map(os.fsdecode, listed)):
+        if (ROOT / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name)
+
+
+def _add_images(place: Path, folder: Path) -> None:
+    place.mkdir(parents=True)
+    busybox = find_programs().paths["busybox"]
+    layouts = folder / "layouts"
+    layouts.mkdir()
+    for number, (reference, image) in enumerate(IMAGES.items()):
+        build(image, busybox, layouts).archive(reference, place / f"{number}.tar")
+
+
+def _newest(place: Path, pattern: str, folder: Path) -> Path:
+    found = max(place.glob(pattern), key=lambda path: path.stat().st_mtime)
+    return Path(shutil.copy2(found, folder / found.name))
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One virtual machine under QEMU: its disk above a base that stays as it is, its console, and a way in by SSH.
+
+Its network ends at this machine's loopback: one port leads to its SSH, nothing leads out. A reboot ends QEMU, and the
+machine is started again once the old process is gone. Asserts nothing about time: emulation is slow.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+from tests.vm.disk import Disk
+
+QEMU = "qemu-system-x86_64"
+MEMORY_MIB = 3072
+BOOT_S, END_S, CALL_S = 600.0, 400.0, 300.0
+KVM_TRIAL_S = 10.0
+# cmpxchg16b of the emulation is not what newer kernels expect.
+PROCESSOR = "max,-cx16"
+SSH = (
+    "-q", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20",
+    "-o", "ServerAliveInterval=20", "-o", "ServerAliveCountMax=10", "-o", "BatchMode=yes",
+)  # fmt: skip
+NO_CONNECTION = 255
+
+
+class MachineError(AssertionError):
+    """Something in the machine is not as a test expects; the text has what it said."""
+
+
+class Machine:
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        self.disk = disk
+        self._folder = folder
+        self._layer = folder / "disk.qcow2"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(disk.image), str(self._layer)]
+        subprocess.run(command, check=True, timeout=60)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut_power()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    @property
+    def console(self) -> str:
+        """Of the last start."""
+        path = self._folder / "console.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(self, *, waits: bool = True) -> None:
+        self.port = _free_port()
+        command = [
+            QEMU, *accelerator(), "-smp", "2", "-m", str(MEMORY_MIB), "-no-reboot",
+            "-display", "none", "-monitor", "none",
+            "-kernel", str(self.disk.kernel), "-initrd", str(self.disk.initrd),
+            "-append", "root=/dev/vda rw console=ttyS0 panic=-1 quiet systemd.show_status=0",
+            "-drive", f"file={self._layer},if=virtio,format=qcow2,cache=unsafe",
+            "-netdev", f"user,id=lan,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
+            "-device", "virtio-net-pci,netdev=lan", "-device", "virtio-rng-pci",
+            "-serial", f"file:{self._folder / 'console.log'}",
+        ]  # fmt: skip
+        with (self._folder / "qemu.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        if waits:
+            self.wait_until_up()
+
+    def wait_until_up(self) -> None:
+        """Until it lets us in and systemd has started what it was to start."""
+        deadline_s = time.monotonic() + BOOT_S
+        while self._ssh("systemctl is-system-running --wait", within_s=BOOT_S).returncode == NO_CONNECTION:
+            if not self.is_on:
+                raise MachineError(f"the machine ended while it started: {self._last_words()}")
+            if time.monotonic() > deadline_s:
+                raise MachineError(f"the machine lets nobody in after {BOOT_S:.0f} s: {self._last_words()}")
+            time.sleep(1)
+
+    @property
+    def is_on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def cut_power(self) -> None:
+        """The machine's kernel ends where it stands. What it had handed to its disk is there afterwards."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def wait_until_off(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired as error:
+            raise MachineError(f"the machine does not end within {END_S:.0f} s: {self._last_words()}") from error
+
+    def reboot(self) -> None:
+        """In order, as an administrator does it."""
+        self._ssh("systemctl reboot")
+        self.wait_until_off()
+        self.start()
+
+    def run(self, script: str, *, given: str = "", within_s: float = CALL_S) -> str:
+        """What the shell's lines print, as root; they must work."""
+        done = self.attempt(script, given=given, within_s=within_s)
+        if done.returncode != 0:
+            raise MachineError(f"{script!r} ended with {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return done.stdout
+
+    def attempt(self, script: str, *, given: str = "", within_s: float = CALL_S) -> "subprocess.CompletedProcess[str]":
+        return self._ssh(script, given=given, within_s=within_s)
+
+    def write(self, path: str, text: str, mode: str = "0644") -> None:
+        """A whole file at once, under its name only when it is complete."""
+        folder = Path(path).parent
+        draft = folder / ".draft"
+        self.run(f"mkdir -p {folder} && cat >{draft} && chmod {mode} {draft} && mv {draft} {path}", given=text)
+
+    def until(self, what: str, holds: Callable[[], bool], within_s: float = CALL_S) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not holds():
+            if time.monotonic() > deadline_s:
+                raise MachineError(f"not so after {within_s:.0f} s: {what}\n{self._state()}")
+            time.sleep(1)
+
+    def until_prints(self, script: str, expected: str, within_s: float = CALL_S) -> None:
+        self.until(f"{script} prints {expected!r}", lambda: expected in self.attempt(script).stdout, within_s)
+
+    def ssh_command(self) -> list[str]:
+        return ["ssh", *SSH, "-i", str(self.disk.key), "-p", str(self.port), "root@127.0.0.1"]
+
+    def _ssh(self, script: str, *, given: str = "", within_s: float = CALL_S) -> "subprocess.CompletedProcess[str]":
+        command = [*self.ssh_command(), f"export LC_ALL=C.UTF-8; {script}"]
+        try:
+            return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=within_s)
+        except subprocess.TimeoutExpired as error:
+            raise MachineError(f"{script!r} takes longer than {within_s:.0f} s") from error
+
+    def _state(self) -> str:
+        asked = "kepctl --timeout 60 get pods; kepctl --timeout 60 get events | tail -n 30; journalctl -n 40 --no-pager"
+        return self.attempt(asked).stdout[-8000:] if self.is_on else self._last_words()
+
+    def _last_words(self) -> str:
+        return (self._folder / "qemu.log").read_text(errors="replace")[-1000:] + self.console[-3000:]
+
+
+@cache
+def accelerator() -> tuple[str, ...]:
+    """KVM where a guest runs under it: it opens on machines where none does."""
+    emulation = ("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", PROCESSOR)
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return emulation
+    trial = [
+        QEMU,
+        "-machine",
+        "q35",
+        "-accel",
+        "kvm",
+        "-cpu",
+        "host",
+        "-display",
+        "none",
+        "-m",
+        "64",
+        "-monitor",
+        "none",
+    ]
+    # The firmware speaks on this port as soon as a processor runs.
+    trial += ["-chardev", "stdio,id=words", "-device", "isa-debugcon,iobase=0x402,chardev=words", "-serial", "none"]
+    process = subprocess.Popen(trial, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    deadline_s, words = time.monotonic() + KVM_TRIAL_S, b""
+    while not words and process.poll() is None and time.monotonic() < deadline_s:
+        words = process.stdout.read() or b""
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()
+    return ("-machine", "q35", "-accel", "kvm", "-cpu", "host") if words else emulation
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that say in a file of the machine what becomes of them and when, and how to wait for them."""
+
+import json
+from typing import Any
+
+from tests.vm.machine import Machine
+
+BUSYBOX = "docker.io/library/busybox:1.37"
+PLACE = "/var/log/order"
+MANIFESTS = "/etc/kepd/manifests"
+# One that ends the moment it is asked to, and says so.
+LIFE = """
+trap 'echo {name} term >>/order/{pod}; exit 0' TERM
+echo {name} start >>/order/{pod}
+while :; do sleep 1 & wait $!; done
+"""
+
+
+def orderly(pod: str) -> dict[str, Any]:
+    """A sidecar, a main container with a hook before its end, and the order of all of it in PLACE."""
+
+    def container(name: str, **more: Any) -> dict[str, Any]:
+        return {
+            "name": name, "image": BUSYBOX, "command": ["sh", "-c", LIFE.format(name=name, pod=pod)],
+            "volumeMounts": [{"name": "order", "mountPath": "/order"}], **more,
+        }  # fmt: skip
+
+    hook = ["sh", "-c", f"echo hook >>/order/{pod}; sleep 1"]
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
+        "spec": {
+            "terminationGracePeriodSeconds": 30,
+            "initContainers": [container("sidecar", restartPolicy="Always")],
+            "containers": [container("main", lifecycle={"preStop": {"exec": {"command": hook}}})],
+            "volumes": [{"name": "order", "hostPath": {"path": PLACE, "type": "DirectoryOrCreate"}}],
+        },
+    }  # fmt: skip
+
+
+def put(machine: Machine, *pods: dict[str, Any]) -> None:
+    for one in pods:
+        machine.write(f"{MANIFESTS}/{one['metadata']['name']}.yaml", json.dumps(one))
+
+
+def remove(machine: Machine, *names: str) -> None:
+    """And wait until they are gone."""
+    machine.run(" ".join(["rm -f", *(f"{MANIFESTS}/{name}.yaml" for name in names)]))
+    machine.until(f"{', '.join(names)} gone", lambda: not {*names} & {*shown(machine)})
+
+
+def shown(machine: Machine) -> dict[str, dict[str, Any]]:
+    """All pods by the names in their manifests, as `kepctl` has them."""
+    done = machine.attempt("kepctl --timeout 60 get pods -o json")
+    if done.returncode != 0:
+        return {"?": {"answer": done.stderr}}
+    return {one["name"].removesuffix("-kepd-vm"): one for one in json.loads(done.stdout)["items"]}
+
+
+def until_ready(machine: Machine, *names: str) -> None:
+    def are_ready() -> bool:
+        now = shown(machine)
+        return all(is_ready(now.get(name, {})) for name in names)
+
+    machine.until(f"{', '.join(names)} ready", are_ready)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    containers = pod.get("containers", [])
+    return pod.get("phase") == "Running" and bool(containers) and all(one.get("ready") for one in containers)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ends: the node in order, the node without order, kepd, its runtime; and what is there afterwards."""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.vm.machine import Machine
+from tests.vm.pods import PLACE, is_ready, orderly, put, remove, shown, until_ready
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
+
+MANY = 10
+CUTS = int(os.environ.get("KEPD_VM_CUTS", "2"))
+ORDER = ["sidecar start", "main start", "hook", "main term", "sidecar term", "sidecar start", "main start"]
+SLICES = "systemctl list-units --plain --no-legend --state=active 'kepd-*-pod*.slice' | wc -l"
+RESULTS = "find /var/lib/cni/results -type f"
+REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
+
+
+def test_a_reboot_ends_pods_in_order(bare: Machine) -> None:
+    """FP-22, FP-31: hooks run, sidecars end after those that they serve, no container is killed before its grace."""
+    names = [f"o{number}" for number in range(MANY)]
+    bare.run(f"rm -rf {PLACE}")
+    put(bare, *map(orderly, names))
+    until_ready(bare, *names)
+    bare.reboot()
+    until_ready(bare, *names)
+    orders = {name: bare.run(f"cat {PLACE}/{name}").splitlines() for name in names}
+    said = bare.run("journalctl -b -1 -u kepd --no-pager -o cat | tail -n 60")
+    remove(bare, *names)
+
+    assert orders == dict.fromkeys(names, ORDER), said
+
+
+@pytest.mark.parametrize("cut", range(CUTS))
+def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
+    """FP-30: the machine ends while pods start. What its kernel had handed to the disk is there afterwards, so this is
+    a crash of the machine, not of its disk."""
+    chance = random.Random(cut)
+    names = [f"p{cut}-{number}" for number in range(5)]
+    until_ready(bare, "web")
+    put(bare, *map(orderly, names))
+    time.sleep(chance.uniform(0.5, 20))
+    bare.cut_power()
+    bare.start()
+    bare.until("all pods ready again", lambda: all(map(is_ready, shown(bare).values())) and {*names} <= {*shown(bare)})
+    found = shown(bare)
+    slices = int(bare.run(SLICES))
+    mounts = bare.run("findmnt -rno TARGET | grep -c /var/lib/kepd/ || true").strip()
+    empty = bare.run(f"{RESULTS} -empty")
+    refused = bare.run(REFUSED)
+    remove(bare, *names)
+    bare.until("addresses are given back", lambda: len(bare.run(RESULTS).split()) <= len(shown(bare)) + 1)
+
+    assert slices == len(found) == len(names) + 1
+    assert all(one.get("restartCount", 0) <= 1 for pod in found.values() for one in pod["containers"])
+    assert (mounts, empty, refused) == ("0", "", "")
+
+
+def test_a_daemon_that_hangs_is_started_again_and_its_pods_run_on(bare: Machine) -> None:
+    """SYS-04: the watchdog."""
+    until_ready(bare, "web")
+    before = shown(bare)["web"]["containers"]
+    pid = bare.run("systemctl show --value -p MainPID kepd").strip()
+    bare.run(f"kill -STOP {pid}")
+    bare.until("another process", lambda: bare.run("systemctl show --value -p MainPID kepd").strip() not in ("0", pid))
+    until_ready(bare, "web")
+
+    assert [one["id"] for one in shown(bare)["web"]["containers"]] == [one["id"] for one in before]
+
+
+def test_a_runtime_that_is_restarted_keeps_its_containers(bare: Machine) -> None:
+    until_ready(bare, "web")
+    before = shown(bare)["web"]["containers"]
+    bare.run("systemctl restart containerd")
+    put(bare, orderly("late"))
+    until_ready(bare, "web", "late")
+    after = shown(bare)["web"]["containers"]
+    remove(bare, "late")
+
+    assert [one["id"] for one in after] == [one["id"] for one in before]
