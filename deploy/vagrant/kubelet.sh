@@ -12,7 +12,7 @@ apt-get install -y -qq --no-install-recommends kubelet kubeadm kubectl cri-tools
 swapoff -a
 
 # Before the kubelet: it needs its runtime's socket to start anything.
-install -m 0644 -D /opt/kepd/share/systemd/kubelet-kepd.conf /etc/systemd/system/kubelet.service.d/20-kepd.conf
+install -m 0644 -D /usr/share/kepd/systemd/kubelet-kepd.conf /etc/systemd/system/kubelet.service.d/20-kepd.conf
 systemctl daemon-reload
 systemctl enable --now kepd-cri.service
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster can be made.
 
-They are not run here: that needs a hypervisor or a container engine.
+The machine `bare` is run in tests/vm; the others need a hypervisor or a container engine.
 """
 
+import os
 import re
 import subprocess
 
@@ -15,6 +16,7 @@ from tests.deploy.kustomize import render
 
 VAGRANTFILE = (ROOT / "Vagrantfile").read_text()
 SCRIPTS = ROOT / "deploy/vagrant"
+EXAMPLE = ROOT / "examples/bare-node"
 MACHINES = {"bare", "kubelet"}
 
 
@@ -31,9 +33,13 @@ def test_every_script_that_the_vagrantfile_names_is_there_and_every_one_there_is
     assert all(f'"{machine}" =>' in VAGRANTFILE for machine in MACHINES)
 
 
-def test_the_machines_use_what_an_installation_puts_there() -> None:
-    listed = subprocess.run([str(ROOT / "scripts/install"), "--list"], capture_output=True, text=True, check=True)
-    used = {path for script in SCRIPTS.glob("*.sh") for path in re.findall(r"/opt/kepd/share/\S+", script.read_text())}
+def test_the_machines_use_what_the_package_puts_there() -> None:
+    listed = subprocess.run(
+        [str(ROOT / "scripts/install"), "--list"], capture_output=True, text=True, check=True,
+        env={**os.environ, "SHARE": "/usr/share/kepd"},
+    )  # fmt: skip
+    scripts = [*SCRIPTS.glob("*.sh"), EXAMPLE / "setup.sh"]
+    used = {path for script in scripts for path in re.findall(r"/usr/share/kepd/\S+", script.read_text())}
 
     assert used
     assert used <= set(listed.stdout.split())
@@ -41,7 +47,7 @@ def test_the_machines_use_what_an_installation_puts_there() -> None:
 
 def test_configurations_in_the_scripts_are_ones_that_kepd_takes(tmp_path) -> None:
     found = re.findall(
-        r"<<YAML\n(apiVersion: config\.kepd\.dev.*?)\nYAML", (SCRIPTS / "bare.sh").read_text(), re.DOTALL
+        r"<<YAML\n(apiVersion: config\.kepd\.dev.*?)\nYAML", (EXAMPLE / "setup.sh").read_text(), re.DOTALL
     )
     for number, text in enumerate(found):
         config = tmp_path / f"{number}.yaml"

@@ -64,7 +64,7 @@ def make(release: Release, folder: Path) -> Disk:
     _add_images(tree / "root/images", folder)
     key = folder / "key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
-    _run(["unshare", "--mount", "--pid", "--fork", "--kill-child", str(PROVISION), str(tree), str(key) + ".pub"])
+    _run([str(PROVISION), str(tree), f"{key}.pub"])
     kernel, initrd = (_newest(tree / "boot", pattern, folder) for pattern in ("vmlinuz-*", "initrd.img-*"))
     image = folder / "base.raw"
     with image.open("wb") as file:

@@ -100,7 +100,7 @@ def test_a_container_that_is_not_root_reads_and_writes_what_is_meant_for_it(bare
 def limited(cpu: str, memory: str) -> dict[str, Any]:
     resources = {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": cpu, "memory": memory}}
     return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "limited", "uid": "limited-1"},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "limited", "uid": "limited1"},
         "spec": {
             "terminationGracePeriodSeconds": 1,
             "containers": [{"name": "a", "image": BUSYBOX, "resources": resources}],
@@ -119,7 +119,7 @@ def limits_of(machine: Machine, uid: str) -> list[str]:
 
 def test_limits_stay_when_systemd_reloads_its_units(bare: Machine) -> None:
     """FP-11, RES-09: also after a change in place; and the slice goes with its pod."""
-    put(bare, limited("155m", "64Mi"))
+    put(bare, limited("150m", "64Mi"))
     until_ready(bare, "limited")
     pod = shown(bare)["limited"]
     first = limits_of(bare, pod["uid"])
@@ -135,8 +135,8 @@ def test_limits_stay_when_systemd_reloads_its_units(bare: Machine) -> None:
     remove(bare, "limited")
     bare.until("its slice is gone", lambda: pod["uid"] not in bare.run("systemctl list-units --all --plain '*.slice'"))
 
-    assert first[-2:] == ["160ms", str(64 << 20)]
-    assert {"16000 100000", str(64 << 20)} <= {*first}
+    assert first[-2:] == ["150ms", str(64 << 20)]
+    assert {"15000 100000", str(64 << 20)} <= {*first}
     assert second == first
     assert third[-2:] == ["250ms", str(96 << 20)]
     assert fourth == third
