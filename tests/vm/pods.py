@@ -13,7 +13,7 @@ MANIFESTS = "/etc/kepd/manifests"
 LIFE = """
 trap 'echo {name} term >>/order/{pod}; exit 0' TERM
 echo {name} start >>/order/{pod}
-while :; do sleep 1 & wait $!; done
+sleep 2147483 & wait $!
 """
 
 
