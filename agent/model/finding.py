@@ -32,6 +32,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def printable(text: str) -> str:
     """The text on one line, with nothing in it that a terminal would act on."""
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 

@@ -118,8 +118,7 @@ def _read_folder(path: Path) -> dict[str, bytes]:
 
 
 def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, draft = _draft_beside(path)
     try:
         os.fchmod(handle, FILE_MODE)
         with os.fdopen(handle, "wb") as out:
@@ -134,6 +133,15 @@ def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
         with suppress(OSError):
             Path(draft).unlink()
         raise
+
+
+def _draft_beside(path: Path) -> tuple[int, str]:
+    """The directory is nearly always there, so that looking for it first would cost more than it finds."""
+    try:
+        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
+        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
 
 
 def _sync_directory(path: Path) -> None:

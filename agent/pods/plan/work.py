@@ -135,6 +135,11 @@ def containers_at_work(works: Iterable[Work]) -> frozenset[str]:
     return frozenset(one.container for one in works if isinstance(one, Launching | EndingAlone))
 
 
+def is_shown(work: Work) -> bool:
+    """Whether people see that it goes on: what a pod waits for names it, or one of its conditions."""
+    return isinstance(work, Launching | EndingAlone | MakingSandbox | RestartingAll)
+
+
 def is_pod_at_work(works: Iterable[Work]) -> bool:
     """Whether something is done to all containers at once, so that none is started meanwhile."""
     return any(isinstance(one, MakingSandbox | RestartingAll) for one in works)

@@ -406,6 +406,14 @@ class PodKeeper:
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
 
+    def _remove_files(self) -> None:
+        """In one go: each step in a thread of its own would cost as much as the step."""
+        run, context = self.run, self.run.context
+        for instance in run.seen.instances:
+            context.files.logs.remove_links(instance.id)
+        context.files.logs.remove(run.pod.namespace, run.pod.name, run.pod.uid)
+        context.files.remove(run.pod.uid)
+
     async def _tear_down(self) -> None:
         """GC-03: everything of a pod that is over; repeated until it works."""
         run, context = self.run, self.run.context
@@ -414,10 +422,7 @@ class PodKeeper:
             try:
                 for sandbox in run.seen.sandboxes:
                     await context.sandboxes.remove_sandbox(sandbox.id)
-                for instance in run.seen.instances:
-                    await asyncio.to_thread(context.files.logs.remove_links, instance.id)
-                await asyncio.to_thread(context.files.logs.remove, pod.namespace, pod.name, pod.uid)
-                await asyncio.to_thread(context.files.remove, pod.uid)
+                await asyncio.to_thread(self._remove_files)
                 await self._setup.release_groups()
                 context.shares.forget(pod.uid)
                 await self._setup.level()

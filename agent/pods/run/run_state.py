@@ -28,7 +28,7 @@ from agent.pods.plan.record import encode_record, record_name
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
-from agent.pods.plan.work import RestartingAll, Saving, Work
+from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.pod_context import PodContext
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observation import lost_instance, with_status
@@ -88,6 +88,7 @@ class PodRun:
         # As of the last sandbox; until one is made nothing depends on it.
         self.features = RuntimeFeatures()
         self.saved_memory: Memory | None = None
+        self._shown: tuple[object, ...] = ()
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None
         self._listeners = listeners
@@ -299,7 +300,21 @@ class PodRun:
             log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
 
     def show(self) -> None:
-        self._listeners.changed(self)
+        """Say that something changed, if anything that people see did: what is shown costs more than the look."""
+        shown = (
+            self.pod,
+            self._seen,
+            self.memory,
+            self.plan.waiting,
+            self.problem,
+            self.resize_conditions,
+            self.is_removed,
+            self.context.settings().facts.addresses,
+            [work for work in self.tasks if is_shown(work)],
+        )
+        if shown != self._shown:
+            self._shown = shown
+            self._listeners.changed(self)
 
     def doubt(self) -> None:
         """What is known may be wrong: the runtime is looked at as a whole."""

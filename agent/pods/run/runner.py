@@ -376,8 +376,11 @@ class PodRunner:
         if keeper is not None:
             with contained(keeper.run.pod.key, "look at its container"):
                 keeper.look_at(event.container_id)
-        elif event.kind is EventKind.STOPPED and self._owners.of_sandbox(event.container_id) is not None:
-            self._look.set()
+        elif event.kind is EventKind.STOPPED:
+            owner = self._owners.of_sandbox(event.container_id)
+            # An end stops its sandboxes itself, and looks whether something is left.
+            if owner is not None and owner.run.memory.stop is None:
+                self._look.set()
 
     async def _round(self) -> float:
         """One look at everything; how long to rest at most."""
