@@ -48,6 +48,44 @@ async def test_what_need_not_be_durable_waits_for_no_disk(files: StateFiles, mon
     assert not any(early)
 
 
+async def test_durable_writes_that_wait_share_one_fsync_per_directory(
+    files: StateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(files.write("records/first.json", b"first"))
+        await asyncio.sleep(0.05)
+        for number in range(20):
+            group.create_task(files.write(f"records/{number}.json", b"%d" % number))
+        await asyncio.sleep(0.05)
+        disk.goes_on.set()
+
+    assert await files.read_folder("records") == {
+        "first.json": b"first",
+        **{f"{number}.json": b"%d" % number for number in range(20)},
+    }
+    assert disk.waits == 1 + 20 + 2, "each content, and the directory once for the first and once for the others"
+
+
+async def test_a_write_that_fails_fails_alone(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files.directory / "records/taken.json/in it").mkdir(parents=True)
+    disk = Disk(monkeypatch)
+    first = asyncio.create_task(files.write("records/first.json", b"first"))
+    await asyncio.sleep(0.05)
+    writes = [asyncio.create_task(files.write(f"records/{name}.json", b"{}")) for name in ("a", "taken", "b")]
+    await asyncio.sleep(0.05)
+    disk.goes_on.set()
+    answers = await asyncio.gather(first, *writes, return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [type(None), type(None), IsADirectoryError, type(None)]
+    assert sorted(path.name for path in (files.directory / "records").iterdir()) == [
+        "a.json",
+        "b.json",
+        "first.json",
+        "taken.json",
+    ]
+
+
 async def test_writes_of_one_name_take_effect_in_their_order(
     files: StateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

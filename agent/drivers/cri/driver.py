@@ -4,6 +4,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import grpc
 
@@ -40,6 +41,7 @@ class CriRuntime:
         self.request_timeout_s = request_timeout_s
         self._runtime = open_channel(endpoint)
         self._image = self._runtime if image_endpoint in ("", endpoint) else open_channel(image_endpoint)
+        self._methods: dict[str, Any] = {}
         self._observe = observe or (lambda _method, _code, _seconds: None)
 
     async def close(self) -> None:
@@ -58,11 +60,13 @@ class CriRuntime:
         """One call. Unless `bounded` is off, it ends after `deadline_s` or the method's own limit."""
         channel = self._image if method.path.startswith(methods.IMAGE) else self._runtime
         limit_s = deadline_s if deadline_s is not None else self.request_timeout_s * method.deadline_factor
-        invoke = channel.unary_unary(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.answer.FromString,
-        )
+        invoke = self._methods.get(method.path)
+        if invoke is None:
+            invoke = self._methods[method.path] = channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.answer.FromString,
+            )
         return await observed(method.name, invoke(request, timeout=limit_s if bounded else None), self._observe)
 
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse:

@@ -2,28 +2,45 @@
 """A directory of small files that are there whole or not at all, also after a crash or a power cut.
 
 Writes are atomic with fsync, in threads of their own so that the event loop never waits for a disk; what need not be
-durable waits for none either (FP-14). Calls that change one name take effect in their order. Modes are 0600 and 0700.
+durable waits for none either (FP-14). Durable writes that wait at the same time go to the disk together: all contents,
+then all names, with one fsync per directory. Calls that change one name take effect in their order. Modes are 0600 and
+0700.
 """
 
 import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from agent.model.image_store import Filesystem
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 ASIDE = ".aside"
+# Each has an open file until its content is on the disk.
+MOST_TOGETHER = 100
 
 Result = TypeVar("Result")
+
+
+class _Write(msgspec.Struct, eq=False):
+    """A durable write on its way; `draft` is its file until it gets its name."""
+
+    path: Path
+    content: bytes
+    done: Future[None]
+    draft: str = ""
+    handle: int = -1
 
 
 class StateFiles:
@@ -33,6 +50,7 @@ class StateFiles:
         self.directory = directory
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"state-{directory.name}")
         self._quick = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"quick-{directory.name}")
+        self._waiting: deque[_Write] = deque()
         self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     def close(self) -> None:
@@ -51,13 +69,15 @@ class StateFiles:
         """Replace or make a file. When this returns, it is on the disk. What is not durable outlives this process but
         not a power cut, and costs no wait for a disk."""
         path = self._path(name)
-        executor = self._executor if is_durable else self._quick
-        await self._in_turn(path, partial(write_file, path, content, is_durable=is_durable), executor)
+        if is_durable:
+            await self._in_turn(path, partial(self._commit, path, content))
+        else:
+            await self._in_turn(path, partial(self._quick.submit, write_file, path, content, is_durable=False))
 
     async def remove(self, name: str) -> None:
         """Delete a file; one that is gone is fine."""
         path = self._path(name)
-        await self._in_turn(path, partial(path.unlink, missing_ok=True), self._quick)
+        await self._in_turn(path, partial(self._quick.submit, path.unlink, missing_ok=True))
 
     async def set_aside(self, name: str) -> str:
         """Take a file out of the way without deleting it. Answers with where it is now."""
@@ -73,21 +93,34 @@ class StateFiles:
             raise ValueError(f"{name!r} is not a name inside {self.directory}")
         return path
 
-    async def _in_turn(self, path: Path, call: Callable[[], None], executor: ThreadPoolExecutor) -> None:
+    async def _in_turn(self, path: Path, begin: Callable[[], Future[None]]) -> None:
         """The turn ends with the call, also where its caller gave up: a thread cannot be stopped in the middle."""
-        turn, loop = self._turns.setdefault(path, asyncio.Lock()), asyncio.get_running_loop()
+        turn = self._turns.setdefault(path, asyncio.Lock())
         await turn.acquire()
-        running = executor.submit(call)
-        running.add_done_callback(lambda _: _release(turn, loop))
-        await asyncio.wrap_future(running)
+        running = asyncio.wrap_future(begin())
+        running.add_done_callback(partial(_end_turn, turn))
+        await asyncio.shield(running)
+
+    def _commit(self, path: Path, content: bytes) -> Future[None]:
+        """Whoever gets the thread first takes along all that wait then."""
+        write = _Write(path, content, Future())
+        self._waiting.append(write)
+        self._executor.submit(self._write_waiting)
+        return write.done
+
+    def _write_waiting(self) -> None:
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
+        _write_together(taken)
 
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def _release(turn: asyncio.Lock, loop: asyncio.AbstractEventLoop) -> None:
-    with suppress(RuntimeError):  # a loop that has ended needs no turns
-        loop.call_soon_threadsafe(turn.release)
+def _end_turn(turn: asyncio.Lock, ended: asyncio.Future[None]) -> None:
+    turn.release()
+    if not ended.cancelled():
+        # Who gave up does not ask any more.
+        ended.exception()
 
 
 def measure_filesystem(path: str) -> Filesystem:
@@ -115,6 +148,54 @@ def _read_folder(path: Path) -> dict[str, bytes]:
             if file.is_file() and not file.name.startswith(".") and file.suffix != ASIDE:
                 found[file.name] = file.read_bytes()
     return found
+
+
+def _write_together(writes: Sequence[_Write]) -> None:
+    """Durable, each for itself: a write that fails fails alone. The first fsync takes the others' inodes along, and one
+    per directory their names."""
+    steps: tuple[Callable[[_Write], None], ...] = (_write_draft, _sync_draft, _rename_draft)
+    for step in steps:
+        writes = [one for one in writes if _is_done(one, partial(step, one))]
+    for directory in {one.path.parent for one in writes}:
+        inside = [one for one in writes if one.path.parent == directory]
+        try:
+            _sync_directory(directory)
+        except OSError as error:
+            for one in inside:
+                one.done.set_exception(error)
+        else:
+            for one in inside:
+                one.done.set_result(None)
+
+
+def _is_done(write: _Write, step: Callable[[], None]) -> bool:
+    try:
+        step()
+    except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for this write
+        if write.handle >= 0:
+            os.close(write.handle)
+        with suppress(OSError):
+            Path(write.draft).unlink()
+        write.done.set_exception(error)
+        return False
+    return True
+
+
+def _write_draft(write: _Write) -> None:
+    write.handle, write.draft = _draft_beside(write.path)
+    os.fchmod(write.handle, FILE_MODE)
+    with os.fdopen(write.handle, "wb", closefd=False) as out:
+        out.write(write.content)
+
+
+def _sync_draft(write: _Write) -> None:
+    os.fsync(write.handle)
+    handle, write.handle = write.handle, -1
+    os.close(handle)
+
+
+def _rename_draft(write: _Write) -> None:
+    Path(write.draft).replace(write.path)
 
 
 def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:

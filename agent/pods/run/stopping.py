@@ -94,7 +94,9 @@ class Stopper:
             for step in plan.steps:
                 stop = after_step(stop, step, now_s)
             run.memory = run.memory.with_stop(key, stop)
-            await run.save()
+            if any(not isinstance(step, StopPodSandbox) for step in plan.steps):
+                # To stop a sandbox again is fine; to signal, or to run a hook, is not.
+                await run.save()
             for step in plan.steps:
                 await self._carry_out(key, step)
             run.show()
