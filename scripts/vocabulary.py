@@ -62,6 +62,7 @@ EVENTS = {
     "OutOfcpu": "Pods ask for more CPU together than the node has; the pod, or its edit, waits.",
     "OutOfmemory": "Pods ask for more memory together than the node has; the pod, or its edit, waits.",
     "OutOfpods": "`pods.maxPods` pods are on the node already; the pod waits.",
+    "Preempting": "The pod ends so that a critical pod gets its room; it begins anew when there is room again.",
     "PrefetchRefused": "The node cannot fetch content without its image; the event names why.",
     "PrefetchThrashing": "A prefetched image was removed for disk space several times; kepd no longer prefetches it.",
     "ProbeWarning": "A probe got a redirect that it does not follow; this counts as success.",
@@ -86,6 +87,7 @@ EVENTS = {
     "Starting": "A plane is starting.",
     "StopSignalIgnored": "The runtime does not know `lifecycle.stopSignal`; the image's signal is used.",
     "StopHoldExpired": "The pod's time to stop was over before this sidecar's turn came.",
+    "UnexpectedAdmissionError": "The pod asks for a host port, but the node's pod network maps none; kepd tries again.",
     "Unhealthy": "A probe failed.",
 }
 

@@ -14,6 +14,10 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 
 class Sandboxes(Protocol):
+    """Sandboxes of the runtime. `maps_host_ports` is None where it does not say."""
+
+    async def maps_host_ports(self) -> bool | None: ...
+
     async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus: ...

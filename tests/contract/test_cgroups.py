@@ -11,16 +11,22 @@ import pytest
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.model.control_group import GroupShape
-from agent.pods.runtime.pod_group import MakeGroup, PodLimits, plan_group, wanted_group
+from agent.pods.runtime.pod_group import LevelNeeds, MakeGroup, PodLimits, plan_group, wanted_group
 
 LIMITS = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=(64 << 20) + 1, pids=50)
 NONE = PodLimits(cpu_shares=1024)
 
 
-@pytest.fixture(params=["fake", pytest.param("kernel", marks=pytest.mark.node)])
+EVERY = frozenset({"cpu", "memory", "pids"})
+
+
+@pytest.fixture(params=["fake", "fake of version 2", pytest.param("kernel", marks=pytest.mark.node)])
 def groups(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "fake":
         yield FakeControlGroups(GroupShape(has_cpu_burst=True))
+        return
+    if request.param == "fake of version 2":
+        yield FakeControlGroups(GroupShape(version=2, controllers=EVERY, has_cpu_burst=True))
         return
     real = ControlGroups()
     yield real
@@ -53,6 +59,21 @@ def test_a_limit_is_what_the_kernel_says_it_is(groups: Any) -> None:
     path = f"{prefix}{root()}/besteffort/podu1/{file}"
 
     assert groups.read([path])[path].strip() == str(64 << 20)
+
+
+def test_memory_that_is_protected_is_what_the_kernel_says_it_is(groups: Any) -> None:
+    """RES-08: the pod, the quality of service above it and kepd's root; version 1 has no such thing."""
+    group = f"{root()}/burstable/podu1"
+    needs = LevelNeeds(burstable_milli=100, burstable_bytes=2 << 20, all_bytes=(3 << 20) + 5)
+    for limits in (PodLimits(protected_bytes=(1 << 20) + 1), PodLimits(protected_bytes=0)):
+        wanted = wanted_group(limits, f"/{group}", groups.shape(), needs)
+        for step in plan_group(wanted, groups.read(wanted.paths)).steps:
+            groups.make(step.path) if isinstance(step, MakeGroup) else groups.write(step.path, step.value)
+        assert plan_group(wanted, groups.read(wanted.paths)).steps == ()
+
+    paths = [f"{place}/memory.min" for place in (group, f"{root()}/burstable", root())]
+    told = [text and text.strip() for text in groups.read(paths).values()]
+    assert told == ([None] * 3 if groups.shape().version == 1 else ["0", str(2 << 20), str(3 << 20)])
 
 
 def test_what_is_wrong_is_refused(groups: Any) -> None:

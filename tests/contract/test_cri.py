@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.cri.driver import CriRuntime, told_to_use_systemd
+from agent.drivers.cri.driver import CriRuntime, told_to_map_ports, told_to_use_systemd
 from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind
@@ -259,6 +260,32 @@ async def test_a_runtime_says_what_it_can_do(subject: Subject) -> None:
     assert (features.name, features.version) == (version.runtime_name, version.runtime_version)
     assert features.label == f"{version.runtime_name} {version.runtime_version}"
     assert features.uses_systemd is False, "the lab has plain groups"
+
+
+async def test_a_runtime_says_whether_its_network_maps_host_ports(subject: Subject) -> None:
+    """FP-20: the lab's network has portmap."""
+    assert await subject.cri.maps_host_ports() is True
+
+
+def plugins(*found: dict[str, Any]) -> str:
+    loopback = {"Config": {"Plugins": [{"Network": {"type": "loopback"}}]}}
+    return json.dumps({"Networks": [loopback, {"Config": {"Plugins": [{"Network": one} for one in found]}}]})
+
+
+@pytest.mark.parametrize(
+    ("told", "maps"),
+    [
+        ("", None), ("{", None), ("{}", None), ('{"Networks": null}', None), (plugins(), None),
+        (plugins({"type": "bridge"}), False),
+        (plugins({"type": "bridge"}, {"type": "tuning", "capabilities": {"mac": True}}), False),
+        (plugins({"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": False}}), False),
+        (plugins({"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": True}}), True),
+        (plugins({"type": "another", "capabilities": {"portMappings": True}}), True),
+    ],
+)  # fmt: skip
+def test_the_networks_of_containerd_tell_whether_host_ports_are_mapped(told: str, maps: bool | None) -> None:
+    """FP-20."""
+    assert told_to_map_ports(told) is maps
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ LEGACY = {
 }
 UNIFIED = {
     "cpu": {"cpu.weight": "100", "cpu.max": "max 100000", "cpu.max.burst": "0"},
-    "memory": {"memory.max": "max"},
+    "memory": {"memory.max": "max", "memory.min": "0"},
     "pids": {"pids.max": "max"},
     "hugetlb": {"hugetlb.2MB.max": "max"},
 }

@@ -2,7 +2,7 @@
 """The container runtime by CRI, over gRPC: a deadline for every call, and counts of calls and their ends."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -96,6 +96,11 @@ class CriRuntime:
             ),
             has_group_policy=told.features.supplemental_groups_policy,
         )
+
+    async def maps_host_ports(self) -> bool | None:
+        """Whether the pod network does, as it is configured now; None where the runtime does not say."""
+        told = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
+        return told_to_map_ports(told.info.get("cniconfig", ""))
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
@@ -265,3 +270,19 @@ def told_to_use_systemd(config: str) -> bool:
         return options.get("SystemdCgroup") is True
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def told_to_map_ports(networks: str) -> bool | None:
+    """From the networks that containerd shows: whether a plugin of one has the capability. Loopback is no network."""
+    try:
+        listed = [plugin["Network"] for network in json.loads(networks)["Networks"] for plugin in _plugins_of(network)]
+        found = [(plugin["type"], bool((plugin.get("capabilities") or {}).get("portMappings"))) for plugin in listed]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    own = [can for kind, can in found if kind != "loopback"]
+    return any(own) if own else None
+
+
+def _plugins_of(network: Mapping[str, Any]) -> list[Any]:
+    plugins: list[Any] = network["Config"]["Plugins"]
+    return plugins

@@ -16,15 +16,16 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 
 class FakeCri:
-    """Same methods as the driver. `reachable` and `has_events` are for tests to switch. `registry` has what can be
-    pulled, `sizes` how large it is, `pulls` what was asked for (image, user, handler), and `while_pulling` is awaited
-    in every pull: it may take its time or raise."""
+    """Same methods as the driver. `reachable`, `has_events` and `maps_ports` are for tests to switch. `registry` has
+    what can be pulled, `sizes` how large it is, `pulls` what was asked for (image, user, handler), and `while_pulling`
+    is awaited in every pull: it may take its time or raise."""
 
     endpoint = "fake"
 
     def __init__(self, now_ns: Callable[[], int] = lambda: 1) -> None:
         self.reachable = True
         self.has_events = True
+        self.maps_ports: bool | None = True
         self.registry: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.pause_image = ""
@@ -64,6 +65,10 @@ class FakeCri:
     async def features(self, deadline_s: float | None = None) -> RuntimeFeatures:
         self._enter("Status", deadline_s)
         return RuntimeFeatures(name="fake", version="1")
+
+    async def maps_host_ports(self) -> bool | None:
+        self._enter("Status")
+        return self.maps_ports
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         self._enter("ListPodSandbox")

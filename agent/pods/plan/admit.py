@@ -3,7 +3,7 @@
 
 The reasons are a kubelet's. There a pod that is refused has failed; a pod from a file waits until there is room. What
 a pod has already it keeps: only what it asks for beyond that can be refused, so that a node that became smaller ends
-nothing. Unlike a kubelet, nothing is ended to make room for a critical pod. Pure.
+nothing. Whom a critical pod displaces, `preempt` says. Pure.
 """
 
 import msgspec

@@ -2,10 +2,11 @@
 """Lets pods begin or not, as plan/admit.py and plan/node_match.py decide, and shows those that may not.
 
 A pod that belongs to another node, or that comes while the node goes down, is shown as Failed. One that waits for room
-or for the end of a drain is Pending. Never: begins or ends a pod.
+or for the end of a drain is Pending. What ends for a critical pod begins anew when there is room again. Never: begins
+a pod.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import structlog
@@ -14,18 +15,22 @@ from agent.model.feed import Feed
 from agent.model.node_drain import NodeDrain
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
-from agent.pods.plan.admit import PREFIX, Refusal, why_refused
+from agent.pods.plan.admit import PREFIX, Asked, Capacity, Refusal, asked_by, why_refused
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.node_match import why_not_here
+from agent.pods.plan.preempt import MESSAGE, OUTCOME, REASON, Occupant, is_critical, plan_preemption
 from agent.pods.plan.remembered import Memory, PodOutcome
+from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.qos import qos_class
 from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.status import Look, pod_status
 
 log = structlog.get_logger(plane="pods")
 
 NODE_FOLDER, DRAINED = "node", "drained.json"
+OUT_OF = "OutOf"
 SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 
 
@@ -88,6 +93,8 @@ class Admitter:
         self._rejected: dict[str, Rejected] = {}
         # Edits for which there is no room, by uid of the pod that runs on as it was.
         self._held: dict[str, Refusal] = {}
+        # What critical pods need for which others end now, by name of the pod.
+        self._reserved: dict[str, Asked] = {}
 
     def may_begin(self, pod: PodSpec) -> bool:
         context, settings = self._context, self._context.settings()
@@ -99,15 +106,40 @@ class Admitter:
             refusal, is_waiting = Refusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = Refusal("NodeAffinity", text)
-        elif refusal := why_refused(pod, pod.uid, context.places, settings.capacity):
+        elif refusal := why_refused(pod, pod.uid, context.places, self._capacity_for(pod)):
             is_waiting = True
         if refusal is not None:
             self._reject(Rejected(pod, refusal, is_waiting))
         return refusal is None
 
+    def _capacity_for(self, pod: PodSpec) -> Capacity:
+        """Of the node, without what critical pods wait for."""
+        capacity = self._context.settings().capacity
+        kept = [asked for key, asked in self._reserved.items() if key != pod.key]
+        if not kept or is_critical(pod):
+            return capacity
+        return Capacity(
+            milli_cpus=capacity.milli_cpus - sum(asked.milli_cpus for asked in kept),
+            memory_bytes=capacity.memory_bytes - sum(asked.memory_bytes for asked in kept),
+            pods=capacity.pods - len(kept),
+        )
+
+    def lacks_room(self, pod: PodSpec) -> bool:
+        """Whether it was refused for want of CPU, memory or places, which others could leave to it."""
+        one = self._rejected.get(pod.key)
+        return one is not None and one.refusal.reason.startswith(OUT_OF)
+
+    def reserve(self, pod: PodSpec) -> None:
+        """What others leave to a critical pod is for no other, until it begins or is wanted no more."""
+        self._reserved[pod.key] = asked_by(pod)
+
+    def has_room(self, pod: PodSpec) -> bool:
+        return why_refused(pod, pod.uid, self._context.places, self._capacity_for(pod)) is None
+
     def begun(self, run: PodRun) -> None:
         """It is kept from now on."""
         self._rejected.pop(run.pod.key, None)
+        self._reserved.pop(run.pod.key, None)
         self.settle(run)
 
     def may_follow(self, run: PodRun, wanted: PodSpec) -> bool:
@@ -156,6 +188,7 @@ class Admitter:
     def forget_all_but(self, keys: Collection[str]) -> None:
         for key in self._rejected.keys() - keys:
             del self._rejected[key]
+            self._reserved.pop(key, None)
             self._pods.remove(key)
 
     def _reject(self, one: Rejected) -> None:
@@ -173,3 +206,51 @@ class Admitter:
         if before is not None and before.pod == pod and before.refusal.reason == refusal.reason:
             return
         self._context.tell_of(pod, refusal.reason, refusal.message.removeprefix(PREFIX), is_warning=True)
+
+
+class Displacer:
+    """Ends pods for critical ones (preempt.py), and brings them back."""
+
+    def __init__(self, context: PodContext, admitter: Admitter, keepers: Mapping[str, PodKeeper]) -> None:
+        self._context = context
+        self._admitter = admitter
+        self._keepers = keepers
+        # Uids of pods that ended for a critical one.
+        self._displaced: set[str] = set()
+
+    def make_room(self, pod: PodSpec) -> None:
+        """A pod was refused; where it is critical, others end."""
+        if not is_critical(pod) or not self._admitter.lacks_room(pod):
+            return
+        there = [self._occupant(one.run) for one in self._keepers.values() if one.run.pod.uid in self._context.places]
+        for uid in plan_preemption(pod, there, self._context.settings().capacity):
+            self._admitter.reserve(pod)
+            self._displaced.add(uid)
+            keeper = self._keepers[uid]
+            keeper.run.tell(REASON, MESSAGE, is_warning=True)
+            keeper.end("preempted", float(keeper.run.pod.grace_s), OUTCOME)
+
+    def _occupant(self, run: PodRun) -> Occupant:
+        return Occupant(
+            uid=run.pod.uid,
+            asked=self._context.places.of(run.pod.uid),
+            qos=qos_class(run.pod),
+            is_critical=is_critical(run.pod),
+            is_ending=run.is_ending,
+        )
+
+    def found(self, run: PodRun) -> None:
+        """One that ended for a critical pod before kepd began anew."""
+        if run.memory.outcome is not None and run.memory.outcome.reason == REASON:
+            self._displaced.add(run.pod.uid)
+
+    def bring_back(self) -> None:
+        """There is room for more: those that ended for a critical pod begin anew, but for policy `Never`."""
+        kept = [self._keepers[uid] for uid in self._displaced if uid in self._keepers]
+        may_return = [one for one in kept if not one.run.is_removed and one.run.pod.spec.restart_policy != "Never"]
+        self._displaced = {one.run.pod.uid for one in may_return}
+        for keeper in sorted(may_return, key=lambda one: rank_of(one.run.pod)):
+            if keeper.run.memory.outcome is not None and self._admitter.has_room(keeper.run.pod):
+                self._displaced.discard(keeper.run.pod.uid)
+                keeper.revive(REASON)
+                self._admitter.settle(keeper.run)

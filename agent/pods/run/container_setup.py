@@ -26,6 +26,7 @@ from agent.pods.runtime.cri_config import (
 from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
 from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.runtime.pod_group import (
+    LevelNeeds,
     MakeGroup,
     PodLimits,
     WantedGroup,
@@ -128,7 +129,18 @@ class ContainerSetup:
 
     def limits_of(self, pod: PodSpec) -> PodLimits:
         settings = self._context.settings()
-        return pod_limits(pod, settings.most_pids, settings.facts.groups, self._run.annotated.bursts_us.values())
+        bursts_us = self._run.annotated.bursts_us.values()
+        groups, is_protected = settings.facts.groups, settings.memory_qos
+        return pod_limits(pod, settings.most_pids, groups, bursts_us, is_protected=is_protected)
+
+    @property
+    def _level_needs(self) -> LevelNeeds:
+        asked, is_protected = self._context.requests, self._context.settings().memory_qos
+        return LevelNeeds(
+            burstable_milli=asked.burstable_milli,
+            burstable_bytes=asked.burstable_bytes if is_protected else None,
+            all_bytes=asked.all_bytes if is_protected else None,
+        )
 
     async def limit(self, limits: PodLimits | None = None) -> None:
         """RES-04: the group of the pod as a whole; without `limits` as it was before. A pod that has limits does not
@@ -139,7 +151,7 @@ class ContainerSetup:
         if run.features.uses_systemd:
             limits = whole_percents(limits)
         shape = self._context.settings().facts.groups
-        wanted = wanted_group(limits, self.cgroup, shape, self._context.shares.milli)
+        wanted = wanted_group(limits, self.cgroup, shape, self._level_needs)
         try:
             if run.features.uses_systemd:
                 await self._ask_systemd(wanted)
@@ -251,7 +263,7 @@ class ContainerSetup:
     async def level(self) -> None:
         """Without this pod those that are left are worth less; a group that is gone or refuses is no loss."""
         context = self._context
-        wanted = wanted_levels(self.cgroup, context.settings().facts.groups, context.shares.milli)
+        wanted = wanted_levels(self.cgroup, context.settings().facts.groups, self._level_needs)
         with suppress(OSError):
             there = await asyncio.to_thread(context.groups.read, wanted.paths)
             is_there = WantedGroup(tuple(step for step in wanted.steps if there.get(step.path) is not None))

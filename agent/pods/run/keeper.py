@@ -147,11 +147,12 @@ class PodKeeper:
                 run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
             run.ring()
 
-    def revive(self) -> bool:
-        """What the node ended begins anew, as after a reboot (NSD-03); one that still ends does when it has ended."""
+    def revive(self, reason: str = SHUTDOWN_REASON) -> bool:
+        """What the node ended for this reason begins anew, as after a reboot (NSD-03); one that still ends does when it
+        has ended."""
         run = self.run
         ended = run.memory.outcome or run.memory.ending_as
-        if ended is None or ended.reason != SHUTDOWN_REASON or run.pod.spec.restart_policy == "Never" or run.is_removed:
+        if ended is None or ended.reason != reason or run.pod.spec.restart_policy == "Never" or run.is_removed:
             return False
         if run.memory.outcome is None:
             run.memory = replace(run.memory, stop_cause="sandbox", ending_as=None)
@@ -424,7 +425,7 @@ class PodKeeper:
                     await context.sandboxes.remove_sandbox(sandbox.id)
                 await asyncio.to_thread(self._remove_files)
                 await self._setup.release_groups()
-                context.shares.forget(pod.uid)
+                context.requests.forget(pod.uid)
                 await self._setup.level()
                 run.is_forgotten = True
                 await context.records.remove(record_name(pod.uid))

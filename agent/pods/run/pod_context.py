@@ -33,7 +33,7 @@ from agent.pods.ports import (
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.runtime.qos import BurstableShares
+from agent.pods.runtime.qos import PodRequests
 
 log = structlog.get_logger(plane="pods")
 
@@ -140,7 +140,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups
     slices: Slices
     runtime: Features
-    shares: BurstableShares = msgspec.field(default_factory=BurstableShares)
+    requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     places: Places = msgspec.field(default_factory=Places)

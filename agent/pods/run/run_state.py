@@ -105,7 +105,7 @@ class PodRun:
 
     def read_annotations(self) -> None:
         """Take over what the manifest asks for beyond its fields; what cannot be used is reported once."""
-        self.context.shares.note(self.pod)
+        self.context.requests.note(self.pod)
         has_cpu_burst = self.context.settings().facts.groups.has_cpu_burst
         self.annotated = annotations_of(self.pod, has_cpu_burst=has_cpu_burst)
         for note, text in self.annotated.faults:
@@ -356,6 +356,13 @@ class PodRun:
         return self.is_removed or (
             self.memory.stop is not None and self.memory.stop_cause not in ("sandbox", "completed")
         )
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its place is free, or will be without anything more."""
+        memory = self.memory
+        ends = memory.stop is not None and memory.stop_cause != "sandbox"
+        return self.is_removed or ends or (memory.outcome or memory.ending_as) is not None
 
     def kind_of(self, name: str) -> ContainerKind:
         return self.container_of(name).kind

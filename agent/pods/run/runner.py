@@ -37,7 +37,7 @@ from agent.pods.plan.record import FOLDER, Record, decode_record
 from agent.pods.plan.remembered import Memory, without_outdated
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
-from agent.pods.run.admitting import Admitter, rank_of
+from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.containment import Faults, contained
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
@@ -85,6 +85,7 @@ class PodRunner:
         self._probes = ProbeRunner(context.containers, context.probe_client, context.settings().exec_probes_at_once)
         self.pods: Feed[PodState] = Feed()
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
+        self._displacer = Displacer(self._context, self._admitter, self._owners.keepers)
         context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
@@ -276,6 +277,8 @@ class PodRunner:
         with self._faults.contained(pod.uid, pod.key, "begin it"):
             if self._admitter.may_begin(pod):
                 self._begin(self._keeper_for(pod))
+            else:
+                self._displacer.make_room(pod)
 
     def _fill_room(self) -> None:
         """A pod is over or gone: what waited for its place may begin, or become what its manifest says."""
@@ -286,6 +289,7 @@ class PodRunner:
         for pod in self._admitter.waiting:
             if self._reading.pods.get(pod.key) == pod and self._owners.named(pod.key) is None:
                 self._admit(pod)
+        self._displacer.bring_back()
         self._look_after_faults()
 
     def _describe(self, keeper: PodKeeper) -> None:
@@ -318,6 +322,7 @@ class PodRunner:
         run = keeper.run
         record = self._records.pop(run.pod.uid, None)
         self._admitter.begun(run)
+        self._displacer.found(run)
         self._owners.add(keeper)
         if self._group is not None:
             self._group.create_task(self._keep(keeper), name=f"pod {run.pod.key}")

@@ -4,6 +4,7 @@
 import structlog
 from msgspec.structs import replace
 
+from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.pod_images import PodImages
@@ -14,6 +15,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
 
+UNEXPECTED = "UnexpectedAdmissionError"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NETWORK_PAUSE_S = 1.0
 MEMORY_S = 120.0
@@ -36,6 +38,7 @@ class SandboxMaker:
             self._failed("FailedKillPod", f"error killing pod: {reason_of_error(error)}")
             return
         try:
+            await self._check_host_ports()
             await self._setup.prepare()
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
@@ -72,6 +75,15 @@ class SandboxMaker:
         self._rest_before_the_next(context.clock.now_s())
         run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
         self._images.prefetch()
+
+    async def _check_host_ports(self) -> None:
+        """FP-20: without a plugin for them they would have no effect, and nothing would say so. Looked up each time,
+        since the network of a node changes without a restart of anything. Raises ConfigProblem."""
+        pod = self._run.pod
+        ports = () if pod.spec.host_network else sorted(asked_by(pod).ports)
+        if ports and await self._context.sandboxes.maps_host_ports() is False:
+            text = f"{PREFIX}the pod network of this node cannot map host port {ports[0]}: no plugin of its CNI "
+            raise ConfigProblem(text + "configuration, such as portmap, has the capability portMappings", UNEXPECTED)
 
     def _rest_before_the_next(self, now_s: float) -> None:
         """A pod that loses its sandbox again and again gets the next one later and later."""

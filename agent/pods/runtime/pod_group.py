@@ -33,6 +33,8 @@ class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_quota_us: int = 0
     cpu_burst_us: int = 0
     memory_bytes: int = 0
+    # What the kernel leaves to it however short memory is; without memory QoS nothing is said of it.
+    protected_bytes: int | None = None
     pids: int = 0
     hugepages: tuple[tuple[str, int], ...] = ()
 
@@ -40,6 +42,17 @@ class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
     def is_binding(self) -> bool:
         """Whether a pod must not run without them; shares alone are a matter of fairness."""
         return bool(self.cpu_quota_us or self.memory_bytes or self.pids or any(size for _, size in self.hugepages))
+
+
+class LevelNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What pods ask for together; memory only with memory QoS, else nothing is written of it."""
+
+    burstable_milli: int | None = None
+    burstable_bytes: int | None = None
+    all_bytes: int | None = None
+
+
+NO_NEEDS = LevelNeeds()
 
 
 class MakeGroup(msgspec.Struct, frozen=True):
@@ -85,7 +98,9 @@ def group_path(pod: PodSpec, root: str, *, uses_systemd: bool) -> str:
     return "".join(f"/{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
 
 
-def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Iterable[int] = ()) -> PodLimits:
+def pod_limits(
+    pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Iterable[int] = (), *, is_protected: bool = False
+) -> PodLimits:
     """RES-04, RES-05: a limit holds for the pod if every container has one, or the pod as a whole. What containers may
     burst by the pod may as well, or its own quota would stop them (RES-07)."""
     needs = pod_needs(pod)
@@ -94,6 +109,7 @@ def pod_limits(pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Itera
         cpu_quota_us=cpu_quota(needs.cpu_limit),
         cpu_burst_us=min(sum(bursts_us), cpu_quota(needs.cpu_limit)),
         memory_bytes=needs.memory_limit,
+        protected_bytes=needs.memory_request if is_protected else None,
         pids=most_pids,
         hugepages=tuple(
             (page_name(size), _hugepages(pod, size)) for size in shape.hugepage_bytes if "hugetlb" in shape.controllers
@@ -106,7 +122,8 @@ def room_for(before: PodLimits, after: PodLimits) -> PodLimits:
     names = ("cpu_shares", "cpu_burst_us", "cpu_quota_us", "memory_bytes")
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
     most = {name: max(pair) if all(pair) or name in names[:2] else 0 for name, pair in pairs.items()}
-    return msgspec.structs.replace(after, **most)
+    known = [one.protected_bytes for one in (before, after) if one.protected_bytes is not None]
+    return msgspec.structs.replace(after, **most, protected_bytes=max(known, default=None))
 
 
 def page_name(size_bytes: int) -> str:
@@ -144,8 +161,8 @@ def _hugepages(pod: PodSpec, size_bytes: int) -> int:
     return whole or most_at_once(pod, lambda one: _of_size(one.fields.resources.limits, size_bytes))
 
 
-def wanted_group(limits: PodLimits, path: str, shape: GroupShape, burstable_milli: int | None = None) -> WantedGroup:
-    """For one pod, with the groups above it; `burstable_milli` is what all Burstable pods ask for together."""
+def wanted_group(limits: PodLimits, path: str, shape: GroupShape, needs: LevelNeeds = NO_NEEDS) -> WantedGroup:
+    """For one pod, with the groups above it."""
     controllers = [one for one in CONTROLLERS if one in shape.controllers]
     *above, own = _levels(path)
     if shape.version > 1:
@@ -155,7 +172,7 @@ def wanted_group(limits: PodLimits, path: str, shape: GroupShape, burstable_mill
         steps = [MakeGroup(f"{controller}/{one}") for controller in controllers for one in (*above, own)]
         files = _legacy_files(limits, own, shape)
     burst = [WriteLimit(_burst_file(own, shape), str(limits.cpu_burst_us))] if shape.has_cpu_burst else []
-    return WantedGroup((*steps, *wanted_levels(path, shape, burstable_milli).steps, *files, *burst))
+    return WantedGroup((*steps, *wanted_levels(path, shape, needs).steps, *files, *burst))
 
 
 def _burst_file(group: str, shape: GroupShape) -> str:
@@ -168,17 +185,31 @@ def burst_files(pod_group: str, instance_id: str, shape: GroupShape) -> tuple[st
     return tuple(_burst_file(f"{pod_group.strip('/')}/{name}", shape) for name in names)
 
 
-def wanted_levels(path: str, shape: GroupShape, burstable_milli: int | None) -> WantedGroup:
-    """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over."""
+def wanted_levels(path: str, shape: GroupShape, needs: LevelNeeds) -> WantedGroup:
+    """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over. The
+    kernel protects memory of a pod as far as the groups above it are protected (RES-08)."""
     found = []
-    for one in _levels(path)[:-1] if "cpu" in shape.controllers else ():
-        level = one.removesuffix(".slice")
-        milli = 0 if level.endswith("besteffort") else burstable_milli if level.endswith("burstable") else None
+    above = _levels(path)[:-1]
+    qualities = [one for one in above if one.removesuffix(".slice").endswith(("besteffort", "burstable"))]
+    for one in qualities if "cpu" in shape.controllers else ():
+        milli = needs.burstable_milli if one.removesuffix(".slice").endswith("burstable") else 0
         if milli is not None and shape.version > 1:
             found.append(WriteLimit(f"{one}/cpu.weight", str(cpu_weight(cpu_shares(milli)))))
         elif milli is not None:
             found.append(WriteLimit(f"cpu/{one}/cpu.shares", str(cpu_shares(milli))))
+    if shape.version > 1 and "memory" in shape.controllers:
+        found += _protected_levels(above, qualities, needs)
     return WantedGroup(tuple(found))
+
+
+def _protected_levels(above: Sequence[str], qualities: Sequence[str], needs: LevelNeeds) -> Iterator[WriteLimit]:
+    """Of kepd's root group and that of all Burstable pods, as a kubelet does."""
+    roots = [one for one in above if one not in qualities]
+    if roots and needs.all_bytes is not None:
+        yield WriteLimit(f"{roots[-1]}/memory.min", str(needs.all_bytes))
+    for one in qualities:
+        if one.removesuffix(".slice").endswith("burstable") and needs.burstable_bytes is not None:
+            yield WriteLimit(f"{one}/memory.min", str(needs.burstable_bytes))
 
 
 def _levels(path: str) -> list[str]:
@@ -204,6 +235,8 @@ def _unified_files(limits: PodLimits, own: str, shape: GroupShape) -> Iterator[W
         yield WriteLimit(f"{own}/cpu.max", f"{limits.cpu_quota_us or 'max'} {PERIOD_US}")
     if "memory" in shape.controllers:
         yield WriteLimit(f"{own}/memory.max", str(limits.memory_bytes or "max"))
+        if limits.protected_bytes is not None:
+            yield WriteLimit(f"{own}/memory.min", str(limits.protected_bytes))
     if "pids" in shape.controllers:
         yield WriteLimit(f"{own}/pids.max", str(limits.pids or "max"))
     for size, most_bytes in limits.hugepages:

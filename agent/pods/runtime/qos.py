@@ -176,21 +176,33 @@ def most_at_once(pod: PodSpec, figure: Callable[[ContainerSpec], int]) -> int:
     return max(beside + mains, most_at_init)
 
 
-class BurstableShares:
-    """What all Burstable pods of the node ask for together, one figure per pod, so that nothing walks over pods."""
+class PodRequests:
+    """What the pods of the node ask for together, one entry per pod, so that nothing walks over pods."""
 
     def __init__(self) -> None:
-        self._milli: dict[str, int] = {}
+        self._burstable: dict[str, Needs] = {}
+        self._guaranteed: dict[str, Needs] = {}
 
     @property
-    def milli(self) -> int:
-        return sum(self._milli.values())
+    def burstable_milli(self) -> int:
+        return sum(one.cpu_request for one in self._burstable.values())
+
+    @property
+    def burstable_bytes(self) -> int:
+        return sum(one.memory_request for one in self._burstable.values())
+
+    @property
+    def all_bytes(self) -> int:
+        return self.burstable_bytes + sum(one.memory_request for one in self._guaranteed.values())
 
     def note(self, pod: PodSpec) -> None:
-        if qos_class(pod) == "Burstable":
-            self._milli[pod.uid] = pod_needs(pod).cpu_request
-        else:
-            self.forget(pod.uid)
+        self.forget(pod.uid)
+        quality = qos_class(pod)
+        if quality == "Burstable":
+            self._burstable[pod.uid] = pod_needs(pod)
+        elif quality == "Guaranteed":
+            self._guaranteed[pod.uid] = pod_needs(pod)
 
     def forget(self, uid: str) -> None:
-        self._milli.pop(uid, None)
+        self._burstable.pop(uid, None)
+        self._guaranteed.pop(uid, None)

@@ -18,7 +18,7 @@ from agent.pods.runtime.qos import qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
 
 # How pods end that the node itself gave up.
-DISRUPTIONS = ("Evicted", "Terminated")
+DISRUPTIONS = ("Evicted", "Terminated", "Preempting")
 MOST_MESSAGE_BYTES = 12 << 10
 REASONS = {128: "StartError", 255: "Unknown"}
 

@@ -148,3 +148,59 @@ async def test_room_that_a_resize_was_granted_is_taken(tmp_path: Path) -> None:
         await plane.until_phases(a="Running", b="Pending")
         given.put("/m/a.yaml", asking("a", "100m", uid="u1"))
         await plane.until_phases(a="Running", b="Running")
+
+
+def critical(name: str, cpu: str) -> bytes:
+    return asking(name, cpu).replace(b"spec:\n", b"spec:\n  priorityClassName: system-node-critical\n")
+
+
+async def test_a_critical_pod_displaces_others_which_come_back(tmp_path: Path) -> None:
+    """PRE-01, PRE-02: the room goes to no other meanwhile, and a pod of policy Never stays over."""
+    once = asking("once", "300m").replace(b"spec:\n", b"spec:\n  restartPolicy: Never\n")
+    given = FakeManifestDirectory({"/m/a.yaml": asking("a", "600m"), "/m/b.yaml": once})
+    async with running(Slow(), given, tmp_path) as plane:
+        await plane.until_phases(a="Running", once="Running")
+        given.put("/m/w.yaml", asking("w", "200m"))
+        await plane.until_phases(a="Running", once="Running", w="Pending")
+        given.put("/m/c.yaml", critical("c", "900m"))
+        await plane.until_phases(a="Failed", once="Failed", c="Running", w="Pending")
+        shown = plane.pod("a-n")
+        given.put("/m/c.yaml", None)
+        given.put("/m/w.yaml", None)
+        await plane.until_phases(a="Running", once="Failed")
+
+    assert (shown.reason, shown.message) == ("Preempting", "Preempted in order to admit critical pod")
+    assert [one.reason for one in shown.conditions if one.type == "DisruptionTarget"] == ["TerminationByKubelet"]
+    assert sorted(one.object_name for one in plane.events if one.reason == "Preempting") == ["a-n", "once-n"]
+    assert len(told(plane, "OutOfcpu")) == 2
+
+
+async def test_what_a_critical_pod_displaced_comes_back_also_below_the_next_kepd(tmp_path: Path) -> None:
+    """PRE-02."""
+    given = FakeManifestDirectory({"/m/a.yaml": asking("a", "600m")})
+    cri = Slow()
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(a="Running")
+        given.put("/m/c.yaml", critical("c", "900m"))
+        await plane.until_phases(a="Failed", c="Running")
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(a="Failed", c="Running")
+        given.put("/m/c.yaml", None)
+        await plane.until_phases(a="Running")
+
+
+async def test_a_host_port_that_the_network_does_not_map_is_refused(tmp_path: Path) -> None:
+    """FP-20: it had no effect before, and nothing said so; a network that is mended later counts."""
+    given = FakeManifestDirectory({"/m/a.yaml": asking("a", port=8080), "/m/b.yaml": asking("b")})
+    cri = Slow()
+    cri.maps_ports = False
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(a="Pending", b="Running")
+        await plane.until(lambda: told(plane, "UnexpectedAdmissionError"), "refused")
+        cri.maps_ports = True
+        await plane.until_phases(a="Running", b="Running")
+
+    text = "Pod was rejected: the pod network of this node cannot map host port TCP 8080: no plugin of its CNI "
+    assert told(plane, "UnexpectedAdmissionError")[0] == text + (
+        "configuration, such as portmap, has the capability portMappings"
+    )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.pod_group import (
+    LevelNeeds,
     MakeGroup,
     PodLimits,
     cpu_weight,
@@ -18,6 +19,7 @@ from agent.pods.runtime.pod_group import (
     page_name,
     plan_group,
     pod_limits,
+    room_for,
     wanted_group,
     wanted_levels,
 )
@@ -158,7 +160,45 @@ def test_the_writes_of_version_two() -> None:
     ],
 )
 def test_qualities_of_service_are_worth_what_they_ask_for(path: str, shape: GroupShape, written: list[str]) -> None:
-    assert [str(step) for step in wanted_levels(path, shape, 1000).steps] == written
+    assert [str(step) for step in wanted_levels(path, shape, LevelNeeds(burstable_milli=1000)).steps] == written
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "written"),
+    [
+        ("/kepd/podu1", TWO, ["write kepd/memory.min 3000"]),
+        ("/kepd/besteffort/podu1", TWO, ["write kepd/memory.min 3000"]),
+        ("/kepd/burstable/podu1", TWO, ["write kepd/memory.min 3000", "write kepd/burstable/memory.min 1000"]),
+        ("/above/kepd/podu1", TWO, ["write above/kepd/memory.min 3000"]),
+        (
+            "/kepd.slice/kepd-burstable.slice/kepd-burstable-podu1.slice",
+            TWO,
+            ["write kepd.slice/memory.min 3000", "write kepd.slice/kepd-burstable.slice/memory.min 1000"],
+        ),
+        ("/kepd/burstable/podu1", ONE, []),
+        ("/kepd/burstable/podu1", GroupShape(version=2, controllers=frozenset({"cpu"})), []),
+    ],
+)
+def test_the_groups_above_protect_what_their_pods_ask_for(path: str, shape: GroupShape, written: list[str]) -> None:
+    """RES-08: the kernel protects a group only as far as those above it."""
+    steps = [str(step) for step in wanted_levels(path, shape, LevelNeeds(burstable_bytes=1000, all_bytes=3000)).steps]
+
+    assert [one for one in steps if "memory" in one] == written
+    assert [str(one) for one in wanted_levels(path, shape, LevelNeeds()).steps if "memory" in str(one)] == []
+
+
+def test_a_pod_with_memory_qos_is_protected_by_its_request() -> None:
+    """RES-08."""
+    pod = make_pod([container("app", resources={"requests": {"memory": "1Mi"}})])
+    off, on = (pod_limits(pod, 0, TWO, is_protected=is_on) for is_on in (False, True))
+    path = "/kepd/burstable/podu1"
+
+    assert (off.protected_bytes, on.protected_bytes) == (None, 1 << 20)
+    assert set(wanted_group(on, path, TWO).paths) - set(wanted_group(off, path, TWO).paths) == {
+        f"{path.strip('/')}/memory.min"
+    }
+    assert room_for(on, PodLimits(protected_bytes=0)).protected_bytes == 1 << 20
+    assert room_for(off, off).protected_bytes is None
 
 
 def carry_out(tree: FakeControlGroups, wish: Any, most: int = 1000) -> int:

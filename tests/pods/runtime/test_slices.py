@@ -4,10 +4,11 @@
 import pytest
 
 from agent.model.control_group import GroupShape
-from agent.pods.runtime.pod_group import GroupPlan, PodLimits, WriteLimit, wanted_group
+from agent.pods.runtime.pod_group import GroupPlan, LevelNeeds, PodLimits, WriteLimit, wanted_group
 from agent.pods.runtime.slices import NO_LIMIT, slices_in, slices_of, units_of, whole_percents
 
 POD = "/kepd.slice/kepd-burstable.slice/kepd-burstable-podu1.slice"
+NEEDS = LevelNeeds(burstable_milli=2)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_each_limit_has_its_property(version: int, names: tuple[str, ...]) -> No
         has_cpu_burst=True,
     )  # fmt: skip
     limits = PodLimits(cpu_shares=2, cpu_quota_us=150_000, memory_bytes=1 << 20, pids=7, hugepages=(("2MB", 0),))
-    level, pod = slices_of(wanted_group(limits, POD, shape, 2))
+    level, pod = slices_of(wanted_group(limits, POD, shape, NEEDS))
 
     assert level.unit == "kepd-burstable.slice"
     assert [name for name, _ in level.properties] == [names[0]]
@@ -36,7 +37,7 @@ def test_each_limit_has_its_property(version: int, names: tuple[str, ...]) -> No
 def test_no_limit_is_said_as_well() -> None:
     """RES-09: a limit that is taken away in place."""
     for version in (1, 2):
-        *_, pod = slices_of(wanted_group(PodLimits(), POD, GroupShape(version=version), 2))
+        *_, pod = slices_of(wanted_group(PodLimits(), POD, GroupShape(version=version), NEEDS))
         assert [value for _, value in pod.properties][1:] == [NO_LIMIT] * 3
 
 
