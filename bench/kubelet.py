@@ -7,9 +7,7 @@ kubelet's time. Version 1 of control groups needs a kubelet that is told to take
 """
 
 import os
-import re
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,34 +17,30 @@ from pathlib import Path
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 from bench.daemon import cpu_s, free_port, resident_mib
-from bench.pods import POD
+from bench.pods import POD as WITH_SIDECAR
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
+from tests.lab.kubelet import Program, groups
+from tests.lab.kubelet import kubelet as running_kubelet
 
 Row = tuple[str, float, str, str]
 ROUNDS = 5
 CROWD, CROWDS, MANY = 20, 3, 100
 IDLE_S, SETTLE_S, WITHIN_S = 20.0, 3.0, 180.0
-KUBELET = """
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-staticPodPath: {manifests}
-cgroupDriver: cgroupfs
-cgroupRoot: {group}
-enforceNodeAllocatable: []
-failSwapOn: false
-failCgroupV1: false
-podLogsDir: {folder}/logs
-makeIPTablesUtilChains: false
-localStorageCapacityIsolation: false
-registerNode: false
-authentication: {{anonymous: {{enabled: true}}, webhook: {{enabled: false}}}}
-authorization: {{mode: AlwaysAllow}}
-port: {port}
-healthzPort: 0
-containerRuntimeEndpoint: {endpoint}
-maxPods: 500
+
+
+# For kubelets before 1.29, where an init container that stays holds the others up for ever.
+WITHOUT_SIDECAR = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers:
+  - {name: side, image: "IMAGE", imagePullPolicy: IfNotPresent}
+  - {name: main, image: "IMAGE", imagePullPolicy: IfNotPresent}
 """
+SIDECARS = (1, 29)
 
 
 @dataclass(frozen=True)
@@ -57,11 +51,12 @@ class Runner:
     manifests: Path
     lab: Lab
     image: str
+    pod: str = WITH_SIDECAR
 
     def write(self, names: list[str]) -> float:
         for name in names:
             hidden = self.manifests / f".{name}"
-            hidden.write_text(POD.replace("NAME", name).replace("IMAGE", self.image))
+            hidden.write_text(self.pod.replace("NAME", name).replace("IMAGE", self.image))
             hidden.rename(self.manifests / f"{name}.yaml")
         return time.time()
 
@@ -97,7 +92,7 @@ class Runner:
 
 
 @contextmanager
-def kepd() -> Iterator[Runner]:
+def kepd(pod: str = WITH_SIDECAR) -> Iterator[Runner]:
     with Lab.start() as lab, tempfile.TemporaryDirectory(prefix="kepd-bench-") as path:
         image = lab.push(Image(name="bench/kubelet"))
         lab.cri.pull(image)
@@ -105,62 +100,26 @@ def kepd() -> Iterator[Runner]:
         with Kepd(Path(path), free_port(), endpoint=lab.endpoint, extra=extra) as daemon:
             daemon.start("--planes", "pods").wait_ready()
             assert daemon.process is not None
-            yield Runner(daemon.process.pid, daemon.manifests, lab, image)
+            yield Runner(daemon.process.pid, daemon.manifests, lab, image, pod)
+
+
+def pod_for(program: Program) -> str:
+    return WITH_SIDECAR if program.version >= SIDECARS else WITHOUT_SIDECAR
 
 
 @contextmanager
-def kubelet(program: str) -> Iterator[Runner]:
-    """One without an API server. Its mounts, control groups and sysctls are undone."""
+def kubelet(program: Program) -> Iterator[Runner]:
+    """One without an API server. What it does to the machine is undone."""
     with ExitStack() as stack:
-        group = f"kepd-bench-{os.getpid()}"
-        stack.callback(remove_groups, group)
-        make_groups(group)
+        group = stack.enter_context(groups(f"kepd-bench-{os.getpid()}"))
         lab = stack.enter_context(Lab.start())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kepd-bench-")))
-        for name in ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"):
-            file = Path("/proc/sys", name)
-            stack.callback(file.write_text, file.read_text())
         image = lab.push(Image(name="bench/kubelet"))
         lab.cri.pull(image)
-        manifests = folder / "manifests"
-        manifests.mkdir()
-        (folder / "logs").mkdir()
-        settings = KUBELET.format(
-            manifests=manifests, folder=folder, endpoint=lab.endpoint, port=free_port(), group=f"/{group}"
-        )
-        (folder / "config.yaml").write_text(settings)
-        flags = ["--config", f"{folder}/config.yaml", "--root-dir", f"{folder}/root", "--cert-dir", f"{folder}/certs"]
-        command = lab.netns.command([program, *flags, "--hostname-override=n1", "--node-ip=127.0.0.1"])
-        log = stack.enter_context((folder / "log").open("w"))
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        stack.callback(unmount, folder)
-        stack.callback(process.wait, 30)
-        stack.callback(process.terminate)
+        settings = program.settings(lab, folder, lab.endpoint, cgroupRoot=group, port=free_port())
+        process = stack.enter_context(running_kubelet(program, lab, folder, settings))
         time.sleep(2 * SETTLE_S)
-        yield Runner(process.pid, manifests, lab, image)
-
-
-def make_groups(name: str) -> None:
-    """Where the kubelet's are to be; in version 1, in every hierarchy."""
-    root = Path("/sys/fs/cgroup")
-    for place in [root] if (root / "cgroup.controllers").exists() else root.iterdir():
-        made = place / name
-        made.mkdir(exist_ok=True)
-        for file in ("cpuset.cpus", "cpuset.mems"):
-            if place.name == "cpuset":
-                (made / file).write_text((place / file).read_text())
-
-
-def remove_groups(name: str) -> None:
-    for made in Path("/sys/fs/cgroup").glob(f"**/{name}"):
-        for place, _, _ in os.walk(made, topdown=False):
-            Path(place).rmdir()
-
-
-def unmount(folder: Path) -> None:
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for place in reversed([one for one in mounts if one.startswith(str(folder))]):
-        subprocess.run(["umount", "-l", place], check=True)
+        yield Runner(process.pid, folder / "manifests", lab, image, pod_for(program))
 
 
 def figures(begun: AbstractContextManager[Runner]) -> dict[str, float]:
@@ -201,13 +160,11 @@ def measure() -> list[Row]:
     program = os.environ.get("KEPD_KUBELET", "")
     if not program:
         raise SystemExit("bench kubelet: set KEPD_KUBELET to the path of a kubelet")
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"v[\d.]+", told)
-    version = found[0] if found else told.strip()
-    theirs, ours = figures(kubelet(program)), figures(kepd())
+    asked = Program.ask(program)
+    theirs, ours = figures(kubelet(asked)), figures(kepd(pod_for(asked)))
     rows: list[Row] = []
     for what, value in theirs.items():
         unit = UNITS.get(what.partition(" ")[0], "s")
-        rows += [(f"{what}, kubelet {version}", value, unit, ""), (f"{what}, kepd", ours[what], unit, "")]
+        rows += [(f"{what}, kubelet {asked.label}", value, unit, ""), (f"{what}, kepd", ours[what], unit, "")]
         rows.append(("  kepd's share of it", ours[what] / value, "x", "< 1"))
     return rows

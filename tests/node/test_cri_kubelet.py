@@ -8,12 +8,10 @@ links logs into a directory of the machine; all is put back.
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab, Throttle
+from tests.lab.kubelet import Program, machine_as_before
 
 PROGRAM = os.environ.get("KEPD_KUBELET", "")
 pytestmark = [
@@ -35,32 +34,6 @@ STAY = "trap 'exit 0' TERM; sleep 3600 & wait"
 SLOW = "trap 'sleep 2; exit 0' TERM; sleep 3600 & wait"
 SIDECAR = {"kepd.dev/sidecars": "side", "kepd.dev/mains": "main"}
 LIMIT = 2
-LINKS = Path("/var/log/containers")
-DEVICES = Path("/var/lib/kubelet/device-plugins")  # whatever --root-dir says
-KEYS = ("root_maxbytes", "root_maxkeys")
-NAMES = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", *(f"kernel/keys/{key}" for key in KEYS))
-SYSCTLS = [Path("/proc/sys") / name for name in NAMES]
-
-
-@contextmanager
-def machine_as_before(lab: Lab, folder: Path) -> Iterator[None]:
-    settings = {path: path.read_text() for path in SYSCTLS}
-    is_new = not DEVICES.parent.exists()
-    try:
-        yield
-    finally:
-        for path, value in settings.items():
-            if path.read_text() != value:
-                path.write_text(value)
-        for link in LINKS.glob("*.log"):
-            if link.is_symlink() and link.readlink().is_relative_to(lab.place.directory):
-                link.unlink()
-        if is_new and DEVICES.exists():
-            shutil.rmtree(DEVICES)
-            DEVICES.parent.rmdir()
-        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        for mount in sorted((one for one in mounts if one.startswith(str(folder))), key=len, reverse=True):
-            subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 class Node:
@@ -71,43 +44,20 @@ class Node:
         self.link = self.folder / "run" / "cri" / "kubelet.sock"
         self.pods = self.folder / "pods"
         self.pods.mkdir()
+        self.program = Program.ask(PROGRAM)
         self.log = self.folder / "kubelet.log"
         self.settings = self.folder / "kubelet.json"
         self.settings.write_text(json.dumps(self._settings()))
         self.process: subprocess.Popen[bytes] | None = None
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "containerRuntimeEndpoint": f"unix://{self.link}",
-            "staticPodPath": str(self.pods),
-            "fileCheckFrequency": "1s",
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": self.lab.place.cgroup_parent,
-            "cgroupsPerQOS": False,
-            "enforceNodeAllocatable": [],
-            "failSwapOn": False,
-            "failCgroupV1": False,
-            "localStorageCapacityIsolation": False,
-            "makeIPTablesUtilChains": False,
-            "podLogsDir": str(self.lab.place.pod_logs),
-            "volumePluginDir": str(self.folder / "plugins"),
-            "evictionHard": {"memory.available": "1Mi"},
-            "imageGCHighThresholdPercent": 100,
-            "imageGCLowThresholdPercent": 99,
-            "registerNode": False,
-            "serializeImagePulls": False,
-            "registryPullQPS": 0,
-            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"},
-        }
+        own = {"staticPodPath": str(self.pods), "cgroupRoot": self.lab.place.cgroup_parent, "cgroupsPerQOS": False}
+        return self.program.settings(self.lab, self.folder, f"unix://{self.link}", **own)
 
     def start_kubelet(self) -> None:
-        flags = {"config": self.settings, "root-dir": self.folder / "root", "cert-dir": self.folder / "certs"}
-        argv = [PROGRAM, *(f"--{name}={value}" for name, value in flags.items()), "--hostname-override=n1"]
+        command = self.program.command(self.lab, self.folder, f"unix://{self.link}")
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.lab.netns.command(argv), stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def stop_kubelet(self) -> None:
         if self.process is not None:

@@ -87,8 +87,12 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
     known = memory.of(seen.id)
     is_running = seen.stage is Stage.RUNNING
     is_started = is_running and known.is_started
-    is_ready = is_started and known.is_ready and one.kind is not ContainerKind.INIT
     state, reason, message = _word(look, one, seen, memory)
+    if one.kind is ContainerKind.INIT:
+        # It has done what it is there for, which a kubelet calls ready.
+        is_ready = state == TERMINATED and seen.exit_code == 0
+    else:
+        is_ready = is_started and known.is_ready
     last = _last(look, one, seen, is_shown=state == TERMINATED)
     most_bytes = MOST_MESSAGE_BYTES // len(look.pod.containers)
     return ContainerState(
@@ -114,7 +118,15 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
 def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> ContainerState:
     if one.kind is not ContainerKind.MAIN and one.name in look.memory.passed:
         # SBX-07: its instance is collected; that it was done is known.
-        return ContainerState(name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed")
+        is_init = one.kind is ContainerKind.INIT
+        return ContainerState(
+            name=one.name,
+            image=one.image,
+            kind=one.kind.value,
+            state=TERMINATED,
+            reason="Completed",
+            is_ready=is_init,
+        )
     has_inits = bool(look.pod.spec.init_containers)
     reason = memory.reason or (
         "RestartingAllContainers" if look.is_restarting_all else "PodInitializing" if has_inits else "ContainerCreating"
