@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end of a pod looks for before it takes the pod for ended."""
+"""What the end of a pod looks for before it takes the pod for ended, and what it asks the runtime."""
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.runtime_event import EventKind
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.pods.plane import Slow, manifest, running
+from tests.pods.plane import News, Slow, manifest, running
 
 
 class Leaving(Slow):
@@ -39,3 +42,30 @@ async def test_what_still_runs_after_its_sandbox_was_stopped_is_killed_before_th
     assert [one.message for one in plane.events if one.reason == "FailedKillPod"] == [
         "error killing pod: 1 of its containers still ran after the sandbox was stopped; kepd kills them"
     ]
+
+
+class Early(Slow):
+    """A runtime that says that a container has ended before its own books have it, as containerd does."""
+
+    async def stop_container(self, container_id: str, grace_s: int) -> None:
+        self._tell(EventKind.STOPPED, container_id, 0)
+        await asyncio.sleep(0.3)
+        await super().stop_container(container_id, grace_s)
+
+
+@pytest.mark.parametrize("kind", [Slow, Early])
+async def test_the_end_of_a_pod_asks_the_runtime_for_little(kind: type[Slow], tmp_path: Path) -> None:
+    """FP-23: while the call that ends a container is under way, looks at that container say nothing yet."""
+    cri, given = kind(), FakeManifestDirectory({"/m/f.yaml": manifest("web", "i", "i")})
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        await plane.rounds()
+        cri.calls.clear()
+        given.put("/m/f.yaml", None)
+        await plane.until(lambda: not plane.phases, "the pod is gone")
+        asked = Counter(cri.calls)
+
+    # Two of them are the runtime of the test asking itself.
+    assert asked["ContainerStatus"] <= 4, asked
+    assert asked["StopContainer"] == 2
+    assert asked["ListContainers"] + asked["ListPodSandbox"] <= 2, asked
