@@ -13,6 +13,7 @@ class FakeLogind:
         self.may_lengthen = True
         self.is_preparing = False
         self.is_locked = False
+        self.is_stopping = False
         self.locks_taken = 0
         self._longest_s = longest_s
         self._news: asyncio.Queue[bool | None] | None = None
@@ -60,6 +61,11 @@ class FakeLogind:
         if not self.may_lengthen:
             raise OSError("/run/systemd/logind.conf.d/99-kepd.conf cannot be written: Read-only file system")
         self._longest_s = delay_s
+
+    async def is_going_down(self) -> bool:
+        if not self.reachable:
+            raise OSError("no connection to the system bus: [Errno 2] No such file or directory")
+        return self.is_stopping
 
     async def news(self) -> AsyncIterator[bool]:
         news = self._connected()

@@ -91,6 +91,7 @@ class _Systemd(ServiceInterface):
     def __init__(self, manager: _Manager, drop_ins: Path, bus: MessageBus) -> None:
         super().__init__("org.freedesktop.systemd1.Manager")
         self._bus = bus
+        self.state = "running"
         self.slices: dict[str, dict[str, int]] = {}
         self.units: dict[str, SliceDouble] = {}
         self._manager = manager
@@ -103,6 +104,10 @@ class _Systemd(ServiceInterface):
             for line in path.read_text().splitlines():
                 if line.startswith("InhibitDelayMaxSec="):
                     self._manager.longest_usec = int(line.partition("=")[2]) * 10**6
+
+    @dbus_property(access=PropertyAccess.READ)
+    def SystemState(self) -> DBusStr:  # noqa: N802
+        return self.state
 
     @dbus_method()
     def StartTransientUnit(  # noqa: N802
@@ -249,6 +254,14 @@ class LogindDouble:
             self.manager.PrepareForShutdown(is_preparing)
 
         self._do(tell())
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.systemd.state == "stopping"
+
+    @is_stopping.setter
+    def is_stopping(self, is_so: bool) -> None:
+        self.systemd.state = "stopping" if is_so else "running"
 
     @property
     def is_locked(self) -> bool:

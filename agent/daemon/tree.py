@@ -5,7 +5,7 @@
     ├── unit: restarted with growing pauses when it fails; the others go on
     │   └── whatever TaskGroup the unit opens for itself
     ├── unit …
-    └── stop: waits for the end, then cancels the units in reverse order of starting
+    └── stop: waits for the end, lets units do their last work, then cancels them in reverse order of starting
 
 Owns: supervision. A unit is a coroutine function that runs until it is cancelled; ending by itself is a failure too.
 """
@@ -28,6 +28,13 @@ LONGEST_PAUSE_S = 60.0
 STEADY_S = 120.0
 
 
+class LastWork(msgspec.Struct, frozen=True):
+    """What a part does when the daemon is to end, while everything still runs, and how long that may take."""
+
+    do: Callable[[], Awaitable[None]]
+    longest_s: Callable[[], float]
+
+
 class Unit(msgspec.Struct, frozen=True):
     """One part of the daemon. `stop_s` is how long it may take to end after it was cancelled."""
 
@@ -35,6 +42,11 @@ class Unit(msgspec.Struct, frozen=True):
     run: Callable[[Report], Awaitable[None]]
     report: Report
     stop_s: float = 5.0
+    last: LastWork | None = None
+
+    @property
+    def end_s(self) -> float:
+        return self.stop_s + (self.last.longest_s() if self.last else 0.0)
 
 
 class EndedByItself(Exception):
@@ -58,6 +70,8 @@ async def run_tree(units: Sequence[Unit], clock: Clock, stop: asyncio.Event, hur
         tasks = [(unit, group.create_task(_supervise(unit, clock), name=unit.name)) for unit in units]
         await stop.wait()
         hurried = group.create_task(hurry.wait(), name="hurry")
+        for unit in units:
+            await _do_last_work(unit, hurried)
         for unit, task in reversed(tasks):
             task.cancel()
             await asyncio.wait([task, hurried], timeout=unit.stop_s, return_when=asyncio.FIRST_COMPLETED)
@@ -65,6 +79,18 @@ async def run_tree(units: Sequence[Unit], clock: Clock, stop: asyncio.Event, hur
                 log.warning("unit_stop_overdue", unit=unit.name, allowed_s=unit.stop_s)
                 task.cancel()
         hurried.cancel()
+
+
+async def _do_last_work(unit: Unit, hurried: "asyncio.Task[bool]") -> None:
+    if unit.last is None or hurried.done():
+        return
+    work = asyncio.ensure_future(unit.last.do())
+    await asyncio.wait([work, hurried], timeout=unit.last.longest_s(), return_when=asyncio.FIRST_COMPLETED)
+    if not work.done():
+        log.warning("unit_last_work_overdue", unit=unit.name, allowed_s=unit.last.longest_s())
+        work.cancel()
+    elif error := work.exception():
+        log.error("unit_last_work_failed", unit=unit.name, error=str(error) or repr(error), exc_info=error)
 
 
 async def _supervise(unit: Unit, clock: Clock) -> None:

@@ -38,7 +38,7 @@ from agent.daemon.logs import Levels
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
-from agent.daemon.tree import Unit
+from agent.daemon.tree import LastWork, Unit
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
@@ -96,7 +96,7 @@ class Daemon:
         self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
 
     def say_stopping(self) -> None:
-        allowed_s = sum(unit.stop_s for unit in self.units)
+        allowed_s = sum(unit.end_s for unit in self.units)
         log.info("daemon_stopping", allowed_s=allowed_s, v=0)
         self.manager.stopping()
         self.manager.extend_timeout(allowed_s)
@@ -115,9 +115,16 @@ class Daemon:
             log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
 
     def add_unit(
-        self, name: str, run: Callable[[Report], Awaitable[None]], *, is_plane: bool = False, stop_s: float = 5.0
+        self,
+        name: str,
+        run: Callable[[Report], Awaitable[None]],
+        *,
+        is_plane: bool = False,
+        stop_s: float = 5.0,
+        last: LastWork | None = None,
     ) -> None:
-        self.units.append(Unit(name, run, self.board.add(name, State.STARTING, "starting", is_plane=is_plane), stop_s))
+        report = self.board.add(name, State.STARTING, "starting", is_plane=is_plane)
+        self.units.append(Unit(name, run, report, stop_s, last))
 
 
 def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> Daemon:
@@ -282,7 +289,8 @@ def _pods(parts: Daemon) -> PodService:
     parts.advisers.append(plane.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
     parts.add_unit("pods", plane.run, is_plane=True)
-    parts.add_unit("node-shutdown", plane.shutdown.run)
+    last = LastWork(plane.shutdown.before_end, plane.shutdown.longest_s)
+    parts.add_unit("node-shutdown", plane.shutdown.run, last=last)
     return PodService(plane.commands, plane.commands, plane.streams)
 
 

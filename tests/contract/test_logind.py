@@ -130,6 +130,14 @@ async def test_the_longest_delay_can_be_raised(both: Both) -> None:
     assert await both.logind.longest_delay_s() == 90
 
 
+async def test_a_machine_that_ends_its_units_says_so_also_without_a_connection(both: Both) -> None:
+    """FP-31: logind itself may have ended by then."""
+    assert not await both.logind.is_going_down()
+    both.double.is_stopping = True
+
+    assert await both.logind.is_going_down()
+
+
 async def test_without_a_connection_every_call_says_so(both: Both) -> None:
     for call in (both.logind.take_lock, both.logind.longest_delay_s, lambda: anext(both.logind.news())):
         with pytest.raises(ConnectionError, match="not connected to the system bus"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from structlog.testing import capture_logs
 
-from agent.daemon.tree import LONGEST_PAUSE_S, Unit, flattened, run_tree
+from agent.daemon.tree import LONGEST_PAUSE_S, LastWork, Unit, flattened, run_tree
 from agent.drivers.clock.fake import FakeClock
 from agent.model.component import Board, Report, State
 
@@ -93,6 +93,42 @@ async def test_units_end_in_reverse_order_and_a_hurry_cuts_their_time() -> None:
         hurry.set()
 
     assert ended == ["c", "b", "a"]
+
+
+async def test_last_work_is_done_while_all_units_still_run_and_has_its_limit() -> None:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    board = Board(FakeClock().wall_s)
+    seen: list[str] = []
+
+    async def lasting(report: Report) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    def at_last(name: str, last: LastWork) -> Unit:
+        return Unit(name, lasting, board.add(name, State.STARTING), 5.0, last)
+
+    async def work() -> None:
+        seen.append("worked")
+
+    async def fail() -> None:
+        raise OSError("the bus is gone")
+
+    units = [
+        at_last("a", LastWork(work, lambda: 60.0)),
+        at_last("b", LastWork(fail, lambda: 60.0)),
+        at_last("c", LastWork(asyncio.Event().wait, lambda: 0.01)),
+    ]
+    with capture_logs() as logs:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_tree(units, FakeClock(), stop, hurry))
+            await asyncio.sleep(0.01)
+            stop.set()
+
+    assert seen == ["worked", "ended", "ended", "ended"]
+    assert [line["event"] for line in logs] == ["unit_last_work_failed", "unit_last_work_overdue"]
+    assert sum(one.end_s for one in units) == 15 + 120.01
 
 
 def test_groups_are_flattened_in_order() -> None:

@@ -11,6 +11,7 @@ from tests.vm.disk import Disk, make
 from tests.vm.machine import QEMU, Machine
 from tests.vm.release import Release, chosen
 
+LAST = "test_uninstall.py"
 NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
 
 
@@ -35,6 +36,12 @@ def bare(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machi
         give_images(machine)
         machine.run("sh /vagrant/deploy/vagrant/bare.sh")
         yield machine
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes kepd off the machine comes last, and the others in the order of their files."""
+    items.sort(key=lambda item: item.path.name == LAST)
 
 
 def give_images(machine: Machine) -> None:

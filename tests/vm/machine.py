@@ -131,9 +131,9 @@ class Machine:
             raise MachineError(f"the machine does not end within {END_S:.0f} s: {self._last_words()}") from error
         self._disconnect()
 
-    def reboot(self) -> None:
+    def reboot(self, how: str = "systemctl reboot") -> None:
         """In order, as an administrator does it."""
-        self._ssh("systemctl reboot")
+        self._ssh(how)
         self.wait_until_off()
         self.start()
 

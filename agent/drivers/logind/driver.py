@@ -22,7 +22,7 @@ DROP_IN_DIRECTORY = Path("/run/systemd/logind.conf.d")
 DROP_IN_NAME = "99-kepd.conf"
 SYSTEMD_RUNS = Path("/run/systemd/system")
 LOGIN, LOGIN_PATH, LOGIN_MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
-ANNOUNCED = "PrepareForShutdown"
+ANNOUNCED, STOPPING = "PrepareForShutdown", "stopping"
 RELOAD_SIGNAL = 1
 # How soon a connection that broke is noticed.
 LOOK_S = 1.0
@@ -35,6 +35,7 @@ class Logind:
     """One connection. `address` is that of the bus, empty for the system's own."""
 
     def __init__(self, address: str = "", drop_ins: Path = DROP_IN_DIRECTORY) -> None:
+        self._address = address
         self._bus = SystemBus(address)
         self._drop_ins = drop_ins
         self._lock: int | None = None
@@ -85,6 +86,16 @@ class Logind:
             if await self.longest_delay_s() >= delay_s:
                 return
             await asyncio.sleep(PAUSE_S)
+
+    async def is_going_down(self) -> bool:
+        """Whether systemd ends the units of the machine by now. Asked over a connection of its own: logind, and with
+        it the other one, may have ended already."""
+        bus = SystemBus(self._address)
+        await bus.connect()
+        try:
+            return await bus.property_of(SYSTEMD, SYSTEMD_PATH, SYSTEMD_MANAGER, "SystemState") == STOPPING
+        finally:
+            await bus.close()
 
     async def news(self) -> AsyncIterator[bool]:
         """Whether a shutdown is being prepared: as it is now, then every announcement."""

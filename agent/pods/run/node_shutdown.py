@@ -4,6 +4,7 @@
     run
     ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
     └── drain: while a shutdown is being prepared
+    before_end: the drain again, where systemd ends kepd before it is over, or without a word of logind
 
 It does nothing while the rules allow no delay. Where none of them was configured, a node without systemd is no fault.
 """
@@ -63,6 +64,27 @@ class NodeShutdown:
         finally:
             self._logind.drop_lock()
             await self._logind.close()
+
+    def longest_s(self) -> float:
+        """How long `before_end` may take."""
+        return 0.0 if self._why_off() else self._rules().delay_s
+
+    async def before_end(self) -> None:
+        """Their scopes are ordered so that systemd ends them after kepd, whose end therefore waits for them (FP-31)."""
+        if self._why_off():
+            return
+        if self._drain is not None:
+            await asyncio.wait([self._drain])
+            return
+        try:
+            is_going_down = await self._logind.is_going_down()
+        except OSError as error:
+            log.warning("node_state_unknown", error=str(error))
+            return
+        if is_going_down:
+            log.info("node_shutdown_unannounced", delay_s=self._rules().delay_s)
+            self._runner.set_shutting_down(is_so=True)
+            await self._drainer.drain_before_shutdown(self._rules())
 
     def _why_off(self) -> str:
         rules = self._rules()

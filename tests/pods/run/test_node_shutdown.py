@@ -260,6 +260,53 @@ async def test_a_kepd_that_starts_during_a_shutdown_goes_on_with_it(
         )
 
 
+async def test_an_end_without_announcement_ends_pods_in_order_before_kepd(
+    cri: Slow, logind: FakeLogind, tmp_path: Path
+) -> None:
+    """FP-31: systemd stops units whose scopes come after kepd."""
+    given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0), "/m/b.yaml": prioritised("db", 100)})
+    async with node(cri, given, tmp_path, logind) as made:
+        await made.plane.until_phases(batch="Running", db="Running")
+        await made.shutdown.before_end()
+        assert cri.stops == [], "an end of kepd alone is none of the node"
+        logind.is_stopping = True
+        await made.shutdown.before_end()
+
+        assert cri.stops == [("a", 20), ("a", 10)]
+        assert made.shutdown.longest_s() == 34
+
+
+async def test_an_end_of_kepd_waits_for_the_drain_that_is_under_way(
+    cri: Slow, logind: FakeLogind, tmp_path: Path
+) -> None:
+    """FP-31: where logind does not wait until it is over."""
+    given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0)})
+    async with node(cri, given, tmp_path, logind) as made:
+        await made.plane.until_phases(batch="Running")
+        await made.until(lambda: logind.is_locked, "the lock")
+        cri.may_stop.clear()
+        logind.announce(is_preparing=True)
+        await made.until(lambda: cri.stopping == {"a"}, "it ends")
+        waiting = asyncio.ensure_future(made.shutdown.before_end())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        cri.may_stop.set()
+        await waiting
+
+        assert made.reasons() == {"batch-n": ("Failed", "Terminated")}
+        assert len(cri.stops) == 1
+
+
+async def test_where_systemd_does_not_answer_kepd_ends_as_ever(cri: Slow, logind: FakeLogind, tmp_path: Path) -> None:
+    given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0)})
+    async with node(cri, given, tmp_path, logind) as made:
+        await made.plane.until_phases(batch="Running")
+        logind.reachable = False
+        await made.shutdown.before_end()
+
+        assert cri.stops == []
+
+
 async def test_after_the_reboot_pods_run_again(cri: Slow, logind: FakeLogind, tmp_path: Path) -> None:
     """ADO-05: but for those that shall run once."""
     once = prioritised("once", 0).replace(b"spec:\n", b"spec:\n  restartPolicy: Never\n")
