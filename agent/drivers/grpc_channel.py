@@ -24,7 +24,8 @@ MAX_MESSAGE_BYTES = 16 << 20
 MAX_METADATA_BYTES = 1 << 20
 
 # After an outage the defaults of gRPC wait up to two minutes; a runtime that came back must be seen within seconds.
-RECONNECT_MS = {"initial": 100, "min": 100, "max": 2000}
+# `min` is also how long one attempt may take: a runtime on a busy node answers late, and is there all the same.
+RECONNECT_MS = {"initial": 100, "min": 10_000, "max": 2000}
 
 FAILURES: dict[grpc.StatusCode, type[RuntimeCallFailed]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
