@@ -3,7 +3,7 @@
 
 From the rename of the last manifest until each pod's last container has started by the runtime's clock; from the
 removal of the files until none runs. Both are up all the time and take turns. Medians of all rounds, and kepd's share
-of the kubelet's figure. Version 1 of control groups needs a kubelet that is told to take it, so this one is.
+of the kubelet's figure. Version 1 of control groups needs a kubelet that is set to take it, so this one is.
 """
 
 import os

@@ -53,8 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests on real containers need root; tests on a real API server need one. The report says what was left out.
 
-    Comparisons with programs of Kubernetes are nobody's duty: without one they are not chosen. A virtual machine is
-    made only for who asks for one: it takes minutes.
+    Comparisons with programs of Kubernetes are chosen only where one is given. A virtual machine is made only for who
+    asks for one: it takes minutes.
     """
     beside = {item: mark.args[0] for item in items if (mark := item.get_closest_marker("beside"))}
     left_out = [item for item, variable in beside.items() if not os.environ.get(variable)]

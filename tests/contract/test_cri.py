@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.cri.driver import CriRuntime, told_to_map_ports, told_to_use_systemd
+from agent.drivers.cri.driver import CriRuntime, says_ports_are_mapped, told_to_use_systemd
 from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind
@@ -285,7 +285,7 @@ def plugins(*found: dict[str, Any]) -> str:
 )  # fmt: skip
 def test_the_networks_of_containerd_tell_whether_host_ports_are_mapped(told: str, maps: bool | None) -> None:
     """FP-20."""
-    assert told_to_map_ports(told) is maps
+    assert says_ports_are_mapped(told) is maps
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ class Program:
 
     @classmethod
     def ask(cls, path: str) -> "Program":
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-        found = re.search(r"v(\d+)\.(\d+)", told)
+        words = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+        found = re.search(r"v(\d+)\.(\d+)", words)
         if found and int(found[1]):
             return cls(path, (int(found[1]), int(found[2])))
         flags = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout

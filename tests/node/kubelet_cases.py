@@ -135,40 +135,40 @@ def _contents() -> list[Case]:
     labels = {"labels": {"l": "x"}}
     user = "sh -c 'id -u; id -g; id -G'"
 
-    def told(script: str, *volumes: Fields, meta: Fields | None = None, **fields: Any) -> Fields:
+    def says(script: str, *volumes: Fields, meta: Fields | None = None, **fields: Any) -> Fields:
         spec = {one: fields.pop(one) for one in ("hostNetwork", "hostPID", "hostname", "subdomain") if one in fields}
         spec |= {"securityContext": fields.pop("pod_security")} if "pod_security" in fields else {}
         app = box(script=f"({script}) 2>&1 | sed 's/^/app /' >> /out/log; exit 0", **fields)
         return pod(app, volumes=volumes, restartPolicy="Never", **spec)
 
     return [
-        Case("env", told("echo $B", env=expanded)),
-        Case("env-of-the-pod", told("echo $P $N $L $S", env=shown), labels),
-        Case("env-of-limits", told("echo $LC $LM $RC", env=limits, resources=amounts)),
-        Case("arguments", told("echo $A", env=[{"name": "A", "value": "1"}])),
-        Case("working-directory", told("pwd", workingDir="/tmp")),
-        Case("hostname", told("hostname")),
-        Case("own-hostname", told("hostname", hostname="other", subdomain="sub")),
-        Case("empty-dir", told("stat -c %a /v || ls -ld /v | sed 's/ .*//'", empty, volumeMounts=[at_v])),
-        Case("read-only-mount", told("touch /v/x || echo refused", empty, volumeMounts=[{**at_v, "readOnly": True}])),
-        Case("memory-dir", told("grep ' /v ' /proc/mounts | sed 's/ .*//'",
+        Case("env", says("echo $B", env=expanded)),
+        Case("env-of-the-pod", says("echo $P $N $L $S", env=shown), labels),
+        Case("env-of-limits", says("echo $LC $LM $RC", env=limits, resources=amounts)),
+        Case("arguments", says("echo $A", env=[{"name": "A", "value": "1"}])),
+        Case("working-directory", says("pwd", workingDir="/tmp")),
+        Case("hostname", says("hostname")),
+        Case("own-hostname", says("hostname", hostname="other", subdomain="sub")),
+        Case("empty-dir", says("stat -c %a /v || ls -ld /v | sed 's/ .*//'", empty, volumeMounts=[at_v])),
+        Case("read-only-mount", says("touch /v/x || echo refused", empty, volumeMounts=[{**at_v, "readOnly": True}])),
+        Case("memory-dir", says("grep ' /v ' /proc/mounts | sed 's/ .*//'",
                                 {"name": "v", "emptyDir": {"medium": "Memory"}}, volumeMounts=[at_v])),
-        Case("sub-path", told("touch /v/x; ls /v", empty, volumeMounts=[{**at_v, "subPath": "a/b"}])),
-        Case("sub-path-expr", told("echo $X; ls -d /v", empty, env=[{"name": "X", "value": "y"}],
+        Case("sub-path", says("touch /v/x; ls /v", empty, volumeMounts=[{**at_v, "subPath": "a/b"}])),
+        Case("sub-path-expr", says("echo $X; ls -d /v", empty, env=[{"name": "X", "value": "y"}],
                                    volumeMounts=[{**at_v, "subPathExpr": "$(X)"}])),
-        Case("downward-files", told("cat /v/l", downward, volumeMounts=[at_v]), labels),
+        Case("downward-files", says("cat /v/l", downward, volumeMounts=[at_v]), labels),
         Case("host-path-missing", pod(box(volumeMounts=[at_v]), volumes=(
             {"name": "v", "hostPath": {"path": "/none/at/all", "type": "Directory"}},))),
-        Case("user", told(user, securityContext={"runAsUser": 1000, "runAsGroup": 1001})),
-        Case("groups", told(user, pod_security={"runAsUser": 1000, "fsGroup": 2000, "supplementalGroups": [3000]})),
+        Case("user", says(user, securityContext={"runAsUser": 1000, "runAsGroup": 1001})),
+        Case("groups", says(user, pod_security={"runAsUser": 1000, "fsGroup": 2000, "supplementalGroups": [3000]})),
         Case("non-root", pod(box(securityContext={"runAsNonRoot": True}))),
-        Case("read-only-root", told("touch /x || echo refused", securityContext={"readOnlyRootFilesystem": True})),
-        Case("no-new-privileges", told("grep NoNewPrivs /proc/self/status",
+        Case("read-only-root", says("touch /x || echo refused", securityContext={"readOnlyRootFilesystem": True})),
+        Case("no-new-privileges", says("grep NoNewPrivs /proc/self/status",
                                        securityContext={"allowPrivilegeEscalation": False})),
-        Case("capabilities", told("grep CapEff /proc/self/status",
+        Case("capabilities", says("grep CapEff /proc/self/status",
                                   securityContext={"capabilities": {"drop": ["ALL"]}})),
-        Case("score", told("cat /proc/self/oom_score_adj", resources={"limits": {"cpu": "1", "memory": "64Mi"}})),
-        Case("host-pid", told("test -d /proc/2 && echo many", hostPID=True)),
+        Case("score", says("cat /proc/self/oom_score_adj", resources={"limits": {"cpu": "1", "memory": "64Mi"}})),
+        Case("host-pid", says("test -d /proc/2 && echo many", hostPID=True)),
         Case("last-words", pod(box(script="echo bye > /dev/termination-log; exit 1"), restartPolicy="Never")),
         Case("last-words-of-a-log", pod(box(script="echo in the log; exit 1",
                                             terminationMessagePolicy="FallbackToLogsOnError"), restartPolicy="Never")),

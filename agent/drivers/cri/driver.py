@@ -99,8 +99,8 @@ class CriRuntime:
 
     async def maps_host_ports(self) -> bool | None:
         """Whether the pod network does, as it is configured now; None where the runtime does not say."""
-        told = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
-        return told_to_map_ports(told.info.get("cniconfig", ""))
+        answer = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
+        return says_ports_are_mapped(answer.info.get("cniconfig", ""))
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
         return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
@@ -272,7 +272,7 @@ def told_to_use_systemd(config: str) -> bool:
         return False
 
 
-def told_to_map_ports(networks: str) -> bool | None:
+def says_ports_are_mapped(networks: str) -> bool | None:
     """From the networks that containerd shows: whether a plugin of one has the capability. Loopback is no network."""
     try:
         listed = [plugin["Network"] for network in json.loads(networks)["Networks"] for plugin in _plugins_of(network)]
