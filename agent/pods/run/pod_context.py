@@ -102,7 +102,8 @@ LONGEST_IN_LANE_S = 2.0
 
 
 class SandboxLane:
-    """How many sandboxes are made at once: if all, no pod is ready much sooner than the last (FP-24)."""
+    """How many sandboxes are made, or taken down, at once. If all are made, no pod is ready much sooner than the last
+    (FP-24); if all are taken down, the containers of other pods that have to end wait for the network (FP-23)."""
 
     def __init__(self) -> None:
         self._places: asyncio.Semaphore | None = None
@@ -142,6 +143,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Features
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
+    leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     places: Places = msgspec.field(default_factory=Places)
     network_results: Path = RESULTS

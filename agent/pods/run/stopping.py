@@ -241,8 +241,9 @@ class Stopper:
         run, clock = self._run, self._context.clock
         while True:
             try:
-                for sandbox in run.seen.sandboxes:
-                    await self._context.stop_sandbox(sandbox.id)
+                async with self._context.leaving.place(self._context.settings().facts.cpus, clock):
+                    for sandbox in run.seen.sandboxes:
+                        await self._context.stop_sandbox(sandbox.id)
                 left = [one for sandbox in run.seen.sandboxes for one in await self._still_running(sandbox.id)]
                 for container_id in left:
                     await self._context.containers.stop_container(container_id, 0)

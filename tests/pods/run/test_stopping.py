@@ -69,3 +69,36 @@ async def test_the_end_of_a_pod_asks_the_runtime_for_little(kind: type[Slow], tm
     assert asked["ContainerStatus"] <= 4, asked
     assert asked["StopContainer"] == 2
     assert asked["ListContainers"] + asked["ListPodSandbox"] <= 2, asked
+
+
+class Leisurely(Slow):
+    """A runtime that takes its time to take a sandbox down, and remembers how many were under way at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = self.most = 0
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        if self._sandboxes[sandbox_id].state == pb.SANDBOX_READY:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0.05)
+            self.under_way -= 1
+        await super().stop_sandbox(sandbox_id)
+
+
+async def test_containers_end_before_the_networks_of_others_are_taken_down(tmp_path: Path) -> None:
+    """FP-23: no more sandboxes at once than there are processors; no container waits for them."""
+    names = [f"p{number}" for number in range(6)]
+    cri = Leisurely()
+    given = FakeManifestDirectory({f"/m/{name}.yaml": manifest(name, "i") for name in names})
+    async with running(cri, given, tmp_path, cpus=2) as plane:
+        await plane.until_phases(**dict.fromkeys(names, "Running"))
+        for name in names:
+            given.put(f"/m/{name}.yaml", None)
+        await plane.until(lambda: len(cri.stops) == 6, "all containers are asked to end")
+        ended_first = cri.calls.count("StopPodSandbox")
+        await plane.until(lambda: not plane.phases, "all pods are gone")
+
+    assert cri.most <= 2
+    assert ended_first < 6
