@@ -103,7 +103,9 @@ class HttpServer:
             self._make_room()
             self._open[task] = None
         try:
-            await self._converse(reader, writer)
+            # No other task awaits this one: asyncio logs a traceback for each that ends cancelled.
+            with suppress(asyncio.CancelledError):
+                await self._converse(reader, writer)
         finally:
             if task is not None:
                 self._open.pop(task, None)

@@ -55,13 +55,14 @@ class _Open(msgspec.Struct):
 
 
 class _Builder:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, nodes: int = 0) -> None:
+        """`nodes`: the values of the documents before this one; the bound is on the text as a whole."""
         self.source = source
         self.duplicates: list[Finding] = []
         self.anchors: dict[str, Tree] = {}
         self.stack: list[_Open] = []
         self.root: Tree | None = None
-        self.nodes = 0
+        self.nodes = nodes
 
     def take(self, event: yaml.Event) -> None:
         where = f"{self.source}:{event.start_mark.line + 1}" if event.start_mark else self.source
@@ -183,7 +184,7 @@ def _build(text: str, source: str) -> tuple[list[Tree], list[Finding]]:
     builder = _Builder(source)
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.DocumentStartEvent):
-            builder = _Builder(source)
+            builder = _Builder(source, builder.nodes)
         elif isinstance(event, yaml.DocumentEndEvent):
             duplicates += builder.duplicates
             if builder.root is not None and (builder.root.kind != "scalar" or builder.root.scalar is not None):

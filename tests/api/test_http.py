@@ -3,7 +3,7 @@ import asyncio
 
 import pytest
 
-from agent.api.http import HttpServer, Page, health_page
+from agent.api.http import MAX_CONNECTIONS, HttpServer, Page, health_page
 from agent.api.metrics import Metrics
 from agent.model.component import Board, Component, State
 from agent.model.histogram import Histogram
@@ -129,6 +129,32 @@ async def test_those_who_do_not_read_keep_nobody_out(free_port: int, pages: dict
         task.cancel()
 
     assert b"200 OK" in answer
+
+
+async def test_connections_that_give_way_or_end_with_kepd_leave_no_traceback(
+    free_port: int, pages: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """FX-8: asyncio reports a connection whose task ends cancelled as a fault of the program."""
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        idle = [await asyncio.open_connection("127.0.0.1", free_port) for _ in range(MAX_CONNECTIONS + 20)]
+        await asyncio.sleep(0.05)
+        task.cancel()
+    connections = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    for one in connections:
+        one.cancel()
+    await asyncio.gather(*connections, return_exceptions=True)
+    await asyncio.sleep(0)
+    for _, writer in idle:
+        writer.close()
+
+    assert len(connections) > 0
+    assert (reported, caplog.records) == ([], [])
 
 
 async def test_a_page_that_fails_is_told_and_the_others_go_on(free_port: int) -> None:
