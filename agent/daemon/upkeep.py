@@ -106,7 +106,7 @@ def cleanup(
 
     async def work() -> int:
         if is_services or is_all:
-            await _cleanup_services(is_dry=dry_run, has_heir=to_kube_proxy)
+            await _cleanup_services(configuration.node.run_directory, is_dry=dry_run, has_heir=to_kube_proxy)
         if is_images or is_all:
             from agent.daemon.images.uninstall import clean_images
 
@@ -121,14 +121,14 @@ def _say(text: str, *, is_dry: bool) -> None:
     click.echo(f"{'would remove' if is_dry else 'removed'} {text}")
 
 
-async def _cleanup_services(*, is_dry: bool, has_heir: bool) -> None:
+async def _cleanup_services(run_directory: str, *, is_dry: bool, has_heir: bool) -> None:
     from agent.daemon.plane_lock import held_plane_lock
     from agent.daemon.services.leftovers import our_leftovers
     from agent.daemon.services.takeover import running_kube_proxies
     from agent.daemon.services.wiring import families, services_scope
     from agent.drivers.nft.driver import NftTable
 
-    with held_plane_lock("services", services_scope()):
+    with held_plane_lock("services", services_scope(), run_directory):
         for family in families():
             table = NftTable(family)
             found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))

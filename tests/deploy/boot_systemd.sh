@@ -26,7 +26,7 @@ mkdir "$groups/$group"
 echo 0 >"$groups/$group/cgroup.procs"
 umount "$groups"
 # Not where the units may not look, as below /root.
-mkdir -p "$root/opt/python" "$root/run/lock"
+mkdir -p "$root/opt/python"
 mount --bind "$python" "$root/opt/python"
 for name in python python3 python3.11; do
     [ ! -e "$root/opt/kepd/bin/$name" ] || ln -sfn /opt/python/bin/python3 "$root/opt/kepd/bin/$name"

@@ -202,7 +202,12 @@ def test_it_programs_services_with_one_capability_on_a_root_that_cannot_be_writt
         "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {name: n1, addresses: [192.0.2.1]}\n"
         "services: {source: manifests, healthzAddress: '', conntrack: {maxPerCore: 0}}\napi: {readGroup: ''}\n"
     )
-    mounts = {"/etc/kepd/manifests": "manifests", "/run/kepd": "run", "/var/lib/kepd": "state", "/run/lock": "lock"}
+    mounts = {
+        "/etc/kepd/manifests": "manifests",
+        "/run/kepd": "run",
+        "/var/lib/kepd": "state",
+        "/run/kepd-locks": "lock",
+    }
     mounts["/etc/kepd/config.yaml"] = "config.yaml"
     with Namespace() as space:
         space.run("ip", "link", "set", "lo", "up")

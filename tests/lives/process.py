@@ -94,7 +94,7 @@ async def process_life(folder: Path, port: int) -> set[str]:
     """What moved."""
     page = Page(port)
     watched = Watched(lambda: page.families or idle())
-    with held_plane_lock("images", str(folder / "no-runtime.sock")):
+    with held_plane_lock("images", str(folder / "no-runtime.sock"), folder):
         async with started(folder, port) as (_, running):
             await until_served(page)
             started_s = page.value(RELOADED)

@@ -14,7 +14,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 
 async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[str]:
     runtime = configuration.runtime
-    with held_plane_lock("images", runtime.endpoint):
+    with held_plane_lock("images", runtime.endpoint, configuration.node.run_directory):
         shared = Containerd(runtime.endpoint, runtime.containerd_namespace)
         content = Containerd(runtime.endpoint, CONTENT_NAMESPACE)
         try:

@@ -110,7 +110,7 @@ def wire_images(outside: Outside) -> ImagePlane:
         return shared.metrics.families(gauges)
 
     async def run(pulls: Report, collection: Report, prefetch: Report) -> None:
-        with held_plane_lock("images", configuration.runtime.endpoint):
+        with held_plane_lock("images", configuration.runtime.endpoint, configuration.node.run_directory):
             async with asyncio.TaskGroup() as group:
                 group.create_task(puller.run(pulls), name="images-pulls")
                 group.create_task(collector.run(collection), name="images-collection")

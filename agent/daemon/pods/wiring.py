@@ -84,10 +84,11 @@ class PodPlane(msgspec.Struct, kw_only=True):
     records: StateFiles
     slices: SystemdSlices
     endpoint: str
+    run_directory: str
 
     async def run(self, report: Report) -> None:
         """Under the lock that keeps a second daemon away."""
-        with held_plane_lock("pods", self.endpoint):
+        with held_plane_lock("pods", self.endpoint, self.run_directory):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.commands.resume_drain(), name="pods-drain-resumed")
                 await self.runner.run(report)
@@ -163,6 +164,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         records=records,
         slices=slices,
         endpoint=configuration.runtime.endpoint,
+        run_directory=configuration.node.run_directory,
     )
 
 

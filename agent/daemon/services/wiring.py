@@ -101,7 +101,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     source, taint = _source(current, parts, intake, plane)
 
     async def run(report: Report) -> None:
-        with held_plane_lock("services", services_scope()):
+        with held_plane_lock("services", services_scope(), configuration.node.run_directory):
             await conntrack.apply_limits(tracking_limits(current[0]))
             work = (
                 source.run,
