@@ -65,8 +65,10 @@ def run(
     """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
     from agent.config.sources import Sources, telemetry_flags
     from agent.daemon.first_process import leave_first_place
+    from agent.daemon.memory import forbid_core_files
 
     leave_first_place()
+    forbid_core_files()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)
     sources = Sources(file=file, environment=os.environ, settings=settings, flags=flags, planes=planes)
     sys.exit(_start(sources))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interpreter during a large piece of work, and the memory that such work leaves behind.
+"""The interpreter during a large piece of work, the memory that such work leaves behind, and where it never goes.
 
 What is alive after the first sync stays for long, so the collector need not look at it again and again (STY-36).
 """
 
 import ctypes
 import gc
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,11 @@ def large_work() -> Iterator[None]:
     finally:
         sys.setswitchinterval(usual_s)
         gc.enable()
+
+
+def forbid_core_files() -> None:
+    """Memory holds credentials of registries. In a container no unit says so."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def settle_memory() -> None:

@@ -39,6 +39,16 @@ def test_without_a_runtime_it_runs_and_says_so(kepd: Kepd) -> None:
     assert not kepd.socket.exists()
 
 
+def test_no_core_file_gets_the_memory_of_kepd(kepd: Kepd) -> None:
+    """Also where no unit forbids it."""
+    kepd.start().wait(lambda: kepd.get("/livez")[0], "answers")
+    assert kepd.process is not None
+    limits = Path(f"/proc/{kepd.process.pid}/limits").read_text().splitlines()
+    (line,) = [line for line in limits if line.startswith("Max core file size")]
+
+    assert line.split()[4:6] == ["0", "0"]
+
+
 def test_bad_configuration_ends_with_78_and_every_complaint(short_path: Path) -> None:
     bad = short_path / "bad.yaml"
     bad.write_text(HEAD + "images: {maxParalelPulls: 1, enabled: maybe}\nnode: {name: A}\n")
