@@ -175,3 +175,24 @@ def test_who_may_patch_nodes_is_held_to_its_own() -> None:
     assert (policy["failurePolicy"], rule["resources"], rule["operations"]) == ("Fail", ["nodes"], ["UPDATE"])
     assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in condition["expression"]
     assert f"'{STARTUP_TAINT}'" in policy["validations"][1]["expression"]
+
+
+# Fields of a Node that a request to change it can change; the API server keeps the others, or writes them itself.
+CHANGEABLE = {
+    "metadata": ("labels", "annotations", "finalizers", "ownerReferences"),
+    "spec": ("podCIDR", "podCIDRs", "providerID", "unschedulable", "taints", "configSource", "externalID"),
+}
+
+
+def test_of_a_node_all_is_compared_but_its_taints() -> None:
+    """FX-6: an ownerReference alone lets the garbage collector delete a node."""
+    policy = render(DEPLOY / "overlays/taint")["ValidatingAdmissionPolicy", "kepd-own-node"]["spec"]
+    expressions = {" ".join(one["expression"].split()) for one in policy["validations"]}
+    paths = [f"{part}.{name}" for part, names in CHANGEABLE.items() for name in names if name != "taints"]
+    equal = {
+        f"has(object.{path}) == has(oldObject.{path}) && (!has(object.{path}) || object.{path} == oldObject.{path})"
+        for path in paths
+    }
+
+    assert equal <= expressions
+    assert len(expressions) == len(equal) + 2, "beside them the name of the node, and the taints"
