@@ -35,6 +35,7 @@ class FailureReason(StrEnum):
     NO_SUCH_SERVICE = "NO_SUCH_SERVICE"
     OTHER_SOURCE = "OTHER_SOURCE"
     PLANE_DISABLED = "PLANE_DISABLED"
+    UNREAD_ANSWERS = "UNREAD_ANSWERS"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
 
 
@@ -111,6 +112,15 @@ def refused(error: Refused) -> ApiError:
 
 def ending() -> ApiError:
     return ApiError(code_pb2.UNAVAILABLE, FailureReason.ENDING, "kepd is ending", retry_after_s=1.0)
+
+
+def unread(size: int) -> ApiError:
+    return ApiError(
+        code_pb2.RESOURCE_EXHAUSTED,
+        FailureReason.UNREAD_ANSWERS,
+        f"an answer of {size} bytes has no room beside those that callers have not read yet; read yours first",
+        retry_after_s=1.0,
+    )
 
 
 def not_found(reason: FailureReason, text: str) -> ApiError:

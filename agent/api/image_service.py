@@ -24,14 +24,14 @@ class ImageService:
         self._images = images
 
     async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
-        images = [to_message(pb.Image, image) for image in await running(self._images, "images").images()]
-        items, meta = page(images, request.options, lambda image: image.id, pb.Image)
+        images = (to_message(pb.Image, image) for image in await running(self._images, "images").images())
+        items, meta = await page(images, request.options, lambda image: image.id, pb.Image)
         return pb.ListImagesResponse(images=items, meta=meta)
 
     async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
         view = running(self._pulls, "images")
-        pulls = [_pull(pull) for pull in view.pulls.items.values()]
-        items, meta = page(pulls, request.options, _order, pb.Pull, view.pulls.version)
+        pulls = map(_pull, list(view.pulls.items.values()))
+        items, meta = await page(pulls, request.options, _order, pb.Pull, view.pulls.version)
         return pb.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
 
     async def watch_image_pulls(self, request: pb.WatchImagePullsRequest) -> AsyncIterator[pb.WatchImagePullsResponse]:

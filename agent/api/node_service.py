@@ -45,7 +45,7 @@ class NodeService:
 
     async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
         planes = [_plane(line) for line in self._board.lines() if line.is_plane]
-        items, meta = page(planes, request.options, lambda plane: plane.name, pb.Plane, self._board.feed.version)
+        items, meta = await page(planes, request.options, lambda plane: plane.name, pb.Plane, self._board.feed.version)
         return pb.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
@@ -99,8 +99,8 @@ class NodeService:
         return pb.SetVerbosityResponse()
 
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
-        events = [_event(event) for event in self._events.items.values()]
-        items, meta = page(events, request.options, _event_order, pb.Event, self._events.version)
+        events = map(_event, list(self._events.items.values()))
+        items, meta = await page(events, request.options, _event_order, pb.Event, self._events.version)
         return pb.ListEventsResponse(events=items, meta=meta)
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncIterator[pb.WatchEventsResponse]:

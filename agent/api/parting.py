@@ -32,9 +32,9 @@ class _Cutter:
         """Whether a frame could be put in here: not inside another one, nor inside a block of headers."""
         return not self.left and not self._head and not self._is_in_block
 
-    def cut(self, chunk: bytes) -> list[tuple[bytes, tuple[int, int, int] | None]]:
-        """Pieces in order; a whole head has its type, flags and stream beside it."""
-        pieces: list[tuple[bytes, tuple[int, int, int] | None]] = []
+    def cut(self, chunk: bytes) -> list[tuple[bytes, tuple[int, int, int, int] | None]]:
+        """Pieces in order; a whole head has its type, flags, stream and length of its body beside it."""
+        pieces: list[tuple[bytes, tuple[int, int, int, int] | None]] = []
         at = 0
         while at < len(chunk):
             if self.left:
@@ -50,7 +50,7 @@ class _Cutter:
                 high, low, kind, flags, stream = HEAD.unpack(self._head)
                 self.left = high << 8 | low
                 self._is_in_block = kind in (HEADERS, CONTINUATION) and not flags & END_HEADERS
-                pieces.append((self._head, (kind, flags, stream & STREAM_MASK)))
+                pieces.append((self._head, (kind, flags, stream & STREAM_MASK, self.left)))
                 self._head = b""
         return pieces
 
@@ -59,8 +59,9 @@ class Parting:
     """One connection. `from_client` and `from_server` give what is to be passed on for what has come."""
 
     def __init__(self) -> None:
-        self.open: set[int] = set()
-        """Calls without an end."""
+        self.open: dict[int, int] = {}
+        """Calls without an end, and how many bytes of their requests the server may keep until then."""
+        self.held_bytes = 0
         self._client, self._server = _Cutter(PREFACE_BYTES), _Cutter(0)
         self._last = 0
         self._is_parting = self._is_dropped = self._has_said = self._has_greeted = False
@@ -86,20 +87,26 @@ class Parting:
         passed = bytearray()
         for piece, head in self._client.cut(chunk):
             if head is not None:
-                kind, _, stream = head
+                kind, _, stream, size = head
                 self._is_dropped = self._is_parting and stream > self._last
                 if not self._is_dropped:
-                    self._note(kind, stream)
+                    self._note(kind, stream, size)
             if not self._is_dropped:
                 passed += piece
         return bytes(passed)
 
-    def _note(self, kind: int, stream: int) -> None:
+    def _note(self, kind: int, stream: int, size: int) -> None:
         if kind == HEADERS and stream > self._last:
             self._last = stream
-            self.open.add(stream)
+            self.open[stream] = 0
         elif kind == RST_STREAM:
-            self.open.discard(stream)
+            self._end(stream)
+        elif kind == DATA and stream in self.open:
+            self.open[stream] += size
+            self.held_bytes += size
+
+    def _end(self, stream: int) -> None:
+        self.held_bytes -= self.open.pop(stream, 0)
 
     def from_server(self, chunk: bytes) -> bytes:
         """With the farewell in it, once one is due."""
@@ -107,8 +114,8 @@ class Parting:
         for piece, head in self._server.cut(chunk):
             passed += piece
             if head is not None:
-                kind, flags, stream = head
+                kind, flags, stream, _ = head
                 self._has_greeted = True
                 if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
-                    self.open.discard(stream)
+                    self._end(stream)
         return bytes(passed + self.farewell())

@@ -21,8 +21,12 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from agent.api.parting import Parting
+from agent.api.shares import MIB, Shares
+
+log = structlog.get_logger(plane="api")
 
 SO_PEERGROUPS = 59
 # The most that Python passes; a user in more groups than fit here is known by its first group alone.
@@ -31,6 +35,8 @@ CHUNK_BYTES = 64 << 10
 HEARING_S = 2.0
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_USER = 16
+# Of requests that are not answered yet; four of the largest that an operator may send.
+REQUESTS_OF_USER, REQUESTS_OF_ALL = 8 * MIB, 32 * MIB
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -84,6 +90,7 @@ class PeerRelay:
         self._upstream_of = upstream_of
         self.peers: dict[str, Peer] = {}
         self._links: set[_Link] = set()
+        self._requests = Shares(REQUESTS_OF_USER, REQUESTS_OF_ALL)
         self._connections: asyncio.TaskGroup | None = None
         self._moved = asyncio.Event()
         """Some answer went out, or a connection ended."""
@@ -136,10 +143,12 @@ class PeerRelay:
         peer = peer_of(connection)
         if self._has_room(peer):
             upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            link = _Link(connection, upstream, self._moved.set)
-            # Known from here on: whoever parts a moment later waits for its call too.
+            link = _Link(connection, upstream, self._moved.set, partial(self._requests.take, peer.uid))
+            # Known from here on: whoever parts a moment later waits for its call too, and the next one is counted.
             self._links.add(link)
-            connections.create_task(self._relay(link, peer), name="api-connection")
+            name = f"kepd-{secrets.token_hex(16)}"
+            self.peers[f"unix-abstract:{name}"] = peer
+            connections.create_task(self._relay(link, peer, name), name="api-connection")
         else:
             connection.close()
 
@@ -150,14 +159,14 @@ class PeerRelay:
         same = sum(known.uid == peer.uid for known in self.peers.values())
         return same < MAX_CONNECTIONS_PER_USER and len(self.peers) < MAX_CONNECTIONS
 
-    async def _relay(self, link: "_Link", peer: Peer) -> None:
-        name = f"kepd-{secrets.token_hex(16)}"
+    async def _relay(self, link: "_Link", peer: Peer, name: str) -> None:
         try:
-            self.peers[f"unix-abstract:{name}"] = peer
             await link.connect(name, await self._upstream_of(peer))
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")
+            if link.is_overdrawn:
+                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, bound_bytes=REQUESTS_OF_USER)
         except OSError:
             return
         finally:
@@ -170,8 +179,14 @@ class PeerRelay:
 class _Link:
     """One connection in two parts. Each direction goes on until its source ends; then the other end hears that."""
 
-    def __init__(self, client: socket.socket, server: socket.socket, moved: Callable[[], None]) -> None:
+    def __init__(
+        self, client: socket.socket, server: socket.socket, moved: Callable[[], None], take: Callable[[int], bool]
+    ) -> None:
+        """`take` asks for room for so many more bytes of requests."""
         self.parting = Parting()
+        self.is_overdrawn = False
+        self._take = take
+        self._held = 0
         self._moved = moved
         self._client, self._server = client, server
         self._answering = asyncio.Lock()
@@ -184,6 +199,8 @@ class _Link:
         await asyncio.get_running_loop().sock_connect(self._server, path)
 
     def close(self) -> None:
+        self._take(-self._held)
+        self._held = 0
         self._client.close()
         self._server.close()
 
@@ -196,9 +213,22 @@ class _Link:
         loop = asyncio.get_running_loop()
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
-                await loop.sock_sendall(self._server, self.parting.from_client(chunk))
+                passed = self.parting.from_client(chunk)
+                if not self._has_room():
+                    self.is_overdrawn = True
+                    # Both ways, or one that does not read would keep its connection and its share.
+                    self._client.shutdown(socket.SHUT_RDWR)
+                    break
+                await loop.sock_sendall(self._server, passed)
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_WR)
+
+    def _has_room(self) -> bool:
+        """Counted by frames as they are announced, so that what is cut off was never buffered."""
+        if not self._take(self.parting.held_bytes - self._held):
+            return False
+        self._held = self.parting.held_bytes
+        return True
 
     async def answers(self) -> None:
         loop = asyncio.get_running_loop()
@@ -215,4 +245,5 @@ class _Link:
             if data:
                 with suppress(OSError):
                     await asyncio.get_running_loop().sock_sendall(self._client, data)
+            self._has_room()
         self._moved()

@@ -29,8 +29,8 @@ class PodService:
 
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
         feed = running(self._view, "pods").pods
-        found = [_pod(pod) for pod in feed.items.values()]
-        items, meta = page(found, request.options, _key, pb.Pod, feed.version)
+        found = map(_pod, list(feed.items.values()))
+        items, meta = await page(found, request.options, _key, pb.Pod, feed.version)
         return pb.ListPodsResponse(pods=items, meta=meta)
 
     async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
@@ -140,12 +140,12 @@ class PodService:
 
     async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
         feed = running(self._view, "pods").pods
-        found = [
+        found = (
             pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
-            for pod in map(_pod, feed.items.values())
+            for pod in map(_pod, list(feed.items.values()))
             for one in pod.containers
-        ]
-        items, meta = page(found, request.options, _container_key, pb.PodContainer, feed.version)
+        )
+        items, meta = await page(found, request.options, _container_key, pb.PodContainer, feed.version)
         return pb.ListContainersResponse(containers=items, meta=meta)
 
 

@@ -6,9 +6,11 @@ gRPC buffers a request whole before it asks who calls, so rights alone bound not
 with its own bounds; all serve the same methods.
 
     caller   one request   calls at once   connections of one user
-    read     64 KiB        16              16        16 MiB in all
-    operate  2 MiB         16              16        512 MiB; who may start a privileged pod has easier ways
+    read     64 KiB        16              16
+    operate  2 MiB         16              16
     admin    16 MiB        64              512
+
+What the product of the three would allow, `shares` bounds per user.
 
 Owns: the order in which they come and go. Lives as one unit of the task tree.
 """

@@ -7,7 +7,8 @@ INVALID_ARGUMENT and never a traceback. An rpc `GetNode` is served by the method
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
 import grpc
@@ -18,8 +19,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, FailureReason, ending, invalid, refused
+from agent.api.errors import ApiError, FailureReason, ending, invalid, refused, unread
 from agent.api.peer import CALLER, Peer
+from agent.api.shares import MIB, Shares, Turns
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
 
@@ -27,6 +29,10 @@ log = structlog.get_logger(plane="api")
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 DETAILS_KEY = "grpc-status-details-bin"
+# Answers that their callers have not read yet; one of them is at most of a user's share.
+ANSWERS_OF_USER, ANSWERS_OF_ALL = 16 * MIB, 64 * MIB
+READS_OF_USER, READS_OF_ALL = 2, 4
+NO_UID = -1
 
 
 class Context(Protocol):
@@ -35,6 +41,8 @@ class Context(Protocol):
     def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None: ...
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
+
+    def add_done_callback(self, callback: Callable[[object], None]) -> None: ...
 
 
 UnaryMethod = Callable[[Message], Awaitable[Message]]
@@ -55,6 +63,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self._waiting: set[asyncio.Task[object] | None] = set()
         """Streams that wait for something to say."""
         self._is_ending = False
+        self._answers = Shares(ANSWERS_OF_USER, ANSWERS_OF_ALL)
+        self._reads = Turns(READS_OF_USER, READS_OF_ALL)
 
     def end_streams(self) -> None:
         """End all streams, with an error that asks their readers to reconnect. A stream in the middle of a write is
@@ -88,10 +98,15 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
         async def handle(raw: bytes, context: Context) -> bytes:
             try:
-                self._admit(path, level, context)
-                answer = await served(_decode(request_class, raw))
+                uid = self._admit(path, level, context)
+                async with AsyncExitStack() as turn:
+                    if level == access_pb2.LEVEL_READ:
+                        await turn.enter_async_context(self._reads.turn(uid))
+                    answer = await served(_decode(request_class, raw))
+                    packed = answer.SerializeToString()
+                    self._hold(uid, len(packed), context)
                 self._observe(path, "OK")
-                return answer.SerializeToString()
+                return packed
             except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
                 await self._refuse(path, _answer_to(path, error), context)
             return b""
@@ -106,12 +121,14 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         async def handle(raw: bytes, context: Context) -> AsyncIterator[bytes]:
             task = asyncio.current_task()
             try:
-                self._admit(path, level, context)
+                uid = self._admit(path, level, context)
                 self._go_on()
                 self._waiting.add(task)
                 async for answer in served(_decode(request_class, raw)):
                     self._waiting.discard(task)
-                    yield answer.SerializeToString()
+                    packed = answer.SerializeToString()
+                    with self._held(uid, len(packed)):
+                        yield packed
                     self._go_on()
                     self._waiting.add(task)
                 self._observe(path, "OK")
@@ -126,6 +143,26 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 self._waiting.discard(task)
 
         return handle
+
+    def _hold(self, uid: int, size: int, context: Context) -> None:
+        """Until the caller has read the answer, or hung up."""
+        if not self._answers.take(uid, size):
+            raise unread(size)
+
+        def give_back(_: object) -> None:
+            self._answers.take(uid, -size)
+
+        context.add_done_callback(give_back)
+
+    @contextmanager
+    def _held(self, uid: int, size: int) -> Iterator[None]:
+        """While a stream writes: it goes on once the caller's window has room."""
+        if not self._answers.take(uid, size):
+            raise unread(size)
+        try:
+            yield
+        finally:
+            self._answers.take(uid, -size)
 
     def _go_on(self) -> None:
         if self._is_ending:
@@ -145,7 +182,8 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
         return handle
 
-    def _admit(self, path: str, level: int, context: Context) -> None:
+    def _admit(self, path: str, level: int, context: Context) -> int:
+        """The uid of a caller who may. Raises ApiError."""
         peer = self._peers().get(context.peer())
         refusal = self._rule().check(path, level, peer)
         if level != access_pb2.LEVEL_READ and peer is not None:
@@ -161,6 +199,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         if refusal is not None:
             raise refusal
         CALLER.set(peer)
+        return NO_UID if peer is None else peer.uid
 
     async def _refuse(self, path: str, error: ApiError, context: Context) -> None:
         code = CODES.get(error.code, grpc.StatusCode.UNKNOWN)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ServiceProxyService: Services in the kernel of this node. Converts and delegates."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -27,14 +27,14 @@ class ServiceProxyService:
     async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
         view = running(self._view, "services")
         found = _messages(pb.Service, await view.services())
-        items, meta = page(found, request.options, _service_name, pb.Service, view.changes.version)
+        items, meta = await page(found, request.options, _service_name, pb.Service, view.changes.version)
         return pb.ListServicesResponse(services=items, meta=meta)
 
     async def list_endpoints(self, request: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
         found = _messages(pb.Endpoint, view.endpoints(key))
-        items, meta = page(found, request.options, _endpoint_name, pb.Endpoint, view.changes.version)
+        items, meta = await page(found, request.options, _endpoint_name, pb.Endpoint, view.changes.version)
         return pb.ListEndpointsResponse(endpoints=items, meta=meta)
 
     async def watch_services(self, request: pb.WatchServicesRequest) -> AsyncIterator[pb.WatchServicesResponse]:
@@ -52,7 +52,7 @@ class ServiceProxyService:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
         found = _messages(pb.Rule, view.desired_rules(key) if request.desired else await view.rules(key))
-        items, meta = page(found, request.options, _rule_name, pb.Rule, view.changes.version)
+        items, meta = await page(found, request.options, _rule_name, pb.Rule, view.changes.version)
         return pb.ListRulesResponse(rules=items, meta=meta)
 
     async def diff_rules(self, _request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
@@ -92,8 +92,9 @@ def _key(text: str) -> ServiceKey:
     return ServiceKey(namespace or "default", name)
 
 
-def _messages(kind: type[M], reports: Iterable[object]) -> list[M]:
-    return [to_message(kind, one) for one in reports]
+def _messages(kind: type[M], reports: Iterable[object]) -> Iterator[M]:
+    """One by one, of what there is now."""
+    return (to_message(kind, one) for one in list(reports))
 
 
 def _service_name(one: pb.Service) -> str:

@@ -42,7 +42,17 @@ class Client:
         self._timeout_s = timeout_s
 
     def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        """One call, such as `kepd.v1.NodeService/GetNode`."""
+        """One call, such as `kepd.v1.NodeService/GetNode`; of a list all pages, unless a size of pages is asked for."""
+        found = result = self._once(method, request, answer)
+        while token := _next_page(request, result):
+            request = type(request).FromString(request.SerializeToString())
+            request.options.page_token = token  # type: ignore[attr-defined]  # those with pages have it
+            result = self._once(method, request, answer)
+            found.MergeFrom(result)
+            found.meta.CopyFrom(result.meta)  # type: ignore[attr-defined]
+        return found
+
+    def _once(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         invoke = self.channel.unary_unary(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -88,6 +98,13 @@ def connected(session: Session) -> Iterator[Client]:
 def ask(session: Session, method: str, request: Message, answer: type[Answer]) -> Answer:
     with connected(session) as daemon:
         return daemon.call(method, request, answer)
+
+
+def _next_page(request: Message, answer: Message) -> str:
+    if "options" not in request.DESCRIPTOR.fields_by_name or request.options.page_size:  # type: ignore[attr-defined]
+        return ""
+    token: str = answer.meta.next_page_token  # type: ignore[attr-defined]
+    return token
 
 
 def _is_plane_elsewhere(error: grpc.RpcError) -> bool:

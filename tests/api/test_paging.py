@@ -1,39 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
+
 import pytest
 
 from agent.api.errors import ApiError
-from agent.api.paging import page
+from agent.api.paging import AT_A_TIME, PAGE_BYTES, page
 from agent.wire.kepd.v1 import list_pb2, node_pb2
 
 PLANES = [node_pb2.Plane(name=name, restarts=len(name), state=node_pb2.PLANE_STATE_READY) for name in ("b", "aa", "c")]
 
 
-def ask(**options: object) -> tuple[list[str], str]:
-    found, meta = page(PLANES, list_pb2.ListOptions(**options), lambda plane: plane.name, node_pb2.Plane)  # type: ignore[arg-type]
+async def ask(**options: object) -> tuple[list[str], str]:
+    found, meta = await page(PLANES, list_pb2.ListOptions(**options), lambda plane: plane.name, node_pb2.Plane)  # type: ignore[arg-type]
     return [plane.name for plane in found], meta.next_page_token
 
 
-def test_pages_follow_each_other_without_gap_or_repetition() -> None:
+async def test_pages_follow_each_other_without_gap_or_repetition() -> None:
     """API-02."""
-    first, token = ask(page_size=2)
-    second, end = ask(page_size=2, page_token=token)
+    first, token = await ask(page_size=2)
+    second, end = await ask(page_size=2, page_token=token)
 
     assert (first, second, end) == (["aa", "b"], ["c"], "")
-    assert ask()[0] == ["aa", "b", "c"]
+    assert (await ask())[0] == ["aa", "b", "c"]
 
 
-def test_filters_compare_text_numbers_and_enums() -> None:
-    assert ask(filter="name=b")[0] == ["b"]
-    assert ask(filter="restarts=2")[0] == ["aa"]
-    assert ask(filter="state=PLANE_STATE_READY,restarts=1")[0] == ["b", "c"]
-    assert ask(filter="state=PLANE_STATE_OFF")[0] == []
+async def test_filters_compare_text_numbers_and_enums() -> None:
+    assert (await ask(filter="name=b"))[0] == ["b"]
+    assert (await ask(filter="restarts=2"))[0] == ["aa"]
+    assert (await ask(filter="state=PLANE_STATE_READY,restarts=1"))[0] == ["b", "c"]
+    assert (await ask(filter="state=PLANE_STATE_OFF"))[0] == []
 
 
 @pytest.mark.parametrize(
     "options", [{"filter": "nme=b"}, {"filter": "name"}, {"filter": "since=1"}, {"page_token": "%"}]
 )
-def test_wrong_options_are_told(options: dict[str, str]) -> None:
+async def test_wrong_options_are_told(options: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
-        ask(**options)
+        await ask(**options)
 
     assert refused.value.code == 3
+
+
+async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
+    """FX-2: answers that are not read stay in memory. Together the pages have every object once, in order."""
+    names = [f"{number:05}" for number in range(30_000)]
+    planes = [node_pb2.Plane(name=name, message="x" * 200) for name in reversed(names)]
+    found: list[str] = []
+    token, turns = "", 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(beside())
+    while token or not found:
+        options = list_pb2.ListOptions(page_token=token)
+        some, meta = await page((one for one in planes), options, lambda plane: plane.name, node_pb2.Plane)
+        assert sum(one.ByteSize() for one in some) <= PAGE_BYTES
+        found += [one.name for one in some]
+        token = meta.next_page_token
+    other.cancel()
+
+    assert found == names
+    assert turns > len(names) / AT_A_TIME, "others have their turns meanwhile"
+
+
+async def test_an_object_larger_than_a_page_is_one() -> None:
+    large = [node_pb2.Plane(name=name, message="x" * (PAGE_BYTES + 1)) for name in "ab"]
+    found, meta = await page(large, list_pb2.ListOptions(), lambda plane: plane.name, node_pb2.Plane)
+
+    assert [one.name for one in found] == ["a"]
+    assert meta.next_page_token

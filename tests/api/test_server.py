@@ -449,6 +449,9 @@ class FakeContext:
     def set_trailing_metadata(self, metadata: object) -> None:
         del metadata
 
+    def add_done_callback(self, callback: object) -> None:
+        del callback
+
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         assert "\n" not in details
         self.code = code
