@@ -19,7 +19,8 @@ __all__ = ["lab", "network", "network_of_module", "throttle"]
 # They take longest, some with few tests. First of all, so that at the end no process works on one of them alone.
 SLOWEST = (
     "test_images", "test_services_daemon", "test_systemd_boot", "test_pod_timelines", "test_hostile_services",
-    "test_cri_proxy", "test_services", "test_upkeep", "test_pod_kills", "test_cri_endpoint", "test_pod_life",
+    "test_hostile_callers", "test_cri_proxy", "test_services", "test_upkeep", "test_pod_kills", "test_cri_endpoint",
+    "test_pod_life",
 )  # fmt: skip
 
 

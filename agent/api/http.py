@@ -22,6 +22,9 @@ log = structlog.get_logger(plane="api")
 HEAD_BYTES = 8192
 REQUEST_LIMIT_S = 5.0
 MAX_CONNECTIONS = 64
+# Connections that wait to be taken. A flood fills a short line, and the kernel lets those behind it try again in 1 s.
+BACKLOG = 512
+TAKEN_AT_ONCE = 100
 PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 
 
@@ -71,7 +74,7 @@ def listening(family: socket.AddressFamily, host: str, port: int, *, takes_both:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not takes_both)
         listener.bind((host, port))
-        listener.listen(64)
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -90,7 +93,10 @@ class HttpServer:
         self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self, report: Report) -> None:
-        server = await asyncio.start_server(self.serve, sock=open_listener(self._address, self._key), limit=HEAD_BYTES)
+        listener = open_listener(self._address, self._key)
+        server = await asyncio.start_server(self.serve, sock=listener, limit=HEAD_BYTES, backlog=TAKEN_AT_ONCE)
+        # asyncio takes as many in one go as it lets wait, and these are two things.
+        listener.listen(BACKLOG)
         report.ready(self._address)
         try:
             await server.serve_forever()

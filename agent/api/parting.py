@@ -11,6 +11,8 @@ Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8.
 import struct
 
 PREFACE_BYTES = 24
+# gRPC takes 8 KiB of headers, and reads on to the end of any block to throw it away.
+MOST_HEADER_BYTES = 16 << 10
 HEAD = struct.Struct(">HBBBI")
 HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 1, 3, 7, 9
 DATA = 0
@@ -59,6 +61,9 @@ class Parting:
     """One connection. `from_client` and `from_server` give what is to be passed on for what has come."""
 
     def __init__(self) -> None:
+        self.is_absurd = False
+        """Headers came that no server takes, so there is nothing to wait for."""
+        self._block_bytes = 0
         self.open: dict[int, int] = {}
         """Calls without an end, and how many bytes of their requests the server may keep until then."""
         self.held_bytes = 0
@@ -96,6 +101,9 @@ class Parting:
         return bytes(passed)
 
     def _note(self, kind: int, stream: int, size: int) -> None:
+        if kind in (HEADERS, CONTINUATION):
+            self._block_bytes = size + (self._block_bytes if kind == CONTINUATION else 0)
+            self.is_absurd |= self._block_bytes > MOST_HEADER_BYTES
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self.open[stream] = 0

@@ -166,7 +166,7 @@ class PeerRelay:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")
             if link.is_overdrawn:
-                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, bound_bytes=REQUESTS_OF_USER)
+                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, held_bytes=link.parting.held_bytes)
         except OSError:
             return
         finally:
@@ -214,7 +214,7 @@ class _Link:
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
                 passed = self.parting.from_client(chunk)
-                if not self._has_room():
+                if self.parting.is_absurd or not self._has_room():
                     self.is_overdrawn = True
                     # Both ways, or one that does not read would keep its connection and its share.
                     self._client.shutdown(socket.SHUT_RDWR)

@@ -116,6 +116,26 @@ async def test_an_invented_version_gets_the_plain_format() -> None:
     assert (page.status, b"kepd_build_info" in page.body) == (200, True)
 
 
+async def test_scrapes_without_a_pause_cost_a_tenth_of_the_time_at_most() -> None:
+    """FX-2: 10 000 connections that each ask for the page kept /livez waiting for seconds."""
+    now_s, made = 0.0, 0
+
+    def source() -> list[object]:
+        nonlocal now_s, made
+        now_s, made = now_s + 0.5, made + 1
+        return []
+
+    metrics = Metrics("1", Board(lambda: 0.0).lines, lambda: now_s)
+    metrics.sources.append(source)  # type: ignore[arg-type]
+    for _ in range(100):
+        metrics.page({}, {})
+    at_once = made
+    now_s += 4.5
+    metrics.page({}, {})
+
+    assert (at_once, made) == (1, 2)
+
+
 async def test_those_who_do_not_read_keep_nobody_out(free_port: int, pages: dict[str, object]) -> None:
     server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
     report = Board(lambda: 0.0).add("http", State.STARTING)

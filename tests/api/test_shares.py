@@ -5,7 +5,17 @@ import asyncio
 import os
 import struct
 
-from agent.api.parting import DATA, END_STREAM, HEAD, HEADERS, PREFACE_BYTES, RST_STREAM, Parting
+from agent.api.parting import (
+    CONTINUATION,
+    DATA,
+    END_STREAM,
+    HEAD,
+    HEADERS,
+    MOST_HEADER_BYTES,
+    PREFACE_BYTES,
+    RST_STREAM,
+    Parting,
+)
 from agent.api.shares import Shares, Turns
 
 ALICE, BOB = os.geteuid() + 1000, os.geteuid() + 1001
@@ -39,6 +49,16 @@ def test_requests_count_from_their_first_byte_to_their_answer() -> None:
     one.from_client(frame(RST_STREAM, 0, 1, bytes(4)) + frame(DATA, 0, 1, bytes(7)))
 
     assert (announced, whole, answered, one.held_bytes) == (500, 600, 500, 0)
+
+
+def test_a_block_of_headers_that_does_not_end_is_noticed() -> None:
+    one = Parting()
+    one.from_client(bytes(PREFACE_BYTES) + frame(HEADERS, 4, 1, bytes(MOST_HEADER_BYTES)))
+    one.from_client(frame(HEADERS, 0, 3, bytes(10)) + frame(CONTINUATION, 0, 3, bytes(MOST_HEADER_BYTES - 10)))
+    before = one.is_absurd
+    one.from_client(frame(CONTINUATION, 0, 3, bytes(1)))
+
+    assert (before, one.is_absurd) == (False, True)
 
 
 async def test_calls_of_a_user_wait_for_each_other_and_not_for_those_of_others() -> None:
