@@ -174,12 +174,13 @@ def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
         return [], position
     whole = content[: content.rfind(b"\n") + 1]
     found = []
-    for line in whole.splitlines(keepends=True):
+    # A carriage return is the container's own, and no end of a line.
+    for line in whole.split(b"\n")[:-1]:
         _, _, rest = line.partition(b" ")
         _, _, rest = rest.partition(b" ")
         tag, _, text = rest.partition(b" ")
         # A line that was too long for the runtime comes in parts.
-        found.append(text.rstrip(b"\n") if tag == b"P" else text)
+        found.append(text if tag == b"P" else text + b"\n")
     return found, position + len(whole)
 
 

@@ -142,7 +142,9 @@ def _hoisted(arguments: Sequence[str]) -> list[str]:
 def main() -> None:
     """Entry point: every way to fail has its exit code and one line on standard error."""
     from agent.cli.session import CommandFailed
+    from agent.cli.terminal import clean_streams
 
+    clean_streams()
     try:
         status = cli.main(_hoisted(sys.argv[1:]), "kepctl", standalone_mode=False)
     except CommandFailed as error:

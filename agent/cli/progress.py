@@ -9,6 +9,8 @@ import click
 
 from agent.cli.image_listings import rate, size, span, stage_line
 from agent.cli.session import Session
+from agent.cli.terminal import unfiltered
+from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2
 
 
@@ -44,19 +46,19 @@ class _Bars:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-        console = Console(no_color=session.color == "never")
+        console = Console(file=unfiltered(), no_color=session.color == "never")
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             console=console,
         )
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, pull: image_pb2.Pull) -> None:
         if pull.id not in self._tasks:
-            self._tasks[pull.id] = self.progress.add_task(pull.image, total=None, text="")
+            self._tasks[pull.id] = self.progress.add_task(printable(pull.image), total=None, text="")
         parts = [stage_line(pull)]
         if pull.stage == "downloading":
             eta = f"{'~' if pull.is_eta_rough else ''}{span(pull.eta_seconds)} left" if pull.eta_seconds else ""
@@ -66,5 +68,5 @@ class _Bars:
             self._tasks[pull.id],
             total=pull.total_bytes or None,
             completed=pull.total_bytes if done else pull.done_bytes,
-            text="  ".join(part for part in parts if part),
+            text=printable("  ".join(part for part in parts if part)),
         )

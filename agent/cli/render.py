@@ -18,6 +18,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.cli.session import Session
 from agent.cli.table import Grid, Listing, Paragraph
+from agent.cli.terminal import clean, unfiltered
+from agent.model.finding import printable
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 Item = TypeVar("Item", bound=Message)
@@ -52,9 +54,18 @@ def print_data(data: object, output: str) -> None:
     if output == "yaml":
         import yaml
 
-        click.echo(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+        if text != clean(text):
+            text = yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False)
+        click.echo(text, nl=False)
     else:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        click.echo(json_text(data))
+
+
+def json_text(data: object) -> str:
+    """Readable, but what a terminal would obey is an escape, as JSON has them for any sign."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    return text if text == clean(text) else json.dumps(data, indent=2)
 
 
 def print_message(message: Message, output: str) -> None:
@@ -93,14 +104,15 @@ def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: S
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell.lower(), "")) for cell in row))
+        table.add_row(*(Text(printable(cell), style=STATE_STYLES.get(cell.lower(), "")) for cell in row))
     if _wants_color(session):
-        Console(force_terminal=session.color == "always" or None, highlight=False).print(table)
+        Console(file=unfiltered(), force_terminal=session.color == "always" or None, highlight=False).print(table)
     else:
-        Console(color_system=None, highlight=False).print(table)
+        Console(file=unfiltered(), color_system=None, highlight=False).print(table)
 
 
 def _print_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(titles, *rows, strict=True)]
     for row in (titles, *rows):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

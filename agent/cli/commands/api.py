@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2
 
 from agent.cli.client import Client, connected, failure
+from agent.cli.render import print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import NOT_FOUND, USAGE
 
@@ -33,7 +34,7 @@ def api(session: Session, method: str | None, request_json: str) -> None:
             return
         found = reflection.find(method.lstrip("/"))
         for answer in _invoke(daemon, found, request_json):
-            click.echo(json_format.MessageToJson(answer, ensure_ascii=False, descriptor_pool=reflection.pool))
+            print_data(json_format.MessageToDict(answer, descriptor_pool=reflection.pool), "json")
 
 
 def _invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iterator[Message]:

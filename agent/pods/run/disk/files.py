@@ -238,7 +238,7 @@ def _tail_of(path: Path, most: int) -> str:
 def _last_lines(log: str, most_lines: int, most_bytes: int) -> str:
     """What a container wrote, out of the lines of its log: `TIME STREAM P|F TEXT`; P has no end of line."""
     found = []
-    for line in log.splitlines():
+    for line in log.removesuffix("\n").split("\n"):
         words = line.split(" ", 3)
         if len(words) > TAG and words[TAG] in ("P", "F"):
             found.append((words[3] if len(words) > TAG + 1 else "") + ("\n" if words[TAG] == "F" else ""))
