@@ -35,6 +35,7 @@ class FailureReason(StrEnum):
     NO_SUCH_SERVICE = "NO_SUCH_SERVICE"
     OTHER_SOURCE = "OTHER_SOURCE"
     PLANE_DISABLED = "PLANE_DISABLED"
+    MEMORY_SHORT = "MEMORY_SHORT"
     UNREAD_ANSWERS = "UNREAD_ANSWERS"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
 
@@ -121,6 +122,11 @@ def unread(size: int) -> ApiError:
         f"an answer of {size} bytes has no room beside those that callers have not read yet; read yours first",
         retry_after_s=1.0,
     )
+
+
+def memory_short() -> ApiError:
+    text = "kepd is short of memory, so only root gets lists; try again later, and see `kepctl doctor`"
+    return ApiError(code_pb2.RESOURCE_EXHAUSTED, FailureReason.MEMORY_SHORT, text, retry_after_s=10.0)
 
 
 def not_found(reason: FailureReason, text: str) -> ApiError:

@@ -30,8 +30,9 @@ class GrpcServers:
         rule: Callable[[], AccessRule],
         peers: Callable[[], Mapping[str, Peer]],
         observe: Callable[[str, str], None],
+        is_short: Callable[[], bool],
     ) -> None:
-        self._table = MethodTable(rule, peers, observe)
+        self._table = MethodTable(rule, peers, observe, is_short)
         for descriptor, implementation in services.items():
             self._table.add(descriptor, implementation)
         self._add_reflection([descriptor.full_name for descriptor in services])

@@ -57,7 +57,11 @@ class ApiServer:
         private_directory: Path,
         rule: Callable[[], AccessRule],
         observe: Callable[[str, str], None],
+        *,
+        is_short: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_short`: whether memory is, so that lists have to wait."""
+        self._is_short = is_short
         self._services = services
         self._rule = rule
         self._observe = observe
@@ -85,7 +89,7 @@ class ApiServer:
         """Made with the first caller. gRPC costs 12 MiB and keeps threads awake, which a node without callers saves."""
         from agent.api.grpc_servers import GrpcServers
 
-        return GrpcServers(self._services, self._rule, lambda: self._relay.peers, self._observe)
+        return GrpcServers(self._services, self._rule, lambda: self._relay.peers, self._observe, self._is_short)
 
     async def run(self, report: Report) -> None:
         make_directory(next(iter(self._private.values())).parent, PRIVATE_MODE)

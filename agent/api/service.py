@@ -19,9 +19,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, FailureReason, ending, invalid, refused, unread
+from agent.api.errors import ApiError, FailureReason, ending, invalid, memory_short, refused, unread
 from agent.api.peer import CALLER, Peer
-from agent.api.shares import MIB, Shares, Turns
+from agent.api.shares import MIB, Shares, Turns, is_trusted
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2
 
@@ -33,6 +33,8 @@ DETAILS_KEY = "grpc-status-details-bin"
 ANSWERS_OF_USER, ANSWERS_OF_ALL = 16 * MIB, 64 * MIB
 READS_OF_USER, READS_OF_ALL = 2, 4
 NO_UID = -1
+# Methods whose answers grow with what the node has.
+LARGE = ("List", "Diff")
 
 
 class Context(Protocol):
@@ -54,8 +56,13 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
     """All methods of all services. `peers` and the access rule are looked up per call, so that they may change."""
 
     def __init__(
-        self, rule: Callable[[], AccessRule], peers: Callable[[], Mapping[str, Peer]], observe: Observer
+        self,
+        rule: Callable[[], AccessRule],
+        peers: Callable[[], Mapping[str, Peer]],
+        observe: Observer,
+        is_short: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_short = is_short
         self._rule = rule
         self._peers = peers
         self._observe = observe
@@ -95,10 +102,13 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self, path: str, level: int, method: MethodDescriptor, served: UnaryMethod
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
         request_class = GetMessageClass(method.input_type)
+        is_list = method.name.startswith(LARGE)
 
         async def handle(raw: bytes, context: Context) -> bytes:
             try:
                 uid = self._admit(path, level, context)
+                if is_list and self._is_short() and not is_trusted(uid):
+                    raise memory_short()
                 async with AsyncExitStack() as turn:
                     if level == access_pb2.LEVEL_READ:
                         await turn.enter_async_context(self._reads.turn(uid))

@@ -71,6 +71,13 @@ class EventRing:
             _, oldest = self._by_sameness.popitem(last=False)
             self.events.remove(oldest)
 
+    def shed(self) -> None:
+        """Memory is short: the newest quarter stays."""
+        for _ in range(len(self._by_sameness) * 3 // 4):
+            _, oldest = self._by_sameness.popitem(last=False)
+            self.events.remove(oldest)
+        self._allowances.clear()
+
     def load(self) -> None:
         """What an earlier process left. A damaged file is an empty one: events are no state."""
         try:

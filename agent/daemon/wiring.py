@@ -35,6 +35,8 @@ from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
 from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
+from agent.daemon.memory import settle_memory
+from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
@@ -89,6 +91,8 @@ class Daemon:
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
         self.programmed: Callable[[], Manifests] | None = None
+        self.sheds: list[Callable[[], None]] = [self.ring.shed]
+        self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock)
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []
@@ -143,6 +147,9 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         _runtime(parts)
     services = _planes(parts)
     parts.add_unit("lifecycle", parts.lifecycle.run)
+    parts.sheds.append(settle_memory)
+    parts.advisers.append(parts.relief.advice)
+    parts.add_unit("memory", parts.relief.run)
     if configuration.api.http_address:
         parts.add_unit("http", _http(parts).run)
     _api(parts, services, read_gid)
@@ -284,6 +291,7 @@ def _pods(parts: Daemon) -> PodService:
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
+    parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.advice)
@@ -346,6 +354,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         Path(configuration.node.run_directory) / "private",
         lambda: parts.access,
         parts.metrics.api_called,
+        is_short=lambda: parts.relief.is_short,
     )
     parts.add_unit("api", server.run, stop_s=server.stop_grace_s + 2.0)
 
