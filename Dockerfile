@@ -15,8 +15,7 @@ WORKDIR /src
 COPY . .
 # Not /usr/local/bin: the names are found through PATH in the last stage.
 RUN LOCK=runtime PREFIX=/opt/kepd LIBDIR=/out/lib BINDIR=/out/bin SYSCONFDIR=/out/etc scripts/install \
-    && rm -rf /opt/kepd/lib/python3*/site-packages/pip* /opt/kepd/bin/pip* /opt/kepd/share \
-    && python3 scripts/sbom.py > /opt/kepd/sbom.spdx.json
+    && rm -rf /opt/kepd/lib/python3*/site-packages/pip* /opt/kepd/bin/pip* /opt/kepd/share
 
 # Debian's packages, and then whatever nobody in the container should have.
 FROM ${BASE} AS root
@@ -27,6 +26,12 @@ RUN apt-get update -qq \
     && update-alternatives --set ip6tables /usr/sbin/ip6tables-nft \
     && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/* /usr/share/doc /usr/share/man /usr/share/locale
 COPY --from=build /opt/kepd /opt/kepd
+# The list of parts is made where Debian's are known.
+COPY --from=build /src/scripts /src/scripts
+COPY --from=build /src/agent/__init__.py /src/agent/__init__.py
+ARG SOURCE_DATE_EPOCH=0
+RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} python3 /src/scripts/sbom.py --debian /var/lib/dpkg/status > /opt/kepd/sbom.spdx.json \
+    && rm -rf /src
 # What is left of Debian's programs is what kepd calls, and ldconfig, by which python-iptables finds its libraries. The last thing that a shell does here is to take itself away.
 RUN rm -rf /etc/pip.conf /usr/lib/apt /usr/lib/*/perl-base /usr/share/perl5 /usr/libexec /usr/local /var/lib/apt \
     && find /usr/bin /usr/sbin ! -type d ! -name 'python3*' ! -name nft ! -name conntrack ! -name 'iptables*' \

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print what kepd is made of as an SPDX 2.3 document in JSON, from the locked requirements.
 
-The same tree gives the same bytes: the time is SOURCE_DATE_EPOCH, and the name of the document is a hash of the lock
-file. Needs nothing but Python, so that an image can be described while it is built.
+`--debian STATUS` adds the packages of a dpkg status file, for an image. The same tree gives the same bytes: the time is
+SOURCE_DATE_EPOCH, and the name of the document is a hash of what it was made from. Needs nothing but Python, so that an
+image can be described while it is built.
 """
 
 import hashlib
@@ -61,7 +62,33 @@ def package(name: str, number: str, digests: list[str]) -> dict[str, object]:
     }
 
 
-def document() -> dict[str, object]:
+def debian_packages(status: str) -> list[dict[str, object]]:
+    """Those that are installed, of a dpkg status file."""
+    found = []
+    for paragraph in status.split("\n\n"):
+        fields = dict(re.findall(r"(?m)^([A-Za-z-]+): (.*)$", paragraph))
+        if fields.get("Status", "").endswith(" installed"):
+            name, number, kind = fields["Package"], fields["Version"], fields["Architecture"]
+            version = number.replace("+", "%2B").replace(":", "%3A").replace("~", "%7E")
+            found.append(
+                package(name, number, [])
+                | {
+                    "SPDXID": f"SPDXRef-deb-{name.replace('+', '-plus')}-{kind}",
+                    "downloadLocation": "NOASSERTION",
+                    "comment": f"of Debian, source package {fields.get('Source', name).split()[0]}",
+                    "externalRefs": [
+                        {
+                            "referenceCategory": "PACKAGE-MANAGER",
+                            "referenceType": "purl",
+                            "referenceLocator": f"pkg:deb/debian/{name}@{version}?arch={kind}",
+                        }
+                    ],
+                }
+            )
+    return sorted(found, key=lambda one: str(one["SPDXID"]))
+
+
+def document(status: str = "") -> dict[str, object]:
     """The whole."""
     lock = LOCK.read_text()
     made = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
@@ -71,13 +98,14 @@ def document() -> dict[str, object]:
         "licenseDeclared": "Apache-2.0",
         "comment": "this program",
     }
-    packages = [ours, *(package(*one) for one in requirements(lock))]
+    of = hashlib.sha256((lock + status).encode()).hexdigest()
+    packages = [ours, *(package(*one) for one in requirements(lock)), *debian_packages(status)]
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": f"kepd-{version()}",
-        "documentNamespace": f"https://kepd.dev/sbom/{version()}/{hashlib.sha256(lock.encode()).hexdigest()}",
+        "documentNamespace": f"https://kepd.dev/sbom/{version()}/{of}",
         "creationInfo": {"created": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: scripts/sbom.py"]},
         "packages": packages,
         "relationships": [
@@ -99,5 +127,8 @@ def document() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    json.dump(document(), sys.stdout, indent=2)
+    words = sys.argv[1:]
+    if words and (len(words) != 2 or words[0] != "--debian"):
+        raise SystemExit("scripts/sbom.py [--debian STATUS]")
+    json.dump(document(Path(words[1]).read_text() if words else ""), sys.stdout, indent=2)
     print()

@@ -78,4 +78,5 @@ def _name_images(one: dict[str, Any], image: dict[str, str]) -> None:
         name, _, tag = container["image"].partition(":")
         if name == image["name"]:
             tag = image.get("newTag", tag)
-            container["image"] = image.get("newName", name) + (f":{tag}" if tag else "")
+            suffix = f"@{image['digest']}" if "digest" in image else f":{tag}" if tag else ""
+            container["image"] = image.get("newName", name) + suffix

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from agent import __version__
 from tests.daemon.process import ROOT
@@ -119,6 +120,28 @@ def test_the_list_of_parts_has_the_fields_that_spdx_asks_for() -> None:
     assert all(asked <= set(one) for one in document["packages"])
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", one) for one in identifiers)
     assert len(set(identifiers)) == len(identifiers)
+
+
+def test_the_list_of_an_image_has_the_packages_of_debian(tmp_path: Path) -> None:
+    """FX-11: what a scanner asks for is in the C library as often as in a wheel."""
+    status = tmp_path / "status"
+    status.write_text(
+        "Package: libstdc++6\nStatus: install ok installed\nArchitecture: amd64\nSource: gcc-12 (12.2.0-14)\n"
+        "Version: 1:12.2.0-14+deb12u1\nDescription: GNU\n Version: not this one\n\n"
+        "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n"
+    )
+    command = [sys.executable, str(ROOT / "scripts/sbom.py"), "--debian", str(status)]
+    document = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    (found,) = [one for one in document["packages"] if one["SPDXID"].startswith("SPDXRef-deb-")]
+
+    assert found["SPDXID"] == "SPDXRef-deb-libstdc-plus-plus6-amd64"
+    assert (
+        found["externalRefs"][0]["referenceLocator"] == "pkg:deb/debian/libstdc++6@1%3A12.2.0-14%2Bdeb12u1?arch=amd64"
+    )
+    assert document["documentNamespace"] != json.loads(sbom())["documentNamespace"]
+    assert {one["relatedSpdxElement"] for one in document["relationships"]} == {
+        one["SPDXID"] for one in document["packages"]
+    }
 
 
 def test_the_same_tree_gives_the_same_list() -> None:
