@@ -86,7 +86,8 @@ LISTS_OF_RAW = msgspec.json.Decoder(ListAnswer[msgspec.Raw])
 EVENTS_OF_RAW = msgspec.json.Decoder(EventAnswer[msgspec.Raw])
 BARE = msgspec.json.Decoder(BareObject)
 STATUS = msgspec.json.Decoder(Status)
-UNREADABLE = (msgspec.DecodeError, RecursionError)
+# msgspec lets bytes that are no UTF-8 pass as an error of Python's.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_status(body: bytes) -> Status | None:
