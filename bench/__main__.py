@@ -13,8 +13,8 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = ("daemon", "api", "topology", "services", "pods", "pulls", "proxy")
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy")
-# Those that take ten minutes; run by name.
-LONG = ("takeover",)
+# Those that take ten minutes or more; run by name.
+LONG = ("takeover", "soak")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
