@@ -40,7 +40,7 @@ kind: Pod
 metadata: {name: NAME}
 spec:
   terminationGracePeriodSeconds: 1
-  volumes: [{name: a, emptyDir: {}}]
+  volumes: [{name: a, emptyDir: {medium: Memory}}]
   containers:
   - {name: app, image: "IMAGE", imagePullPolicy: IfNotPresent, command: [sh, -c, "date; sleep 1000"],
      volumeMounts: [{name: a, mountPath: /a}], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}}

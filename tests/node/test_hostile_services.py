@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tenant who may create Services and EndpointSlices, and nothing else, against a whole kepd beside an API server.
 
-After each attack the daemon is alive within the memory that the DaemonSet gives it, and a Service of somebody else is
-programmed as ever. How long that took is printed.
+After each attack the daemon is alive in a control group with the memory that the DaemonSet gives it, and a Service of
+another tenant is programmed as ever. How long that took is printed.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from agent.services.nftables.structure import MOST_CLIENTS
 from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
@@ -180,7 +181,7 @@ ATTACKS: list[Callable[[Cluster], Any]] = [
 ]  # fmt: skip
 
 
-async def scenario(folder: Path, node: Namespace) -> None:
+async def scenario(folder: Path, node: Namespace, group: Limited) -> None:
     certificates = make_certificates(folder)
     async with serving(certificates) as server:
         server.objects.put("nodes", {"metadata": {"name": "n1"}})
@@ -195,7 +196,7 @@ async def scenario(folder: Path, node: Namespace) -> None:
             f"kubernetes: {{kubeconfig: {kubeconfig}}}\n"
             "services: {source: kubernetes, healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
         )
-        with Kepd(folder, 10951, extra=settings, prefix=node.command()) as kepd:
+        with Kepd(folder, 10951, extra=settings, prefix=group.prefix(*node.command())) as kepd:
             cluster = Cluster(server, kepd, node)
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await cluster.honest("at the start")
@@ -210,10 +211,12 @@ async def scenario(folder: Path, node: Namespace) -> None:
             await cluster.honest("a restart, with the start of the process and its first sync")
             await cluster.honest("after a restart")
             cluster.asking.close()
+            print(f"with the kernel's part and caches {group.peak_bytes() >> 20} MiB")
+            assert not group.was_killed()
 
 
 def test_tenants_harm_nobody_else(short_path: Path) -> None:
     """FS-13, FS-18, FS-20, FX-1."""
-    with Namespace() as node:
+    with Namespace() as node, limited(LIMIT_KIB << 10) as group:
         node.run("ip", "link", "set", "lo", "up")
-        node.call(lambda: asyncio.run(scenario(short_path, node)))
+        node.call(lambda: asyncio.run(scenario(short_path, node, group)))
