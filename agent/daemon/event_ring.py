@@ -19,13 +19,21 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
+from agent.model.finding import printable
 
 log = structlog.get_logger(plane="daemon")
 
 FILE = "events.ring"
+TEXTS = ("reason", "message", "namespace", "object_name", "container")
 SAVE_S = 60.0
 # New events of one object; those that repeat an earlier one are only counted.
 MOST_AT_ONCE, REFILL_S = 25, 300.0
+
+
+def _printable(event: Event) -> Event:
+    values = {name: getattr(event, name) for name in TEXTS}
+    wrong = {name: printable(value) for name, value in values.items() if not value.isprintable()}
+    return replace(event, **wrong) if wrong else event
 
 
 class EventRing:
@@ -41,6 +49,8 @@ class EventRing:
         self._allowances: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
 
     def tell(self, event: Event) -> None:
+        """What a tenant, registry or runtime wrote becomes printable here, before anything keeps or shows it."""
+        event = _printable(event)
         now_s = self._wall_s()
         known_id = self._by_sameness.get(event.sameness)
         known = self.events.items.get(known_id) if known_id else None

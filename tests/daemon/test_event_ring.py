@@ -23,6 +23,16 @@ def test_what_repeats_is_counted_and_the_oldest_goes_first(tmp_path: Path) -> No
     assert shown(ring) == [("Pulling", 2), ("Failed", 1)]
 
 
+def test_what_a_terminal_obeys_does_not_get_in(tmp_path: Path) -> None:
+    """FX-5: an error of a registry went raw into events, their file and what kepctl shows."""
+    ring = EventRing(tmp_path, 10, lambda: 5.0)
+    hostile = "pull\x1b]0;owned\x07\rfailed\u202e"
+    ring.tell(Event(id="", is_warning=True, reason="Failed", message=hostile, plane="images", object_name=hostile))
+    (kept,) = ring.events.items.values()
+
+    assert kept.message == kept.object_name == "pull?]0;owned??failed?"
+
+
 def test_events_outlive_the_process_and_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
     ring = EventRing(tmp_path, 10, lambda: 5.0)
     ring.tell(event("Pulling"))
