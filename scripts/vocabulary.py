@@ -36,6 +36,7 @@ EVENTS = {
     "FailedMount": "A volume could not be prepared.",
     "FailedPostStartHook": "A postStart hook failed, so kepd ends its container.",
     "ForwardingDropped": "Another program's chain drops what the node forwards; with nftables kepd cannot accept it.",
+    "MemoryShort": "kepd is near its memory limit: it drops history and refuses lists to all but root.",
     "PostStartHookInterrupted": "kepd was restarted during a postStart hook; it counts as done and is not run again.",
     "FailedPreStopHook": "A preStop hook failed or did not end in time; the stop continues.",
     "FailedSync": "The link to a container's log could not be created.",

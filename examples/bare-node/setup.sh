@@ -4,9 +4,8 @@
 # /etc/kepd/manifests, with one pod behind one Service. Pods have addresses of 10.85.0.0/16, as the CNI network says.
 set -eu
 here=$(dirname "$0")
-for name in pods.conf services.conf; do
-    install -m 0644 -D "/usr/share/kepd/systemd/$name" "/etc/systemd/system/kepd.service.d/$name"
-done
+install -m 0644 -D /usr/share/kepd/systemd/pods.conf /etc/systemd/system/kepd.service.d/pods.conf
+install -m 0644 -D /usr/share/kepd/systemd/services.conf /etc/systemd/system/kepd.service.d/services.conf
 mkdir -p /etc/kepd/config.d
 address=$(ip -4 -o addr show scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
 cat >/etc/kepd/config.d/node.yaml <<YAML

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.daemon.process import ROOT
@@ -19,7 +19,7 @@ CASES = sorted(path for path in FOLDER.glob("*-*"))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=300), seed=st.integers(0, 2**32))
 def test_no_bytes_make_a_decoder_fail_otherwise(target: Target, data: bytes, seed: int) -> None:
     for one in (data, mutated(target.seeds, random.Random(seed))):
