@@ -2,11 +2,12 @@
 """gRPC channels to local daemons, and their failures in the words of agent.model."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import grpc
 
+from agent.model.outside_text import from_outside
 from agent.model.runtime_error import (
     AlreadyExists,
     DeadlineExceeded,
@@ -54,23 +55,25 @@ def open_channel(endpoint: str) -> grpc.aio.Channel:
     )
 
 
-def translated(method: str, error: grpc.aio.AioRpcError) -> RuntimeCallFailed:
+def translated(method: str, error: grpc.aio.AioRpcError, secrets: Iterable[str] = ()) -> RuntimeCallFailed:
+    """The failure with a text that may be kept and shown; `secrets` are those that the call carried."""
     kind = FAILURES.get(error.code(), RuntimeCallFailed)
     details = error.details() or error.code().name.lower()
     if kind is Unavailable and "connect failed" in details:
         # gRPC says everything three times; the last part is what the kernel said.
         details = details.rpartition("error: ")[2]
-    return kind(method, details, error.code().name)
+    return kind(method, from_outside(details, secrets), error.code().name)
 
 
-async def observed(method: str, call: Awaitable[Answer], observe: Observer) -> Answer:
+async def observed(method: str, call: Awaitable[Answer], observe: Observer, *, secrets: Iterable[str] = ()) -> Answer:
     """Wait for the answer. Raises RuntimeCallFailed; `observe` hears how long it took in both cases."""
     began_s, code = time.monotonic(), "OK"
     try:
         return await call
     except grpc.aio.AioRpcError as error:
         code = error.code().name
-        raise translated(method, error) from error
+        # Without its cause, which has the text as it came.
+        raise translated(method, error, secrets) from None
     except BaseException:
         code = "CANCELLED"
         raise

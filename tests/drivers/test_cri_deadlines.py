@@ -14,8 +14,10 @@ class Timed(CriRuntime):
         super().__init__("unix:///none", request_timeout_s=120.0)
         self.limits: dict[str, float | None] = {}
 
-    async def call(self, method: Any, request: Any, *, deadline_s: float | None = None, bounded: bool = True) -> Any:
-        del request
+    async def call(
+        self, method: Any, request: Any, *, deadline_s: float | None = None, bounded: bool = True, secrets: Any = ()
+    ) -> Any:
+        del request, secrets
         limit_s = deadline_s if deadline_s is not None else self.request_timeout_s * method.deadline_factor
         self.limits[method.name] = limit_s if bounded else None
         return method.answer()

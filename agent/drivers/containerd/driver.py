@@ -7,7 +7,7 @@ that is CRI's.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from agent.drivers.grpc_channel import Observer, observed, open_channel, transla
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform
 from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind
+from agent.model.outside_text import login_values
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.containerd import (
@@ -166,8 +167,9 @@ class Containerd:
                 await is_registered.wait()
             source = types_transfer_pb2.OCIRegistry(reference=reference, resolver=resolver)
             request = transfer_v1_pb2.TransferRequest(source=_any(source), destination=_any(store))
+            secrets = _secrets(credential) if credential is not None else ()
             try:
-                await self._call("transfer.v1.Transfer/Transfer", request, Empty, timeout_s=TRANSFER_S)
+                await self._call("transfer.v1.Transfer/Transfer", request, Empty, timeout_s=TRANSFER_S, secrets=secrets)
             except RuntimeCallFailed as error:
                 failure = error
             if credential is not None:
@@ -226,7 +228,7 @@ class Containerd:
             async for envelope in stream(request, metadata=self._metadata()):
                 yield envelope
         except grpc.aio.AioRpcError as error:
-            raise translated("Subscribe", error) from error
+            raise translated("Subscribe", error) from None
 
     async def _stream(self, method: str, request: Message, answer: type[Answer]) -> AsyncIterator[Answer]:
         invoke = self._channel.unary_stream(
@@ -238,13 +240,19 @@ class Containerd:
             async for part in invoke(request, timeout=REQUEST_S, metadata=self._metadata()):
                 yield part
         except grpc.aio.AioRpcError as error:
-            raise translated(method.rpartition("/")[2], error) from error
+            raise translated(method.rpartition("/")[2], error) from None
 
     def _metadata(self) -> list[tuple[str, str]]:
         return [("containerd-namespace", self._namespace)]
 
     async def _call(
-        self, method: str, request: Message, answer: type[Answer], *, timeout_s: float | None = None
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        *,
+        timeout_s: float | None = None,
+        secrets: Iterable[str] = (),
     ) -> Answer:
         name = method.rpartition("/")[2]
         invoke = self._channel.unary_unary(
@@ -253,7 +261,7 @@ class Containerd:
             response_deserializer=answer.FromString,
         )
         call = invoke(request, timeout=timeout_s or REQUEST_S, metadata=self._metadata())
-        return await observed(name, call, self._observe)
+        return await observed(name, call, self._observe, secrets=secrets)
 
 
 def task_event(type_url: str, value: bytes) -> RuntimeEvent | None:
@@ -301,6 +309,10 @@ def _login(credential: Credential) -> types_transfer_pb2.AuthResponse:
     return types_transfer_pb2.AuthResponse(
         authType=types_transfer_pb2.CREDENTIALS, username=credential.username, secret=credential.password.reveal()
     )
+
+
+def _secrets(credential: Credential) -> list[str]:
+    return login_values(credential.username, credential.password.reveal(), credential.identity_token.reveal())
 
 
 def _blob(info: content_v1_pb2.Info) -> BlobInfo:

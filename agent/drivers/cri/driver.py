@@ -2,7 +2,7 @@
 """The container runtime by CRI, over gRPC: a deadline for every call, and counts of calls and their ends."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ import grpc
 from agent.drivers.cri import methods
 from agent.drivers.cri.methods import Answer, Method, Request
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
+from agent.model.outside_text import login_values
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -56,8 +57,10 @@ class CriRuntime:
         *,
         deadline_s: float | None = None,
         bounded: bool = True,
+        secrets: Iterable[str] = (),
     ) -> Answer:
-        """One call. Unless `bounded` is off, it ends after `deadline_s` or the method's own limit."""
+        """One call. Unless `bounded` is off, it ends after `deadline_s` or the method's own limit. No failure has the
+        `secrets` of the request in its text."""
         channel = self._image if method.path.startswith(methods.IMAGE) else self._runtime
         limit_s = deadline_s if deadline_s is not None else self.request_timeout_s * method.deadline_factor
         invoke = self._methods.get(method.path)
@@ -67,7 +70,8 @@ class CriRuntime:
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.answer.FromString,
             )
-        return await observed(method.name, invoke(request, timeout=limit_s if bounded else None), self._observe)
+        asked = invoke(request, timeout=limit_s if bounded else None)
+        return await observed(method.name, asked, self._observe, secrets=secrets)
 
     async def version(self, deadline_s: float | None = None) -> pb.VersionResponse:
         return await self.call(methods.VERSION, pb.VersionRequest(), deadline_s=deadline_s)
@@ -207,7 +211,8 @@ class CriRuntime:
         """Pull; answers the image's id. Without a deadline: progress tells a slow pull from a dead one."""
         spec = pb.ImageSpec(image=image, runtime_handler=handler)
         request = pb.PullImageRequest(image=spec, auth=auth, sandbox_config=sandbox_config)
-        return (await self.call(methods.PULL_IMAGE, request, bounded=False)).image_ref
+        secrets = login_values(auth.username, auth.password, auth.identity_token) if auth is not None else ()
+        return (await self.call(methods.PULL_IMAGE, request, bounded=False, secrets=secrets)).image_ref
 
     async def remove_image(self, image: str) -> None:
         """Remove an image with all its names. One that is gone already is fine."""
@@ -248,7 +253,7 @@ class CriRuntime:
             async for event in stream(pb.GetEventsRequest()):
                 yield _event(event)
         except grpc.aio.AioRpcError as error:
-            raise translated("GetContainerEvents", error) from error
+            raise translated("GetContainerEvents", error) from None
 
 
 def _event(event: pb.ContainerEventResponse) -> RuntimeEvent:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 
+from agent.model.outside_text import from_outside, login_values
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -220,7 +221,11 @@ class FakeCri:
         self._enter("PullImage", sandbox_config)
         self.pulls.append((image, auth.username if auth else "", handler))
         if self.while_pulling is not None:
-            await self.while_pulling(image, auth)
+            secrets = login_values(auth.username, auth.password, auth.identity_token) if auth is not None else ()
+            try:
+                await self.while_pulling(image, auth)
+            except RuntimeCallFailed as error:
+                raise type(error)(error.method, from_outside(error.details, secrets), error.code) from None
         if image not in self.registry:
             raise NotFound("PullImage", f'failed to resolve image "{image}": not found')
         image_id = f"sha256:{sum(image.encode()):064x}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classifies a failed pull, and words its reason and message as a kubelet does.
 
-Never: changes the runtime's words in messages beyond redaction; classes are a field of their own.
+Never: changes the runtime's words, which lost their secrets on entry; classes are a field of their own.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts; IMG-B03, B04, B06, B08.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.images.queue.redact import redacted
 from agent.model.image_pull import ErrorClass
 
 ERR_PULL = "ErrImagePull"
@@ -99,9 +98,9 @@ def joined(failures: Sequence[AttemptFailure]) -> str:
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def failure_of(image: str, failures: Sequence[AttemptFailure], secrets: Sequence[str] = ()) -> PullFailure:
+def failure_of(image: str, failures: Sequence[AttemptFailure]) -> PullFailure:
     """What the failed attempts of one pull come to. The last one decides the class: it was the best guess left."""
-    text = redacted(joined(failures), secrets)
+    text = joined(failures)
     error_class = classify(failures[-1])
     hold_s = None
     if error_class is ErrorClass.RATE:

@@ -19,7 +19,6 @@ from agent.images.access.mirrors import EVERYBODY, MirrorChain, auth_servers, de
 from agent.images.ports import Content, ContentStore, ImageRuntime, Leases
 from agent.images.queue.deadline import BytesMark, next_check_s, overdue, recent_marks
 from agent.images.queue.errors import AttemptFailure, classify
-from agent.images.queue.redact import redacted
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.images.view.texts import without_id_or_size
@@ -160,7 +159,7 @@ class Attempts:
             result = await self._one_call(job, _auth(credential, server), settings)
             if not isinstance(result, Unavailable):
                 return result if isinstance(result, str) else _failure(result)
-            log.info("image_pull_interrupted", image=job.image, error=redacted(result.details))
+            log.info("image_pull_interrupted", image=job.image, error=result.details)
             match await self._look():
                 case Sight.STAYS_AWAY:
                     return _failure(result)

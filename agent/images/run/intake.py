@@ -15,7 +15,6 @@ from agent.images.ports import ImageRuntime
 from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Pause
 from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
 from agent.images.queue.flights import FlightKey
-from agent.images.queue.redact import redacted
 from agent.images.queue.rewrite import RewriteTarget, rewritten
 from agent.images.run.credentials import CredentialSource, Lookup
 from agent.images.run.records import AccessRecords
@@ -92,7 +91,7 @@ class PullIntake:
         try:
             found = await self.look(reference, request.handler)
         except RuntimeCallFailed as error:
-            sentence = inspect_failed(image, redacted(error.details))
+            sentence = inspect_failed(image, error.details)
             return _refused(request, "ImageInspectError", sentence.text, ErrorClass.RUNTIME, (sentence,))
         lookup: Lookup | None = None
         if found is not None and request.policy is not PullPolicy.ALWAYS:

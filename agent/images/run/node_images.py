@@ -13,6 +13,7 @@ from agent.images.view.explain import explain_image, explain_pull
 from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation
+from agent.model.outside_text import from_outside
 
 DEFAULT_FOLDER = "_default"
 
@@ -40,7 +41,8 @@ class NodeImages:
         names = {name.partition("/")[0] for image in states for name in image.names if "/" in name}
         chains = await asyncio.to_thread(self._chains, names)
         return [
-            MirrorState(chain.registry, host.url, host.capabilities, chain.source, chain.problem)
+            # The file is root's, and a URL in it may have a login.
+            MirrorState(chain.registry, from_outside(host.url), host.capabilities, chain.source, chain.problem)
             for chain in chains
             for host in chain.hosts
         ]

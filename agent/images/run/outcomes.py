@@ -112,9 +112,7 @@ class PullOutcomes:
 
     async def failed(self, flight: Flight, job: Job) -> PullFailure:
         """A pull failed: the same error for every member, a pause for each (IMG-S24)."""
-        secrets = [one.password.reveal() for one in job.credentials]
-        secrets += [one.identity_token.reveal() for one in job.credentials]
-        failure = failure_of(job.reference.written, job.failures, secrets)
+        failure = failure_of(job.reference.written, job.failures)
         self._intake.note_shared_failure(flight.key, failure)
         self._metrics.pull_failed(flight.registry, failure.error_class)
         log.warning(

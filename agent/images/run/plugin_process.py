@@ -12,8 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from agent.images.queue.redact import redacted
-from agent.model.finding import printable
+from agent.model.outside_text import from_outside
 
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_COMPLAINT_BYTES = 4096
@@ -94,4 +93,4 @@ def _passwords(output: bytes) -> list[str]:
 
 def _first_line(complaint: bytes, secrets: Sequence[str]) -> str:
     lines = complaint.decode("utf-8", "replace").strip().splitlines()
-    return printable(redacted(lines[0], secrets))[:COMPLAINT_LENGTH] if lines else ""
+    return from_outside(lines[0], secrets)[:COMPLAINT_LENGTH] if lines else ""

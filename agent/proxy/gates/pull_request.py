@@ -7,6 +7,7 @@ Never: keeps or shows a credential: requests with the same ones have the same fi
 import hashlib
 
 from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
+from agent.model.outside_text import login_values
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 HANDLER = "io.containerd.cri.runtime-handler"
@@ -26,3 +27,10 @@ def read_pull(message: bytes, salt: bytes) -> tuple[PullRequest, str]:
     )
     secret = call.auth.SerializeToString(deterministic=True)
     return request, hashlib.blake2b(secret, key=salt, digest_size=8).hexdigest() if secret else "public"
+
+
+def pull_secrets(message: bytes) -> list[str]:
+    """What of the request must not be kept from the runtime's answer. Raises ValueError."""
+    auth = pb.PullImageRequest.FromString(message).auth
+    secrets = login_values(auth.username, auth.password, auth.identity_token, auth.registry_token)
+    return [*secrets, auth.auth] if auth.auth else secrets

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 
+from agent.model.hidden import Hidden
 from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
+from agent.model.outside_text import from_outside
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
-from agent.proxy.gates.pull_request import read_pull
+from agent.proxy.gates.pull_request import pull_secrets, read_pull
 from agent.proxy.gates.start import Go, HeldStart, Refused, judge_create, judge_start
 from agent.proxy.gates.stop import LEAST_S, Forward, HeldStop, StopCall, judge_stop, note_evidence
 from agent.proxy.ports import ProxyRuntime, Pulls
@@ -105,13 +107,14 @@ class HeldCalls:
         if pulls is None or self._state.is_ending:
             return Verdict.PASS
         request, fingerprint = read_pull(message, self._salt)
-        call.request = bytearray()  # it has the kubelet's credentials, and nothing needs them any more
+        # It has the kubelet's credentials, which nothing needs any more but to keep them out of the answer's text.
+        call.request, given = bytearray(), Hidden(pull_secrets(message))
         hold = self._state.open_hold(call, "pull")
         hold.pod, hold.waits_for = str(request.pod), (request.image,)
         self._ends[call] = asyncio.Event()
 
         async def pull() -> CallerPullEnd:
-            return await self._pulled(call, hold)
+            return await self._pulled(call, hold, given)
 
         async def queue() -> None:
             try:
@@ -291,7 +294,7 @@ class HeldCalls:
             state.broke("timeout", error, hold.pod)
             call.release()
 
-    async def _pulled(self, call: ProxyCall, hold: Hold) -> CallerPullEnd:
+    async def _pulled(self, call: ProxyCall, hold: Hold, given: Hidden[list[str]]) -> CallerPullEnd:
         """The kubelet's own call, from the moment it has a slot to its answer."""
         ended = self._ends.get(call)
         self._by_call.pop(call, None)
@@ -301,7 +304,7 @@ class HeldCalls:
         call.release()
         await ended.wait()
         if call.code != 0:
-            return CallerPullEnd(error=call.text or "the kubelet cancelled it")
+            return CallerPullEnd(error=from_outside(call.text, given.reveal()) or "the kubelet cancelled it")
         answer = message_in(call.answer or b"")
         return CallerPullEnd(image_id=pb.PullImageResponse.FromString(answer).image_ref if answer else "")
 

@@ -628,18 +628,18 @@ async def test_an_explanation_says_what_bears_on_an_image() -> None:
 
 
 async def test_mirrors_are_shown_for_what_is_here_and_what_is_configured(tmp_path) -> None:
-    """IMG-R01."""
+    """IMG-R01; FX-10: without the login that a URL may have."""
     from agent.images.run.node_images import NodeImages
 
     host = Host()
     await host.put(A)
     (tmp_path / "r.io").mkdir()
-    (tmp_path / "r.io" / "hosts.toml").write_text('[host."http://mirror:5000"]\n')
+    (tmp_path / "r.io" / "hosts.toml").write_text('[host."http://u:pa/ss@mirror:5000"]\n')
     await host.plane.collector.refresh()
     node = NodeImages(host.plane.puller, host.plane.collector, host.plane.prefetcher, lambda: tmp_path)
     rows = [(one.registry, one.url) for one in await node.mirrors()]
 
-    assert rows == [("r.io", "http://mirror:5000"), ("r.io", "https://r.io")]
+    assert rows == [("r.io", "http://***@mirror:5000"), ("r.io", "https://r.io")]
 
 
 @pytest.mark.parametrize("is_present", [True, False])

@@ -620,6 +620,21 @@ async def test_a_credential_is_shown_nowhere_while_its_pull_waits(state: House) 
     assert "s3cr3t" not in repr(call) + repr(state.state.holds) + repr(call.request)
 
 
+async def test_the_error_of_a_kubelets_pull_is_kept_without_its_secrets(state: House) -> None:
+    """FI-12: `kepctl get pulls` shows it to readers."""
+    request = pb.PullImageRequest(
+        image=pb.ImageSpec(image="registry.example/a:1"), auth=pb.AuthConfig(username="u", password="long-password")
+    )
+    _, call, _ = state.ask("PullImage", request, None)
+    state.pulls.slot.set()
+    await settle()
+    call.text = "Get https://cdn.example/b?sig=signed: refused \x1b[31m long-password"
+    state.end(call, code=2)
+    await settle()
+
+    assert state.pulls.carried == [CallerPullEnd(error="Get https://cdn.example/b?*** refused ?[31m ***")]
+
+
 async def test_an_image_that_is_being_pulled_is_removed_after_that(state: House) -> None:
     """IMG-G15: within the kubelet's own deadline; without pulls a removal passes at once."""
     request = pb.RemoveImageRequest(image=pb.ImageSpec(image="sha256:a"))
