@@ -65,6 +65,7 @@ EVENTS = {
     "OutOfpods": "`pods.maxPods` pods are on the node already; the pod waits.",
     "Preempting": "The pod ends so that a critical pod gets its room; it begins anew when there is room again.",
     "PrefetchRefused": "The node cannot fetch content without its image; the event names why.",
+    "PrefetchSkipped": "An image that a list or a pod wants is not fetched ahead now; the event names why.",
     "PrefetchThrashing": "A prefetched image was removed for disk space several times; kepd no longer prefetches it.",
     "ProbeWarning": "A probe got a redirect that it does not follow; this counts as success.",
     "PullProgress": "Progress of a long pull.",

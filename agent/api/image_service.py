@@ -2,6 +2,7 @@
 """ImageService: pulls under one limit, images, collection. Converts and delegates."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from agent.api.errors import FailureReason, invalid, not_found, running
@@ -11,7 +12,7 @@ from agent.api.ports import ImageView, PullView
 from agent.api.watching import followed, watched
 from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
-from agent.model.image_state import PullState
+from agent.model.image_state import PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2 as pb
 
 MOST_IMAGES_PER_CALL = 200
@@ -75,13 +76,19 @@ class ImageService:
         return pb.RetryPullsResponse(forgotten=forgotten)
 
     async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
-        queued, present = await running(self._images, "images").prefetch(
+        images = await running(self._images, "images").prefetch(
             [
                 ListedImage(image=one.image, is_pinned=one.pin, is_content_only=one.content_only)
                 for one in request.images
             ]
         )
-        return pb.PrefetchResponse(queued=queued, present=present)
+        states = Counter(one.state for one in images)
+        return pb.PrefetchResponse(
+            queued=states["queued"],
+            present=states["present"],
+            skipped=states["skipped"],
+            images=[to_message(pb.PrefetchedImage, one) for one in images],
+        )
 
     async def collect_garbage(self, request: pb.CollectGarbageRequest) -> pb.CollectGarbageResponse:
         state = await running(self._images, "images").collect(dry_run=request.dry_run)
@@ -103,7 +110,7 @@ async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[p
 
     async def watch() -> None:
         async for change in followed(view.pulls):
-            if change.item is not None and change.item.image in names:
+            if change.item is not None and change.item.image in names and change.item.stage is not PullStage.SKIPPED:
                 tell(pb.PullImageResponse(pull=_pull(change.item)))
 
     async def wait(wish: PullRequest) -> None:
@@ -117,7 +124,7 @@ async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[p
         watcher.cancel()
     # The last word on each: the feed may have told it after the outcome.
     for pull in view.pulls.items.values():
-        if pull.image in names:
+        if pull.image in names and pull.stage is not PullStage.SKIPPED:
             tell(pb.PullImageResponse(pull=_pull(pull)))
 
 

@@ -9,7 +9,15 @@ from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
-from agent.model.image_state import CollectionState, ImageState, LimitState, MirrorState, PullExplanation, PullState
+from agent.model.image_state import (
+    CollectionState,
+    ImageState,
+    LimitState,
+    MirrorState,
+    PrefetchedImage,
+    PullExplanation,
+    PullState,
+)
 from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.model.proxy_report import HoldReport, ProxyReport
@@ -155,7 +163,7 @@ class ImageView(Protocol):
 
     async def collect(self, *, dry_run: bool) -> CollectionState: ...
 
-    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]: ...
+    async def prefetch(self, images: Sequence[ListedImage]) -> Sequence[PrefetchedImage]: ...
 
     async def mirrors(self) -> Sequence[MirrorState]: ...
 

@@ -35,6 +35,8 @@ def stage_line(pull: image_pb2.Pull) -> str:
         return f"unpacking, {pull.layers_unpacked} of {len(pull.layers)} layers"
     if pull.stage == "failed":
         return f"failed: {pull.error}"
+    if pull.stage == "skipped":
+        return f"not fetched ahead: {pull.wait_text}"
     return pull.stage
 
 

@@ -9,7 +9,8 @@ from agent.model.image_pull import ErrorClass, PullClass
 
 
 class PullStage(StrEnum):
-    """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled."""
+    """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled; skipped: what
+    would be fetched ahead, but for a reason."""
 
     QUEUED = "queued"
     CREDENTIALS = "credentials"
@@ -20,10 +21,11 @@ class PullStage(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SKIPPED = "skipped"
 
     @property
     def is_over(self) -> bool:
-        return self in (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
+        return self in (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED, PullStage.SKIPPED)
 
 
 class LayerStage(StrEnum):
@@ -129,6 +131,14 @@ class MirrorState(msgspec.Struct, frozen=True):
     capabilities: tuple[str, ...]
     source: str
     problem: str = ""
+
+
+class PrefetchedImage(msgspec.Struct, frozen=True):
+    """What becomes of an image of a list: `state` is queued, present or skipped."""
+
+    image: str
+    state: str
+    why: str = ""
 
 
 class PullExplanation(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ Prefetching yields to pods, to the disk, and to programs that keep deleting what
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
 
 import msgspec
 
@@ -57,12 +58,22 @@ class Fetch(msgspec.Struct, frozen=True):
         return f"fetch {what}{self.image}" + (f" for {self.pod}" if self.pod.uid else "")
 
 
+class SkipKind(Enum):
+    """Why an image is not fetched, without the figures of the moment. `REFUSED`: this node cannot do it at all."""
+
+    NAME = auto()
+    POD = auto()
+    REFUSED = auto()
+    THRASHING = auto()
+    DISK = auto()
+
+
 class Skip(msgspec.Struct, frozen=True):
+    """`image` is the full name, if it is a name."""
+
     image: str
     why: str
-    is_thrashing: bool = False
-    is_refused: bool = False
-    """This node cannot do it at all."""
+    kind: SkipKind
 
     def __str__(self) -> str:
         return f"skip {self.image}: {self.why}"
@@ -116,21 +127,23 @@ def plan_prefetch(
         name = normalised(fetch.image)
         key = (name, fetch.handler)
         if not name:
-            skips.append(Skip(fetch.image, "it is not an image name"))
+            skips.append(Skip(fetch.image, "it is not an image name", SkipKind.NAME))
         elif name not in shelf.names and key not in fetches and not _is_held(fetch, name, shelf, now_s):
             why = _obstacle(name, shelf, rules, now_s)
             if fetch.is_content_only and name in shelf.obstacles:
-                skips.append(Skip(name, shelf.obstacles[name], is_refused=True))
+                skips.append(Skip(name, shelf.obstacles[name], SkipKind.REFUSED))
             elif why is None:
                 fetches[key] = fetch
             else:
                 skips.append(why)
+    settled = shelf.names | {name for name, _ in fetches}
+    told = {(skip.image, skip.kind): skip for skip in skips if skip.image not in settled}
     return PrefetchPlan(
         pins=tuple(sorted((wanted_pins | held) & shelf.names - shelf.our_pins)),
         unpins=tuple(sorted(shelf.our_pins - wanted_pins - held)),
         drops=tuple(sorted(shelf.contents.keys() - wanted_contents)),
         fetches=tuple(fetches.values()),
-        skips=tuple(skips),
+        skips=tuple(told.values()),
     )
 
 
@@ -146,30 +159,33 @@ def _of_pods(pods: Iterable[PodImage], rules: PrefetchRules, skips: list[Skip]) 
         if one.policy is PullPolicy.NEVER or not is_wanted:
             continue
         if one.policy is PullPolicy.ALWAYS and not rules.is_always:
-            skips.append(Skip(one.image, "policy Always asks the registry anyway; see images.prefetch.always"))
+            skips.append(_of_pod(one, "policy Always asks the registry anyway; see images.prefetch.always"))
         elif one.is_private and not rules.is_private:
-            skips.append(
-                Skip(
-                    one.image, "its pod has pull secrets, and every pod could use it then; see images.prefetch.private"
-                )
-            )
+            why = "its pod has pull secrets, and every pod could use it then; see images.prefetch.private"
+            skips.append(_of_pod(one, why))
         else:
             fetches.append(Fetch(one.image, one.handler, one.pod, one.priority, rules.hold_s))
     return fetches
 
 
+def _of_pod(one: PodImage, why: str) -> Skip:
+    return Skip(normalised(one.image) or one.image, why, SkipKind.POD)
+
+
 def _obstacle(name: str, shelf: Shelf, rules: PrefetchRules, now_s: float) -> Skip | None:
     recent = [at_s for at_s in shelf.fetched_at.get(name, ()) if now_s - at_s < DAY_S]
     if len(recent) >= MOST_FETCHES_A_DAY:
-        return Skip(name, f"prefetched {len(recent)} times within 24h and removed each time", is_thrashing=True)
+        return Skip(name, f"prefetched {len(recent)} times within 24h and removed each time", SkipKind.THRASHING)
     disk = shelf.disk
     if not disk.capacity_bytes:
         return None
     if disk.used_percent > rules.high - GAP_TO_HIGH:
-        return Skip(name, f"{disk.used_percent}% of the disk used, more than {rules.high - GAP_TO_HIGH}%")
+        return Skip(
+            name, f"{disk.used_percent}% of the disk used, more than {rules.high - GAP_TO_HIGH}%", SkipKind.DISK
+        )
     left = disk.available_bytes - shelf.sizes.get(name, 0)
     if 100 - left * 100 // disk.capacity_bytes > rules.low:
-        return Skip(name, f"it would bring the disk above {rules.low}%")
+        return Skip(name, f"it would bring the disk above {rules.low}%", SkipKind.DISK)
     return None
 
 

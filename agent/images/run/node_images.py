@@ -12,7 +12,14 @@ from agent.images.run.puller import Puller
 from agent.images.view.explain import explain_image, explain_pull
 from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_state import CollectionState, ImageState, MirrorState, PullExplanation
+from agent.model.image_state import (
+    CollectionState,
+    ImageState,
+    MirrorState,
+    PrefetchedImage,
+    PullExplanation,
+    PullStage,
+)
 from agent.model.outside_text import from_outside
 
 DEFAULT_FOLDER = "_default"
@@ -33,7 +40,7 @@ class NodeImages:
     async def collect(self, *, dry_run: bool) -> CollectionState:
         return await self._collector.collect(dry_run=dry_run)
 
-    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]:
+    async def prefetch(self, images: Sequence[ListedImage]) -> Sequence[PrefetchedImage]:
         return await self._prefetcher.prefetch(images)
 
     async def mirrors(self) -> Sequence[MirrorState]:
@@ -53,7 +60,11 @@ class NodeImages:
         except ReferenceInvalid as error:
             return PullExplanation(image, "", False, None, (str(error),))
         name = str(reference)
-        pulls = [state for state in self._puller.pulls.items.values() if state.reference == name]
+        pulls = [
+            state
+            for state in self._puller.pulls.items.values()
+            if state.reference == name and state.stage is not PullStage.SKIPPED
+        ]
         pull = max(pulls, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)
         states = await self._collector.refresh()
         found = next((state for state in states if name in state.names), None)

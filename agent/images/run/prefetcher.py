@@ -5,23 +5,34 @@ Its tasks live in the group that `run` opens. Never: takes a pin away that it di
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
 import structlog
 
 from agent.images.ports import ContentStore, Files, ImageEvents, ImageNames, ImageRuntime, PodSource, RolloutSource
-from agent.images.prefetch.plan import DAY_S, Fetch, PodImage, PrefetchPlan, Shelf, normalised, plan_prefetch
+from agent.images.prefetch.plan import (
+    DAY_S,
+    Fetch,
+    PodImage,
+    PrefetchPlan,
+    Shelf,
+    Skip,
+    SkipKind,
+    normalised,
+    plan_prefetch,
+)
 from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import PINNED_BY, PINNED_BY_US, ImageCollector
 from agent.images.run.puller import Puller
 from agent.images.run.state import StateFile
 from agent.images.settings import ImageSettings
-from agent.images.view.texts import ImageEvent, refused, thrashing
+from agent.images.view.texts import ImageEvent, Sentence, refused, skipped, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.image_pull import NO_POD, ListedImage, PullPolicy, PullRequest, PullResult
+from agent.model.image_state import PrefetchedImage
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
@@ -31,6 +42,10 @@ RUNTIME_PIN_VALUE = "pinned"
 FILE, KIND = "prefetch.json", "PrefetchHistory"
 LOOK_AGAIN_S = 60.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 30.0, 1800.0
+# A disk about its threshold would tell the same again and again.
+TOLD_FOR_S = 3600.0
+# What the settings leave out for whole pods is no news.
+QUIET_SKIPS = frozenset({SkipKind.POD})
 
 
 class PrefetchState(msgspec.Struct, frozen=True):
@@ -73,7 +88,7 @@ class Prefetcher:
         self._fetched_at: dict[str, tuple[float, ...]] = {}
         self._held_until: dict[str, float] = {}
         self._contents: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._told_s: dict[tuple[str, SkipKind], float] = {}
         self.plan = PrefetchPlan()
 
     def apply(self, settings: ImageSettings) -> None:
@@ -81,13 +96,25 @@ class Prefetcher:
         self._applied.set()
         self._wake.set()
 
-    async def prefetch(self, images: Sequence[ListedImage]) -> tuple[int, int]:
-        """A list by hand in place of the last one. Answers how many are missing and there."""
+    async def prefetch(self, images: Sequence[ListedImage]) -> Sequence[PrefetchedImage]:
+        """A list by hand in place of the last one. Answers what becomes of each. Raises RuntimeCallFailed."""
         self._asked = tuple(images)
-        names = await self._present_names()
-        present = sum(normalised(one.image) in names for one in self._asked)
+        plan = await self._make_plan()
         self._wake.set()
-        return len(self._asked) - present, present
+        fetches = {normalised(fetch.image) for fetch in plan.fetches}
+        skips = {skip.image: skip.why for skip in plan.skips}
+        return [self._answer(one.image, fetches, skips) for one in self._asked]
+
+    def _answer(self, image: str, fetches: Collection[str], skips: Mapping[str, str]) -> PrefetchedImage:
+        name = normalised(image)
+        why = skips.get(name or image)
+        if why is not None:
+            return PrefetchedImage(image, "skipped", why)
+        due_s, _ = self._retry_at.get(name, (0.0, 0.0))
+        pause_s = due_s - self._clock.now_s()
+        if name in fetches and pause_s > 0:
+            return PrefetchedImage(image, "queued", f"its last pull failed; the next begins in {round(pause_s)}s")
+        return PrefetchedImage(image, "queued" if name in fetches else "present")
 
     async def run(self, report: Report) -> None:
         state = await self._state_file.load()
@@ -144,12 +171,8 @@ class Prefetcher:
         await self._applied.wait()
 
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
-        now_s = self._clock.wall_s()
-        self._forget_old(now_s)
-        listed = (*self._settings.listed, *self._asked)
-        pods = (*self._pods, *self._rollouts)
-        wanted = [*(line.image for line in listed), *(one.image for one in pods)]
-        self.plan = plan_prefetch(listed, pods, await self._shelf(wanted), self._settings.prefetch, now_s)
+        self._forget_old(self._clock.wall_s())
+        self.plan = await self._make_plan()
         self._tell_skips()
         await self._pin()
         await self._drop()
@@ -160,7 +183,17 @@ class Prefetcher:
                 task = group.create_task(self._fetch(fetch, name), name=f"prefetch:{name}")
                 self._fetching[name] = (fetch, task)
                 task.add_done_callback(partial(self._over, name))
-        self._give_up(frozenset(map(normalised, wanted)))
+        self._give_up(frozenset(map(normalised, self._wanted())))
+
+    async def _make_plan(self) -> PrefetchPlan:
+        shelf = await self._shelf(self._wanted())
+        listed = (*self._settings.listed, *self._asked)
+        pods = (*self._pods, *self._rollouts)
+        return plan_prefetch(listed, pods, shelf, self._settings.prefetch, self._clock.wall_s())
+
+    def _wanted(self) -> list[str]:
+        listed = (*self._settings.listed, *self._asked)
+        return [*(one.image for one in listed), *(one.image for one in (*self._pods, *self._rollouts))]
 
     def _give_up(self, wanted: frozenset[str]) -> None:
         """What only pods wanted that are gone, or have it another way (IMG-S17). A list is fetched to its end."""
@@ -252,16 +285,23 @@ class Prefetcher:
             await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
 
     def _tell_skips(self) -> None:
-        """Once for as long as it holds."""
-        grave = {skip.image: skip for skip in self.plan.skips if skip.is_thrashing or skip.is_refused}
-        self._told &= self._fetched_at.keys() | grave.keys()
-        for image in grave.keys() - self._told:
-            self._told.add(image)
-            log.warning("image_prefetch_given_up", image=image, why=grave[image].why)
-            if self._parts.events is not None:
-                times = len(self._fetched_at.get(image, ()))
-                text = refused(image, grave[image].why) if grave[image].is_refused else thrashing(image, times)
-                self._parts.events.tell(ImageEvent(NO_POD, "", text))
+        """Why something is not fetched (FI-25): to the feed of pulls, and once for as long as it holds as an event."""
+        self._parts.pulls.show_skips(self.plan.skips)
+        now_s = self._clock.now_s()
+        self._told_s = {key: told_s for key, told_s in self._told_s.items() if now_s - told_s < TOLD_FOR_S}
+        for skip in self.plan.skips:
+            key = (skip.image, skip.kind)
+            is_news = key not in self._told_s and skip.kind not in QUIET_SKIPS
+            self._told_s[key] = now_s
+            if is_news:
+                log.warning("image_prefetch_skipped", image=skip.image, why=skip.why)
+                if self._parts.events is not None:
+                    self._parts.events.tell(ImageEvent(NO_POD, "", self._sentence(skip)))
+
+    def _sentence(self, skip: Skip) -> Sentence:
+        if skip.kind is SkipKind.THRASHING:
+            return thrashing(skip.image, len(self._fetched_at.get(skip.image, ())))
+        return (refused if skip.kind is SkipKind.REFUSED else skipped)(skip.image, skip.why)
 
     def _forget_old(self, now_s: float) -> None:
         recent = {

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from agent.images.ports import SizeProbe
+from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import AttemptFailure
 from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
@@ -221,6 +222,9 @@ class Puller:
 
     def wanted_images(self) -> Collection[str]:
         return {flight.key.reference for flight in self._queue.flights.values()}
+
+    def show_skips(self, skips: Iterable[Skip]) -> None:
+        self._requests.show_skips(skips)
 
     def size_guess(self, image: str) -> int | None:
         return self._sizes.guess(image)

@@ -3,12 +3,13 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from itertools import count
+from itertools import count, islice
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.images.ports import ImageEvents
+from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import ERR_PULL
 from agent.images.queue.flights import Flight, FlightMember
 from agent.images.queue.plan import PullPlan
@@ -17,7 +18,7 @@ from agent.images.run.intake import NeededPull
 from agent.images.run.metrics import ImageMetrics
 from agent.images.view.progress import PullProgress
 from agent.images.view.texts import ImageEvent, Sentence
-from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state
+from agent.images.view.view import over, pull_id, queued_state, requesters_of, running_state, skipped_state
 from agent.model.clock import Clock
 from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
@@ -163,7 +164,8 @@ class PullRequests:
     def tidy(self, present: Iterable[int]) -> None:
         names = {f"p{number}" for number in present}
         self._shown = {number: shown for number, shown in self._shown.items() if f"p{number}" in names}
-        over_now = [state for state in self.pulls.items.values() if state.stage.is_over]
+        ended = (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
+        over_now = [state for state in self.pulls.items.values() if state.stage in ended]
         for state in list(self.pulls.items.values()):
             if not state.stage.is_over and state.id not in names:
                 self.pulls.put(state.id, over(state, PullStage.CANCELLED, self._clock.wall_s()))
@@ -172,6 +174,18 @@ class PullRequests:
         for position, state in enumerate(sorted(over_now, key=lambda one: one.ended_at_s)):
             if position < surplus or state.ended_at_s < oldest_s:
                 self.pulls.remove(state.id)
+
+    def show_skips(self, skips: Iterable[Skip]) -> None:
+        """What is not fetched ahead, for as long as it is not."""
+        shown = {f"s-{skip.image}": skip for skip in islice(skips, MOST_KEPT)}
+        for state in list(self.pulls.items.values()):
+            if state.stage is PullStage.SKIPPED and state.id not in shown:
+                self.pulls.remove(state.id)
+        for state_id, skip in shown.items():
+            before = self.pulls.items.get(state_id)
+            if before is None or before.wait_text != skip.why:
+                since_s = before.queued_at_s if before is not None else self._clock.wall_s()
+                self.pulls.put(state_id, skipped_state(state_id, skip, since_s))
 
     def _epoch_s(self) -> float:
         return self._clock.wall_s() - self._clock.now_s()

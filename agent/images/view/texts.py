@@ -118,6 +118,10 @@ def refused(image: str, why: str) -> Sentence:
     return Sentence(True, "PrefetchRefused", f"Image {quoted(image)} is not prefetched: {why}")
 
 
+def skipped(image: str, why: str) -> Sentence:
+    return Sentence(True, "PrefetchSkipped", f"Image {quoted(image)} is not prefetched now: {why}")
+
+
 def bytes_text(size_bytes: int) -> str:
     """A size for people: `1.2GiB`."""
     for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from agent.images.prefetch.plan import Skip
 from agent.images.queue.flights import Flight
 from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.view.progress import PullProgress
-from agent.model.image_pull import ErrorClass, PullRequest
+from agent.model.image_pull import ErrorClass, PullClass, PullRequest
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import LayerStage, LimitState, PullStage, PullState, Requester
 
@@ -80,6 +81,21 @@ def running_state(state: PullState, stage: PullStage, progress: PullProgress | N
         eta_s=progress.eta_s,
         layers=progress.layers,
         layers_unpacked=progress.unpacked_layers,
+    )
+
+
+def skipped_state(state_id: str, skip: Skip, since_s: float) -> PullState:
+    """An image that is not fetched ahead; it is no pull, but stands where people look for one."""
+    return PullState(
+        id=state_id,
+        image=skip.image,
+        reference=skip.image,
+        registry=skip.image.partition("/")[0],
+        handler="",
+        pull_class=PullClass.PREFETCH,
+        stage=PullStage.SKIPPED,
+        wait_text=skip.why,
+        queued_at_s=since_s,
     )
 
 

@@ -18,6 +18,7 @@ from agent.images.prefetch.plan import (
     PodImage,
     PrefetchRules,
     Shelf,
+    SkipKind,
     plan_prefetch,
 )
 from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy
@@ -283,13 +284,23 @@ def test_a_disk_that_gets_full_is_left_alone() -> None:
         assert "disk" in str(plan.skips[0])
 
 
+def test_what_is_there_or_fetched_for_another_is_not_skipped() -> None:
+    """FI-25: a reason is given only for what is missing."""
+    pods = [pod_image("a", policy=PullPolicy.ALWAYS), pod_image("b", policy=PullPolicy.ALWAYS)]
+    listed = [ListedImage(image="b")]
+    here = Shelf(names=frozenset({"docker.io/library/a:latest"}))
+
+    assert plan_prefetch(listed, pods, here, FOR_PODS, NOW).skips == ()
+    assert [one.image for one in plan_prefetch([], pods, here, FOR_PODS, NOW).skips] == ["docker.io/library/b:latest"]
+
+
 def test_who_deletes_what_is_fetched_wins_after_three_times_a_day() -> None:
     """IMG-F06."""
     shelf = Shelf(fetched_at={"r.io/a:1": (NOW - 100, NOW - 50, NOW - 1)})
     plan = plan_prefetch([ListedImage(image="r.io/a:1")], [], shelf, PrefetchRules(), NOW)
 
     assert plan.fetches == ()
-    assert plan.skips[0].is_thrashing
+    assert plan.skips[0].kind is SkipKind.THRASHING
     assert plan_prefetch([ListedImage(image="r.io/a:1")], [], shelf, PrefetchRules(), NOW + 86400).fetches
 
 

@@ -339,9 +339,51 @@ async def test_a_list_by_hand_is_fetched_too_and_replaces_the_last_one() -> None
     host = Host()
     await host.put(B)
     async with host.up():
-        assert await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image=B)]) == (1, 1)
+        answers = await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image=B)])
+        assert [(one.image, one.state) for one in answers] == [(A, "queued"), (B, "present")]
         await host.until(lambda: A in host.names())
-        assert await host.plane.node.prefetch([]) == (0, 0)
+        assert await host.plane.node.prefetch([]) == []
+
+
+async def test_an_image_that_is_not_fetched_ahead_says_why_everywhere() -> None:
+    """FI-25: the command answered as if all were well, and neither log nor event nor list had anything."""
+    host = Host()
+    host.fill(24)
+    why = "76% of the disk used, more than 75%"
+    async with host.up():
+        await host.plane.collector.refresh()
+        answers = await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image="Not A Name")])
+        await host.until(lambda: len(host.plane.puller.pulls.items) == 2)
+        pulls = {one.image: one for one in host.plane.puller.pulls.items.values()}
+        explained = await host.plane.node.explain(A)
+        await host.clock.advance(600)
+        reasons = host.plane.told.reasons()
+        host.fill(80)
+        await host.plane.collector.refresh()
+        await host.clock.advance(61)
+        await host.until(lambda: A in host.names())
+        left = {one.image for one in host.plane.puller.pulls.items.values() if one.stage == "skipped"}
+
+    assert [(one.image, one.state, one.why) for one in answers] == [
+        (A, "skipped", why),
+        ("Not A Name", "skipped", "it is not an image name"),
+    ]
+    assert (pulls[A].stage, pulls[A].wait_text) == ("skipped", why)
+    assert f"skip {A}: {why}" in explained.sentences
+    assert explained.pull is None
+    assert reasons == ["PrefetchSkipped"] * 2, "once each, however long it holds"
+    assert left == {"Not A Name"}
+
+
+async def test_a_prefetch_that_failed_says_when_it_is_tried_again() -> None:
+    """FI-25."""
+    host = Host()
+    async with host.up():
+        await host.plane.node.prefetch([ListedImage(image="r.io/late:1")])
+        await host.until(lambda: host.plane.prefetcher._retry_at)
+        (answer,) = await host.plane.node.prefetch([ListedImage(image="r.io/late:1")])
+
+    assert (answer.state, answer.why) == ("queued", "its last pull failed; the next begins in 30s")
 
 
 async def test_what_would_fill_the_disk_is_not_fetched_ahead() -> None:
