@@ -19,7 +19,7 @@ FIRST_LARGEST_FRAME = 16384
 
 DATA, HEADERS, RESET, SETTINGS, PROMISE, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 5, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-LARGEST_FRAME_SETTING = 5
+FIRST_WINDOW_SETTING, LARGEST_FRAME_SETTING = 4, 5
 
 NO_ERROR, PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL = 0, 1, 6, 8
 
@@ -112,12 +112,13 @@ def framed(message: bytes) -> bytes:
     return b"\x00" + len(message).to_bytes(4, "big") + message
 
 
-def largest_frame_in(payload: bytes, known: int) -> int:
-    """What a SETTINGS frame says about the frames its sender takes."""
+def setting_in(payload: bytes, wanted: int) -> int | None:
+    """What a SETTINGS frame says of one thing; None if it says nothing. The last word counts."""
+    found = None
     for offset in range(0, len(payload) - 5, 6):
-        if int.from_bytes(payload[offset : offset + 2], "big") == LARGEST_FRAME_SETTING:
-            known = int.from_bytes(payload[offset + 2 : offset + 6], "big")
-    return known
+        if int.from_bytes(payload[offset : offset + 2], "big") == wanted:
+            found = int.from_bytes(payload[offset + 2 : offset + 6], "big")
+    return found
 
 
 def timeout_s(value: bytes) -> float | None:

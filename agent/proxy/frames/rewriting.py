@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer that is changed on its way, message by message.
 
-A message beyond the limit passes unchanged, for the runtime may not be allowed to send its rest before what it sent so
-far has been confirmed.
+Its sender gets credit in advance for what waits (credit.py), so a message may be as large as gRPC lets it be. Larger
+ones pass unchanged.
 """
 
 from collections.abc import Callable
 
 from agent.proxy.frames.layout import MESSAGE_HEAD_BYTES, framed
 
-# Half of the smallest window a stream begins with.
-MOST_WAITING_BYTES = 32 << 10
+# What a kubelet's and containerd's gRPC take.
+MOST_WAITING_BYTES = (16 << 20) + MESSAGE_HEAD_BYTES
 
 
 class Rewriting:
     def __init__(self) -> None:
         self.has_given_up = False
         self._waiting = bytearray()
+        self._advanced_bytes = 0
 
     @property
     def waiting_bytes(self) -> int:
@@ -32,11 +33,25 @@ class Rewriting:
             more_bytes += len(changed) - stop
             out += changed
             del self._waiting[:stop]
+            self._advanced_bytes = 0
         if stop > MOST_WAITING_BYTES:
             self.has_given_up = True
-            out += self._waiting
-            self._waiting.clear()
+            out += self.flush()
         return bytes(out), more_bytes
+
+    def to_advance(self, least_bytes: int) -> int:
+        """How much of what waits is new since the last answer; nothing before it is `least_bytes`."""
+        new_bytes = len(self._waiting) - self._advanced_bytes
+        if new_bytes < least_bytes:
+            return 0
+        self._advanced_bytes = len(self._waiting)
+        return new_bytes
+
+    def flush(self) -> bytes:
+        """What waits, as it came: the answer ends, or is too large."""
+        content = bytes(self._waiting)
+        self._waiting.clear()
+        return content
 
     def _first_end(self) -> int:
         if len(self._waiting) < MESSAGE_HEAD_BYTES:

@@ -4,7 +4,7 @@
 Changed by its link, and by the judge through `release` and `refuse` alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -54,7 +54,7 @@ class Verdict(Enum):
 
 
 class Line(Protocol):
-    def release(self, frames: bytes) -> None: ...
+    def release(self, call: "ProxyCall", frames: Sequence[bytes]) -> None: ...
 
     def refuse(self, call: "ProxyCall", refusal: Refusal) -> None: ...
 
@@ -78,6 +78,8 @@ class ProxyCall:
     """The first pieces of a request that may have to change, until the last one is there."""
     held: list[bytes] | None = field(default=None, repr=False)
     rewriting: Rewriting | None = None
+    is_answered: bool = False
+    """Whether a part of the answer has passed; what follows cannot change then."""
     code: int | None = None
     text: str = ""
     added_s: float = 0.0
@@ -85,11 +87,9 @@ class ProxyCall:
     subject: Subject | None = None
     """What the judge remembers of it."""
 
-    def take_withheld(self, whole: bytes) -> bytes | None:
-        """The last piece after those that waited for it. None: none did, so it passes as it is."""
-        if not self.withheld:
-            return None
-        frames, self.withheld = b"".join([*self.withheld, whole]), []
+    def take_withheld(self) -> list[bytes]:
+        """The pieces that waited for the last one."""
+        frames, self.withheld = self.withheld or [], None
         return frames
 
     def keep_back(self, flags: int, whole: bytes) -> bytes:
@@ -115,7 +115,7 @@ class ProxyCall:
             except ValueError as error:
                 raise ValueError(f"{self.path}: the held request cannot become another one: {error}") from None
         self.held = None
-        self.line.release(b"".join(frames))
+        self.line.release(self, frames)
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer in place of the runtime, which hears that the call was given up."""

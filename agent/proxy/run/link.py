@@ -10,7 +10,9 @@ Invariant: each end sees a legal HTTP/2 connection, and one that differs from a 
   our own, and an answer of the proxy uses no entry of that state.
 - Frames go on whole and in order. A held request is kept as the frames that came, and goes on as they are, or with
   content of the same length in them.
-- Windows are made good by `frames/credit.py` wherever bytes do not pass.
+- Every byte of DATA goes through the ledger of its direction (`frames/credit.py`), which keeps the windows right
+  wherever bytes do not pass at once. What waits for room there is sent before anything else of its stream; a block of
+  headers that comes behind it waits, and all behind that with it, for blocks must keep their order.
 - A frame of ours is inserted between frames, never inside a block of headers.
 - A refused stream is closed on both sides: the client has an answer with END_STREAM, the runtime a reset, and what the
   client still sends on it is dropped and credited.
@@ -20,20 +22,19 @@ Never: decides about a call (the judge does), or joins two clients on one connec
 garbage or hangs up is alone with it. It lives from the accept until either end closes.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import cast
 
 import structlog
 
 from agent.proxy.frames import layout as http2
-from agent.proxy.frames.credit import Credit, flow_bytes
-from agent.proxy.frames.hpack import HeaderDecoder, Headers
+from agent.proxy.frames.credit import CONNECTION, Ledger, flow_bytes
+from agent.proxy.frames.hpack import Headers
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import ROUTES, Holding
 from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
+from agent.proxy.run.side import Side
 
 log = structlog.get_logger(plane="proxy")
 
@@ -42,12 +43,11 @@ FrameHandler = Callable[[int, int, int, bytes], bytes | None]
 MOST_HEADER_BYTES = 1 << 20
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
-# A request that may have to change is kept until it is whole, up to this size; the smallest window is 64 KiB.
+# A request that may have to change is kept until it is whole, up to this size: half a stream's usual window.
 MOST_WITHHELD_BYTES = 32 << 10
 # Streams refused before their request had ended whose rest may still come. The rest of older ones goes to the runtime,
 # which ignores it.
 MOST_REFUSED_STREAMS = 1000
-FLUSH_S = 5.0
 
 
 class Broken(Exception):
@@ -58,64 +58,6 @@ class Broken(Exception):
         self.error = error
 
 
-class Side(asyncio.Protocol):
-    def __init__(self, link: "Link", take: Callable[[bytes], None]) -> None:
-        self.link = link
-        self.take = take
-        self.transport: asyncio.Transport | None = None
-        self.pending = b""
-        self.largest_frame = http2.FIRST_LARGEST_FRAME
-        self.decoder = HeaderDecoder()
-        self.block = b""
-        self.block_stream = 0
-        self.block_ends_stream = False
-        self.own = b""
-        self.is_filled = False
-
-    @property
-    def other(self) -> "Side":
-        return self.link.back if self is self.link.front else self.link.front
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.link.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.take(data)
-
-    def pause_writing(self) -> None:
-        if self.other.transport is not None:
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.other.transport is not None:
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
-        self.link.lost()
-
-    def write(self, data: bytes) -> None:
-        if self.transport is not None and data:
-            self.transport.write(data)
-
-    def insert(self, frames: bytes) -> None:
-        """Send frames that the proxy made, as soon as they would not part a block of headers (RFC 9113, 6.10)."""
-        self.own += frames
-        self.flush_own()
-
-    def flush_own(self) -> None:
-        if self.own and not self.is_filled and not self.other.block_stream:
-            frames, self.own = self.own, b""
-            self.write(frames)
-
-    def close(self) -> None:
-        """After what is written has been sent, but not for ever."""
-        transport = self.transport
-        if transport is not None and not transport.is_closing():
-            transport.close()
-            asyncio.get_running_loop().call_later(FLUSH_S, transport.abort)
-
-
 class Link:
     def __init__(self, judge: CallJudge, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
         self._judge = judge
@@ -124,7 +66,8 @@ class Link:
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
         self.calls: dict[int, ProxyCall] = {}
-        self._credit = Credit()
+        self._requests = Ledger(self.front.insert)
+        self._answers = Ledger(self.back.insert)
         self._last_stream = 0
         self._refused: dict[int, None] = {}
         self._has_preface = False
@@ -178,6 +121,8 @@ class Link:
             self._walk(side, buffer, start, self._client_frame)
         except (Broken, ValueError) as error:
             self._complain(error)
+            return
+        self._unblock()
 
     def _read_preface(self, buffer: bytes) -> int | None:
         expected = http2.PREFACE
@@ -217,6 +162,8 @@ class Link:
             if stop > end:
                 break
             replaced = handle(kind, flags, stream & http2.STREAM, buffer[position:stop])
+            if side.blocked_stream:
+                break
             if replaced is not None:
                 other.write(buffer[start:position])
                 other.write(replaced)
@@ -235,22 +182,24 @@ class Link:
         """None: the frame passes as it is."""
         if kind == http2.DATA:
             call = self.calls.get(stream)
-            if call is not None:
-                return None if call.request is None else self._request_data(call, flags, whole)
-            return self._drop_rest(stream, flags, whole) if stream in self._refused else None
+            if call is None and stream in self._refused:
+                return self._drop_rest(stream, flags, whole)
+            if call is None or call.request is None:
+                return self._requests.carry(stream, whole)
+            return self._request_data(call, flags, whole)
         if kind in (http2.HEADERS, http2.CONTINUATION):
             headers = self._headers(self.front, kind, flags, stream, whole)
             if headers is not None and stream > self._last_stream:
                 self._begin(stream, headers)
         elif kind == http2.WINDOW:
-            return self._without_debt(stream, whole) if self._credit.has_debts else None
+            return self._credited(self._answers, self.front, stream, whole)
         elif kind == http2.RESET:
             if stream in self._refused:
                 del self._refused[stream]
                 return b""
-            self._end(self.calls.get(stream), None)
-        elif kind == http2.SETTINGS and not flags & http2.ACK:
-            self.front.largest_frame = http2.largest_frame_in(whole[HEAD_BYTES:], self.front.largest_frame)
+            self._reset(stream)
+        elif kind == http2.SETTINGS:
+            self._settings(self.front, self._answers, self._requests, flags, whole)
         return None
 
     def _begin(self, stream: int, headers: Headers) -> None:
@@ -268,6 +217,8 @@ class Link:
             call.request = bytearray()
             call.answer = bytearray() if route.keeps_answer else None
             call.withheld = [] if route.holding is Holding.WHOLE else None
+        self._requests.begin(stream)
+        self._answers.begin(stream)
         self.calls[stream] = call
 
     def _request_data(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
@@ -275,9 +226,10 @@ class Link:
         call.is_sent = call.is_sent or bool(flags & http2.END_STREAM)
         if call.held is not None:
             call.held.append(whole)
+            self._requests.advance(CONNECTION, flow_bytes([whole]))
             return b""
         if call.is_judged or call.request is None:
-            return None
+            return self._requests.carry(call.stream, whole)
         call.request += http2.data_of(flags, whole[HEAD_BYTES:])
         message = message_in(call.request)
         if message is None:
@@ -285,102 +237,169 @@ class Link:
         call.is_judged = True
         verdict = self._judge.judge(call, message)
         call.added_s = monotonic() - self._chunk_s
+        if call.is_answered:
+            call.rewriting = None
         if verdict is Verdict.PASS:
-            return call.take_withheld(whole)
+            return self._carry(call, whole)
         if isinstance(verdict, Refusal):
             return self._refuse(call, verdict, flow_bytes([whole]))
-        return call.keep_back(flags, whole)
+        was_advanced = flow_bytes(call.withheld or ())
+        passed = call.keep_back(flags, whole)
+        self._requests.advance(CONNECTION, flow_bytes(call.held or ()) - was_advanced)
+        return self._requests.carry_all(call.stream, [passed]) if passed else b""
 
     def _request_piece(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
         """A piece without a whole message so far. It passes at once, unless the request may have to change."""
         size = len(call.request or b"")
         if size > MOST_KEPT_BYTES:
             call.request = None
-        if call.withheld is None:
-            return None
-        if size > MOST_WITHHELD_BYTES or flags & http2.END_STREAM:
-            passed, call.withheld = call.take_withheld(whole), None
-            return passed
+        most = min(MOST_WITHHELD_BYTES, self._requests.first_window // 2)
+        if call.withheld is None or size > most or flags & http2.END_STREAM:
+            return self._carry(call, whole)
         call.withheld.append(whole)
+        self._requests.advance(CONNECTION, flow_bytes([whole]))
         return b""
+
+    def _carry(self, call: ProxyCall, whole: bytes) -> bytes | None:
+        """A piece of a request after those that waited for it. None: it passes as it is."""
+        if not call.withheld:
+            call.withheld = None
+            return self._requests.carry(call.stream, whole)
+        return self._requests.carry_all(call.stream, [*call.take_withheld(), whole])
 
     def _refuse(self, call: ProxyCall, refusal: Refusal, dropped_bytes: int = 0) -> bytes:
         """The answer to the client, and what the runtime gets. `dropped_bytes`: of the frame that is under way."""
-        self.front.insert(http2.refusal_frame(call.stream, refusal.code, refusal.text) + Credit.drop(dropped_bytes))
+        self.front.insert(http2.refusal_frame(call.stream, refusal.code, refusal.text))
+        self._requests.drop(dropped_bytes)
         if not call.is_sent:
             self.front.insert(http2.reset_frame(call.stream, http2.NO_ERROR))
             self._refused[call.stream] = None
             if len(self._refused) > MOST_REFUSED_STREAMS:
                 del self._refused[next(iter(self._refused))]
+        self._requests.end(call.stream, is_reset=True)
         self._end(call, refusal.code)
         return http2.reset_frame(call.stream)
 
     def _drop_rest(self, stream: int, flags: int, whole: bytes) -> bytes:
         if flags & http2.END_STREAM:
             del self._refused[stream]
-        self.front.insert(Credit.drop(flow_bytes([whole])))
+        self._requests.drop(flow_bytes([whole]))
         return b""
-
-    def _without_debt(self, stream: int, whole: bytes) -> bytes | None:
-        """The client credits bytes that the runtime never sent; those are taken off."""
-        credit_bytes = int.from_bytes(whole[HEAD_BYTES:], "big") & http2.STREAM
-        left_bytes = self._credit.pass_on(stream, credit_bytes)
-        if left_bytes == credit_bytes:
-            return None
-        return http2.window_frame(stream, left_bytes) if left_bytes else b""
 
     # from the runtime
 
     def _from_runtime(self, data: bytes) -> None:
         side = self.back
+        if side.blocked_stream:
+            side.pending += data
+            return
         self._chunk_s = monotonic()
         try:
             self._walk(side, side.pending + data if side.pending else data, 0, self._runtime_frame)
         except (Broken, ValueError) as error:
             log.warning("proxy_runtime_broke_protocol", error=str(error))
             self.lost()
+            return
+        self._unblock()
 
     def _runtime_frame(self, kind: int, flags: int, stream: int, whole: bytes) -> bytes | None:
         """None: the frame passes as it is."""
         if kind == http2.DATA:
-            call = self.calls.get(stream)
-            if call is not None and call.rewriting is not None:
-                return self._rewritten(call, call.rewriting, http2.data_of(flags, whole[HEAD_BYTES:]), whole)
-            if call is not None and call.answer is not None and len(call.answer) < MOST_KEPT_BYTES:
-                call.answer += http2.data_of(flags, whole[HEAD_BYTES:])
-        elif kind in (http2.HEADERS, http2.CONTINUATION):
-            headers = self._headers(self.back, kind, flags, stream, whole)
-            if headers is not None:
-                return self._answer_headers(stream, headers)
-        elif kind == http2.PROMISE:
+            return self._answer_data(stream, flags, whole)
+        if kind in (http2.HEADERS, http2.CONTINUATION):
+            return self._answer_headers(kind, flags, stream, whole)
+        if kind == http2.WINDOW:
+            return self._credited(self._requests, self.back, stream, whole)
+        if kind == http2.PROMISE:
             # It would carry headers that we do not read; no gRPC server sends one.
             raise Broken(http2.PROTOCOL_ERROR, "an unrequested push promise")
-        elif kind == http2.RESET:
-            self._end(self.calls.get(stream), None)
-        elif kind == http2.SETTINGS and not flags & http2.ACK:
-            self.back.largest_frame = http2.largest_frame_in(whole[HEAD_BYTES:], self.back.largest_frame)
+        if kind == http2.RESET:
+            self._reset(stream)
+        elif kind == http2.SETTINGS:
+            self._settings(self.back, self._requests, self._answers, flags, whole)
         return None
 
-    def _answer_headers(self, stream: int, headers: Headers) -> bytes | None:
+    def _answer_data(self, stream: int, flags: int, whole: bytes) -> bytes | None:
         call = self.calls.get(stream)
-        if call is not None and self.back.block_ends_stream:
+        if call is None or call.route is None:
+            return self._answers.carry(stream, whole)
+        if call.rewriting is not None:
+            return self._rewritten(call, call.rewriting, flags, whole)
+        call.is_answered = True
+        if call.answer is not None and len(call.answer) < MOST_KEPT_BYTES:
+            call.answer += http2.data_of(flags, whole[HEAD_BYTES:])
+        if flags & http2.END_STREAM:
+            self._end(call, None)
+        return self._answers.carry(stream, whole)
+
+    def _answer_headers(self, kind: int, flags: int, stream: int, whole: bytes) -> bytes | None:
+        """Headers come behind the data of their stream, and no block passes another."""
+        flushed = b""
+        call = self.calls.get(stream)
+        if kind == http2.HEADERS and call is not None and call.rewriting is not None:
+            # What waits is no whole message and becomes none any more.
+            flushed = self._answers.push(stream, call.rewriting.flush())
+        if kind == http2.HEADERS and self._answers.is_waiting(stream):
+            self.front.insert(flushed)
+            self.back.set_reading(blocked_stream=stream)
+            return None
+        headers = self._headers(self.back, kind, flags, stream, whole)
+        if headers is not None and call is not None and self.back.block_ends_stream:
             code, call.text = http2.status_of(headers)
             self._end(call, code)
-        return None
+        return flushed + whole if flushed else None
 
-    def _rewritten(self, call: ProxyCall, rewriting: Rewriting, content: bytes, whole: bytes) -> bytes:
-        """Answers go on message by message, changed or not, and both windows stay right."""
+    def _rewritten(self, call: ProxyCall, rewriting: Rewriting, flags: int, whole: bytes) -> bytes:
+        """Answers go on message by message, changed or not."""
+        content, is_last = http2.data_of(flags, whole[HEAD_BYTES:]), bool(flags & http2.END_STREAM)
         out, more_bytes = rewriting.take(content, lambda message: self._judge.rewrite(call, message))
-        padding_bytes = flow_bytes([whole]) - len(content)
+        if is_last:
+            out += rewriting.flush()
         if rewriting.has_given_up:
             call.rewriting = None
-        self.back.insert(self._credit.resize(call.stream, more_bytes - padding_bytes))
-        most, flags = self.front.largest_frame, whole[4] & http2.END_STREAM
-        pieces = [out[start : start + most] for start in range(0, len(out), most)] or [b""] * bool(flags)
-        frames = [http2.data_frame(call.stream, piece) for piece in pieces[:-1]]
-        return b"".join([*frames, *(http2.data_frame(call.stream, one, ends=bool(flags)) for one in pieces[-1:])])
+        padding_bytes = flow_bytes([whole]) - len(content)
+        self._answers.resize(call.stream, more_bytes - padding_bytes)
+        self._answers.advance(call.stream, rewriting.to_advance(self._answers.least_piece))
+        passed = self._answers.push(call.stream, out, is_last=is_last)
+        if is_last:
+            self._end(call, None)
+        return passed
 
     # both ways
+
+    def _credited(self, ledger: Ledger, receiver: Side, stream: int, whole: bytes) -> bytes | None:
+        """The receiver takes more: what waits for that goes on, and what the sender is not owed is taken off."""
+        credit_bytes = int.from_bytes(whole[HEAD_BYTES:], "big") & http2.STREAM
+        left_bytes = ledger.credited(stream, credit_bytes)
+        if ledger.has_queue:
+            receiver.insert(ledger.pump())
+        if left_bytes == credit_bytes:
+            return None
+        return http2.window_frame(stream, left_bytes) if left_bytes else b""
+
+    def _settings(self, side: Side, received: Ledger, sent: Ledger, flags: int, whole: bytes) -> None:
+        """`received`: the ledger of what this side receives."""
+        if flags & http2.ACK:
+            sent.confirmed()
+            side.other.insert(sent.pump())
+            return
+        payload = whole[HEAD_BYTES:]
+        received.announced(http2.setting_in(payload, http2.FIRST_WINDOW_SETTING))
+        # What is under way may still be as large as before.
+        largest_frame = http2.setting_in(payload, http2.LARGEST_FRAME_SETTING) or 0
+        side.largest_frame = max(side.largest_frame, largest_frame)
+
+    def _unblock(self) -> None:
+        """Go on with what waited for the data of a stream, where that has gone on by now."""
+        if self.back.blocked_stream and not self._answers.is_waiting(self.back.blocked_stream):
+            self.back.set_reading(blocked_stream=0)
+            self._from_runtime(b"")
+
+    def _reset(self, stream: int) -> None:
+        """Either end gave it up: what waits of it goes nowhere."""
+        for ledger in (self._requests, self._answers):
+            ledger.end(stream, is_reset=True)
+        self._end(self.calls.get(stream), None)
 
     def _headers(self, side: Side, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
         payload = whole[HEAD_BYTES:]
@@ -402,19 +421,20 @@ class Link:
         if call is None or call.is_over:
             return
         del self.calls[call.stream]
-        self._credit.end(call.stream)
-        self.front.insert(Credit.drop(flow_bytes([*(call.held or ()), *(call.withheld or ())])))
+        self._answers.end(call.stream, is_reset=False)
+        self._requests.end(call.stream, is_reset=False)
+        self._requests.drop(flow_bytes([*(call.held or ()), *(call.withheld or ())]))
         if call.rewriting is not None:
-            self.back.insert(Credit.drop(call.rewriting.waiting_bytes))
+            self._answers.drop(call.rewriting.waiting_bytes)
         call.code, call.is_over, call.held, call.withheld = code, True, None, None
         call.added_s += monotonic() - self._chunk_s
         self._judge.finish(call)
 
     # for the judge, through the call
 
-    def release(self, frames: bytes) -> None:
+    def release(self, call: ProxyCall, frames: Sequence[bytes]) -> None:
         """A held request goes on."""
-        self.back.insert(frames)
+        self.back.insert(self._requests.carry_all(call.stream, frames))
 
     def refuse(self, call: ProxyCall, refusal: Refusal) -> None:
         self._chunk_s = monotonic()

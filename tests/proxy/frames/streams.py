@@ -15,7 +15,8 @@ import h2.connection
 import h2.events
 import h2.windows
 
-from agent.proxy.run.link import Link, Side
+from agent.proxy.run.link import Link
+from agent.proxy.run.side import Side
 from tests.proxy.wire import CallJudge
 
 __all__ = ["Network"]

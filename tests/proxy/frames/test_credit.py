@@ -3,10 +3,8 @@
 
 import os
 from pathlib import Path
-from random import Random
 
 import grpc
-import h2.exceptions
 import pytest
 
 from agent.proxy.frames.cri_bytes import with_timeout
@@ -233,74 +231,3 @@ def test_headers_on_a_stream_that_has_ended_open_no_call() -> None:
     net.client.exchange()
 
     assert not net.link.calls
-
-
-def _one_life(net: Network, random: Random, held: list[ProxyCall]) -> None:
-    """One call, its size, verdict, answer and end by chance."""
-    path = random.choice((CREATE, STOP, STATUS, "/x.Service/Any"))
-    stream = net.ask(path)
-    client, runtime = net.client.http, net.runtime.http
-    message = framed(random.randbytes(random.choice((0, 1, 100, 5000, 40_000))))
-    is_whole = random.random() < 0.8
-    if client.local_flow_control_window(stream) < len(message) + 300:
-        return
-    cuts = sorted(random.randrange(len(message) + 1) for _ in range(random.randrange(3)))
-    for start, stop in zip([0, *cuts], [*cuts, len(message)], strict=True):
-        for at in range(start, stop, 16_000):
-            client.send_data(stream, message[at : min(stop, at + 16_000)], pad_length=random.choice((None, 0, 99)))
-        if random.random() < 0.5:
-            net.settle()
-    if is_whole and stream not in net.client.reset:
-        client.end_stream(stream)
-    if random.random() < 0.7:
-        net.settle()
-    if random.random() < 0.3 and stream not in net.client.reset:
-        client.reset_stream(stream, 8)
-    if random.random() < 0.8:
-        net.settle()
-    for call in [one for one in held if random.random() < 0.5]:
-        held.remove(call)
-        random.choice((call.release, lambda call=call: call.refuse(REFUSAL)))()
-    if random.random() < 0.8:
-        net.settle()
-    if stream in net.runtime.ended and stream not in net.runtime.reset:
-        body = framed(random.randbytes(random.choice((0, 10, 3000, 15_000))))
-        net.answer(stream, body, padding=random.choice((None, 10)), has_end=random.random() < 0.8)
-        if random.random() < 0.3:
-            runtime.reset_stream(stream, 8)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_windows_are_as_they_were_after_any_mix_of_ends(seed: int) -> None:
-    """FI-1, FI-16, FI-21: 25 random streams a seed; when all are over nothing of either window is missing."""
-    net, held = Network(seed), []
-    random = net.random
-
-    def judge(call: ProxyCall, message: bytes) -> Verdict | Refusal:
-        if call.path == STATUS:
-            call.rewriting = Rewriting()
-            return Verdict.PASS
-        verdict = random.choice((Verdict.PASS, Verdict.HOLD, REFUSAL))
-        if verdict is Verdict.HOLD:
-            held.append(call)
-        return verdict
-
-    net.judge.verdict = judge
-    net.judge.change = lambda _call, message: random.choice((message, message[:5], message + b"more"))
-    for _ in range(25):
-        try:
-            _one_life(net, random, held)
-        except h2.exceptions.StreamClosedError:
-            # One end let the stream go before the test wanted more of it.
-            continue
-    for call in held:
-        call.release()
-    net.settle()
-    for call in list(net.link.calls.values()):
-        if call.stream not in net.client.reset:
-            net.client.http.reset_stream(call.stream, 8)
-    net.settle()
-
-    assert not net.link.calls
-    assert net.client.window == WINDOW
-    assert net.runtime.window == WINDOW

@@ -2,7 +2,7 @@
 """Holds from the door to the end, on a virtual clock: what the link is told, and what the ledger learns."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -40,8 +40,8 @@ class Line:
     at_s: float | None = None
     clock: FakeClock | None = None
 
-    def release(self, frames: bytes) -> None:
-        self.released, self.at_s = frames, self.clock.now_s() if self.clock else None
+    def release(self, call: ProxyCall, frames: Sequence[bytes]) -> None:
+        self.released, self.at_s = b"".join(frames), self.clock.now_s() if self.clock else None
 
     def refuse(self, call: ProxyCall, refusal: Refusal) -> None:
         self.refused, self.at_s = refusal, self.clock.now_s() if self.clock else None

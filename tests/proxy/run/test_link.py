@@ -304,18 +304,26 @@ async def test_changed_answers_upset_no_window_however_many(wire: Wire, more: by
         assert await through.unary_unary(ECHO)(b"z" * 200_000, timeout=10) == b"z" * 200_000
 
 
-async def test_a_large_answer_that_would_be_changed_passes_unchanged(wire: Wire) -> None:
-    """Better unmasked than stuck."""
+@pytest.mark.parametrize("more", [b"and more", None], ids=["longer", "shorter"])
+async def test_answers_of_any_size_are_changed(wire: Wire, more: bytes | None) -> None:
+    """FI-17: over 32 KiB they passed unmasked, so a finished Job's pod could turn Failed. Some at once, and beyond
+    what gRPC's ends take by default they pass as they are."""
 
     def rewrite(call: ProxyCall, _message: bytes) -> Verdict:
         call.rewriting = Rewriting()
         return Verdict.PASS
 
-    wire.judge.verdict, wire.judge.change = rewrite, lambda _call, _message: b"changed"
-    message = os.urandom(300_000)
+    wire.judge.verdict = rewrite
+    wire.judge.change = lambda _call, message: message + more if more is not None else message[:100_000]
+    message = os.urandom(3 << 20)
+    expected = message + more if more is not None else message[:100_000]
     async with wire.channel() as through:
-        assert await through.unary_unary(STATUS)(message, timeout=10) == message
-        assert await through.unary_unary(STATUS)(b"small", timeout=10) == b"changed"
+        answers = await asyncio.gather(*(through.unary_unary(STATUS)(message, timeout=20) for _ in range(5)))
+        huge = await through.unary_unary(STATUS)(b"x" * (17 << 20), timeout=20)
+        echo = await through.unary_unary(ECHO)(b"z" * 200_000, timeout=10)
+
+    assert set(answers) == {expected}
+    assert (len(huge), echo) == (17 << 20, b"z" * 200_000)
 
 
 # those who misbehave

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One end of a link: its transport, and what of its bytes is not written or read yet. Changed by its link alone."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from agent.proxy.frames import layout as http2
+from agent.proxy.frames.hpack import HeaderDecoder
+
+FLUSH_S = 5.0
+
+
+class Link(Protocol):
+    @property
+    def front(self) -> "Side": ...
+
+    @property
+    def back(self) -> "Side": ...
+
+    def connected(self, side: "Side") -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class Side(asyncio.Protocol):
+    def __init__(self, link: Link, take: Callable[[bytes], None]) -> None:
+        self.link = link
+        self.take = take
+        self.transport: asyncio.Transport | None = None
+        self.pending = b""
+        self.largest_frame = http2.FIRST_LARGEST_FRAME
+        self.decoder = HeaderDecoder()
+        self.block = b""
+        self.block_stream = 0
+        self.block_ends_stream = False
+        self.own = b""
+        self.is_filled = False
+        self.is_choked = False
+        self.blocked_stream = 0
+
+    @property
+    def other(self) -> "Side":
+        return self.link.back if self is self.link.front else self.link.front
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.link.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.take(data)
+
+    def pause_writing(self) -> None:
+        self.other.set_reading(is_choked=True)
+
+    def resume_writing(self) -> None:
+        self.other.set_reading(is_choked=False)
+
+    def set_reading(self, *, is_choked: bool | None = None, blocked_stream: int | None = None) -> None:
+        """Read on unless the other end takes no more, or the next frame has to wait for data of `blocked_stream`."""
+        self.is_choked = self.is_choked if is_choked is None else is_choked
+        self.blocked_stream = self.blocked_stream if blocked_stream is None else blocked_stream
+        if self.transport is not None and self.is_choked | bool(self.blocked_stream):
+            self.transport.pause_reading()
+        elif self.transport is not None:
+            self.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        self.link.lost()
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None and data:
+            self.transport.write(data)
+
+    def insert(self, frames: bytes) -> None:
+        """Send frames that the proxy made, as soon as they would not part a block of headers (RFC 9113, 6.10)."""
+        self.own += frames
+        self.flush_own()
+
+    def flush_own(self) -> None:
+        if self.own and not self.is_filled and not self.other.block_stream:
+            frames, self.own = self.own, b""
+            self.write(frames)
+
+    def close(self) -> None:
+        """After what is written has been sent, but not for ever."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            asyncio.get_running_loop().call_later(FLUSH_S, transport.abort)
