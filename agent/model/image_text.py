@@ -10,6 +10,7 @@ ESCAPES = {
 }  # fmt: skip
 NANOS_PER_S = 10**9
 NANOS_PER_MS = 10**6
+GIB, MIB, KIB = 2**30, 2**20, 2**10
 
 
 def quoted(text: str) -> str:
@@ -43,3 +44,11 @@ def duration_text(seconds: float) -> str:
     fraction = f".{rest:03d}".rstrip("0") if rest else ""
     head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
     return f"{sign}{head}{whole}{fraction}s"
+
+
+def bytes_text(size_bytes: int) -> str:
+    """A size for people: `1.2GiB`."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f}{unit}"
+    return f"{size_bytes}B"

@@ -14,7 +14,11 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from agent.model.image_store import Filesystem
-from agent.model.image_text import duration_text
+from agent.model.image_text import bytes_text, duration_text
+
+# Layers are compressed to a half or a third; where no size is known an image of half a GiB is meant.
+UNPACKED_FACTOR, SPARE_FACTOR = 2.5, 1.2
+UNKNOWN_ROOM_BYTES = 2 << 30
 
 
 class RemovalReason(StrEnum):
@@ -173,6 +177,37 @@ def plan_collection(
         used_percent=disk.used_percent,
         expected_bytes=freed,
     )
+
+
+def removals_for_space(forced: CollectPlan, rules: CollectRules, now_s: float) -> Sequence[Removal]:
+    """What may go for a pull that found the disk full. `forced`: a plan of all that nothing protects. Beside a kubelet,
+    which sees to space itself, only what is old goes, and where collection is off nothing does."""
+    match rules.mode:
+        case CollectMode.OFF:
+            return ()
+        case CollectMode.AGE:
+            old = (removal for removal in forced.removals if 0 < rules.max_age_s < _age_s(removal.image, now_s))
+            return tuple(old)
+        case CollectMode.FULL:
+            return forced.removals
+
+
+def room_for(size_bytes: int | None) -> int:
+    """What a pull takes on the disk: its blobs stay beside what is unpacked from them, and something is left over."""
+    if size_bytes is None:
+        return UNKNOWN_ROOM_BYTES
+    return round(size_bytes * (1 + UNPACKED_FACTOR) * SPARE_FACTOR)
+
+
+def no_room_text(disk: Filesystem, needed_bytes: int, mode: CollectMode) -> str:
+    if not disk.is_measured:
+        return "the free space of the image filesystem cannot be measured, so nothing is removed"
+    why = {
+        CollectMode.OFF: "images.gc.mode is off, so nothing is removed",
+        CollectMode.AGE: "images.gc.mode is age, so only images past images.gc.maxAge are removed",
+        CollectMode.FULL: "everything else is in use, pinned or too new to be removed",
+    }[mode]
+    return f"about {bytes_text(needed_bytes)} are needed, {bytes_text(disk.available_bytes)} are free; {why}"
 
 
 def _protection(image: NodeImage, rules: CollectRules, now_s: float) -> str:

@@ -12,7 +12,16 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from agent.images.collect.plan import CollectMode, CollectPlan, NodeImage, Removal, RemovalReason, plan_collection
+from agent.images.collect.plan import (
+    CollectPlan,
+    NodeImage,
+    Removal,
+    RemovalReason,
+    no_room_text,
+    plan_collection,
+    removals_for_space,
+    room_for,
+)
 from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
 from agent.images.run.history import ImageHistory
@@ -26,6 +35,7 @@ from agent.model.feed import Feed
 from agent.model.image_pull import NO_POD
 from agent.model.image_state import CollectedImage, CollectionState, ImageState
 from agent.model.image_store import Filesystem, is_expired
+from agent.model.image_text import quoted
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -105,21 +115,25 @@ class ImageCollector:
                 return CollectionState(tuple(listed), plan.expected_bytes, plan.used_percent)
             return await self._carry_out(look, plan, is_forced=is_forced)
 
-    async def make_room(self, needed_bytes: int) -> bool:
-        """Remove what may go until there is that much space. Answers whether there is (IMG-B06). Removes nothing where
-        collection is off, or the space cannot be measured."""
+    async def make_room(self, image: str, size_bytes: int | None) -> str:
+        """Remove what may go until there is room for an image of that compressed size. Answers why there is none, or
+        nothing where there is (IMG-B06). What may go is what the mode lets go."""
+        needed_bytes = room_for(size_bytes)
         async with self._lock:
             try:
                 look = await self._observe()
-                is_off = self._settings.collect.mode is CollectMode.OFF
-                for removal in () if is_off else self._plan(look, is_forced=True).removals:
+                for removal in removals_for_space(self._plan(look, is_forced=True), self._settings.collect, look.now_s):
                     if not self.disk.is_measured or self.disk.available_bytes > needed_bytes:
                         break
                     await self._remove(removal, RemovalReason.SPACE)
             except RuntimeCallFailed as error:
                 log.warning("image_room_not_made", error=error.details)
-                return False
-            return self.disk.available_bytes > needed_bytes
+                return f"images cannot be inspected: {error.details}"
+            if self.disk.available_bytes > needed_bytes:
+                return ""
+            why = no_room_text(self.disk, needed_bytes, self._settings.collect.mode)
+        self._tell(Sentence(True, "FreeDiskSpaceFailed", f"No room for image {quoted(image)}: {why}"))
+        return why
 
     async def refresh(self) -> Sequence[ImageState]:
         """All images as they are now. Raises RuntimeCallFailed."""

@@ -416,11 +416,15 @@ class Puller:
             self._queue.hold(flight.registry, now_s + hold_s)
         if error_class is ErrorClass.NO_SPACE and self._group is not None:
             self._queue.hold(NODE, now_s + DISK_HOLD_S)
-            self._group.create_task(self._make_room(flight.size_bytes or 0), name="images-make-room")
+            self._group.create_task(self._make_room(flight), name="images-make-room")
 
-    async def _make_room(self, size_bytes: int) -> None:
+    async def _make_room(self, flight: Flight) -> None:
+        """Pulls go on when it is done, with room or without: the one that failed waits for its back-off, and others may
+        be smaller."""
         try:
-            await self._parts.collector.make_room(size_bytes + size_bytes // 5)
+            why = await self._parts.collector.make_room(flight.key.reference, flight.size_bytes)
+            if why:
+                log.warning("image_pull_has_no_room", image=flight.key.reference, why=why)
         finally:
             self._queue.release(NODE)
             self._wake.set()

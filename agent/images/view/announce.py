@@ -8,7 +8,8 @@ import msgspec
 from agent.config.document import ImageProgress
 from agent.images.queue.plan import WaitingFlight
 from agent.images.view.progress import PullProgress
-from agent.images.view.texts import Sentence, bytes_text, progress, queued
+from agent.images.view.texts import Sentence, progress, queued
+from agent.model.image_text import bytes_text
 
 QUEUED_AFTER_S = 10.0
 SHORT_PULL_S = 30.0

@@ -11,8 +11,6 @@ import msgspec
 from agent.model.image_pull import PodIdentity
 from agent.model.image_text import duration_text, quoted
 
-GIB, MIB, KIB = 2**30, 2**20, 2**10
-
 
 class Sentence(msgspec.Struct, frozen=True):
     is_warning: bool
@@ -120,11 +118,3 @@ def refused(image: str, why: str) -> Sentence:
 
 def skipped(image: str, why: str) -> Sentence:
     return Sentence(True, "PrefetchSkipped", f"Image {quoted(image)} is not prefetched now: {why}")
-
-
-def bytes_text(size_bytes: int) -> str:
-    """A size for people: `1.2GiB`."""
-    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f}{unit}"
-    return f"{size_bytes}B"

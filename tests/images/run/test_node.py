@@ -287,9 +287,33 @@ async def test_room_is_made_when_a_pull_found_the_disk_full() -> None:
 
     host.cri.remove_image = removing
 
-    assert await host.plane.collector.make_room(4 * GIB)
+    assert await host.plane.collector.make_room(C, GIB) == ""
     assert len(host.names()) == 1
-    assert not await host.plane.collector.make_room(50 * GIB)
+    why = "about 42.0GiB are needed, 5.0GiB are free; everything else is in use, pinned or too new to be removed"
+    assert await host.plane.collector.make_room(C, 10 * GIB) == why
+    assert host.plane.told.reasons() == ["FreeDiskSpaceFailed"]
+
+
+@pytest.mark.parametrize(("mode", "left"), [(CollectMode.OFF, 3), (CollectMode.AGE, 2), (CollectMode.FULL, 0)])
+async def test_a_full_disk_takes_what_the_mode_lets_go(mode: CollectMode, left: int) -> None:
+    """FI-6: ENOSPC of one pull removed images that a kubelet counts on, although the mode said off or age. The size is
+    unknown, which freed nothing."""
+    host = Host()
+    await host.put(A)
+    await host.plane.collector.refresh()
+    await host.clock.advance(5000)
+    await host.put(B, C)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    host.fill(1)
+    rules = replace(host.settings.collect, mode=mode, max_age_s=3600.0)
+    host.plane.collector.apply(replace(host.settings, collect=rules))
+    why = await host.plane.collector.make_room("r.io/new:1", None)
+
+    assert len(host.names()) == left
+    assert why.startswith("about 2.0GiB are needed, 1.0GiB are free; ")
+    if mode is not CollectMode.FULL:
+        assert f"images.gc.mode is {mode}" in why
 
 
 async def test_room_is_made_neither_blindly_nor_where_collection_is_off() -> None:
@@ -300,7 +324,7 @@ async def test_room_is_made_neither_blindly_nor_where_collection_is_off() -> Non
     await host.clock.advance(200)
     host.cri.failures["ImageFsInfo"] = RuntimeCallFailed("ImageFsInfo", "unknown")
 
-    assert not await host.plane.collector.make_room(4 * GIB)
+    assert "cannot be measured" in await host.plane.collector.make_room(C, GIB)
     assert host.names() == {A, B}
 
     host.cri.failures.clear()
@@ -308,7 +332,7 @@ async def test_room_is_made_neither_blindly_nor_where_collection_is_off() -> Non
     off = replace(host.settings.collect, mode=CollectMode.OFF)
     host.plane.collector.apply(replace(host.settings, collect=off))
 
-    assert not await host.plane.collector.make_room(4 * GIB)
+    assert "images.gc.mode is off" in await host.plane.collector.make_room(C, GIB)
     assert host.names() == {A, B}
 
 

@@ -741,6 +741,10 @@ async def test_a_full_disk_makes_room_first_and_then_goes_on() -> None:
 
         assert (outcome.error_class, outcome.reason) == (ErrorClass.NO_SPACE, "ErrImagePull")
         assert (await node.ask(B, "p2")).is_ok
+        again = await node.ask(A)
+
+        assert again.reason == "ImagePullBackOff", "FI-6: the same pull waits, whatever room there is"
+        assert node.cri.pulls.count((A, "", "")) == 1
 
 
 async def test_sizes_are_remembered_over_a_restart() -> None:
