@@ -192,20 +192,19 @@ class EventFollower:
     async def _end(self, sandbox: Sandbox, due: tuple[LedgerContainer, ...]) -> None:
         names = [one.name for one in due]
         try:
-            self._state.masks.update({one.id: sandbox.id for one in due})
-            await self._records.write(MASKS, written_masks(self._state.masks))
             text = f"all of {', '.join(sandbox.annotated.mains)} are done; ending {', '.join(names)}"
             self._state.tell(sandbox, "SidecarsEnded", text, is_warning=False)
             log.info("proxy_sidecars_ended", pod=f"{sandbox.namespace}/{sandbox.name}", sidecars=names)
             for container in due:
-                await self._stop(container)
+                await self._stop(sandbox, container)
         except (RuntimeCallFailed, OSError) as error:
             # Tried again with the next event; what was stopped is no longer due.
             sandbox.has_ended_sidecars = False
             log.warning("proxy_sidecars_not_ended", pod=f"{sandbox.namespace}/{sandbox.name}", error=str(error))
 
-    async def _stop(self, container: LedgerContainer) -> None:
-        """One sidecar, after the preStop hook that its kubelet wrote down, within one grace."""
+    async def _stop(self, sandbox: Sandbox, container: LedgerContainer) -> None:
+        """One sidecar, after the preStop hook that its kubelet wrote down, within one grace. It is masked when it is
+        stopped: one that ended by itself before shows its own code (FI-18)."""
         clock, grace_s, command = self._state.clock, grace_of(container), pre_stop_command(container)
         began_s = clock.now_s()
         if command and grace_s > LEAST_S:
@@ -214,4 +213,8 @@ class EventFollower:
             except RuntimeCallFailed as error:
                 log.info("proxy_hook_failed", container=container.name, error=str(error))
         spent_s = ceil(clock.now_s() - began_s)
+        if not container.is_running:
+            return
+        self._state.masks[container.id] = sandbox.id
+        await self._records.write(MASKS, written_masks(self._state.masks))
         await self._runtime.stop_container(container.id, max(min(LEAST_S, grace_s), grace_s - spent_s))

@@ -522,6 +522,29 @@ async def test_masks_are_on_the_disk_before_the_stop_is_sent(state: House) -> No
     assert [side.encode() in (content or b"") for content in seen] == [True]
 
 
+async def test_a_sidecar_that_crashes_before_its_turn_shows_its_own_code(state: House) -> None:
+    """FI-18: all due sidecars were masked at once, then stopped one by one; a crash in between showed 0."""
+    notes = {**NOTES, "kepd.dev/sidecars": "first,second", "kepd.dev/job-end": "success"}
+    await state.sandbox(notes)
+    first, second = await state.run("first", notes), await state.run("second", notes)
+    await state.run("main", notes)
+    stop, stopped = state.cri.stop_container, []
+
+    async def slowly(container_id: str, grace_s: int) -> None:
+        stopped.append(container_id)
+        await state.exit("first", 3)
+        await stop(container_id, grace_s)
+
+    state.cri.stop_container = slowly  # type: ignore[method-assign]
+    await state.exit("main", 0)
+    await settle()
+    home = state.ids["sandbox"]
+
+    assert stopped == [second], "the last one first; the other has ended by itself"
+    assert state.state.masks == {second: home}
+    assert first.encode() not in state.files.content["masks.json"]
+
+
 @pytest.mark.parametrize(("hook_s", "left_s"), [(4.0, 26), (100.0, 2), (None, 30)])
 async def test_a_hook_runs_before_a_sidecar_is_ended_out_of_one_grace(
     state: House, hook_s: float | None, left_s: int
