@@ -77,6 +77,9 @@ def parse_reference(text: str) -> ImageReference:
     if repository.lower() != repository:
         raise ReferenceInvalid(text, f"invalid reference format: repository name ({repository}) must be lowercase")
     host, path, tag, digest = _parse(text, f"{registry}/{rest}")
+    if not host:
+        # To the grammar all of it is a path, as where a host has an underscore; the runtime asks its first part.
+        host, _, path = path.partition("/")
     return ImageReference(text, host, path, tag, digest)
 
 
