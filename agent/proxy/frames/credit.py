@@ -70,21 +70,25 @@ class Ledger:
         own = self._stream_rooms.get(stream)
         is_scarce = self._debts or self._queue or (own is not None and own + self.first_window < size)
         if is_scarce and not self._has_room(stream, size):
-            content = data_of(whole[4], whole[HEAD_BYTES:])
-            self.resize(stream, len(content) - size)
-            return self.push(stream, content, is_last=bool(whole[4] & END_STREAM))
+            return self._cut(stream, whole)
         self._room -= size
         if own is not None:
             self._stream_rooms[stream] = own - size
         return None
 
     def carry_all(self, stream: int, frames: Sequence[bytes]) -> bytes:
-        """What goes on of frames that waited elsewhere."""
+        """What goes on of frames that waited elsewhere; the receiver may take smaller ones than when they came."""
         out = []
         for one in frames:
-            replaced = self.carry(stream, one)
+            is_large = len(one) - HEAD_BYTES > FIRST_LARGEST_FRAME
+            replaced = self._cut(stream, one) if is_large else self.carry(stream, one)
             out.append(one if replaced is None else replaced)
         return b"".join(out)
+
+    def _cut(self, stream: int, whole: bytes) -> bytes:
+        content = data_of(whole[4], whole[HEAD_BYTES:])
+        self.resize(stream, HEAD_BYTES + len(content) - len(whole))
+        return self.push(stream, content, is_last=bool(whole[4] & END_STREAM))
 
     def push(self, stream: int, content: bytes, *, is_last: bool = False) -> bytes:
         """Bytes of a stream in place of those that came; what goes on now, the rest waits."""

@@ -23,7 +23,7 @@ from agent.proxy.run.side import Side
 from tests.proxy.frames.streams import WINDOW, Pipe, Prompt
 from tests.proxy.wire import CallJudge
 
-GOAWAY, HEAD_BYTES = 7, 9
+SETTINGS, GOAWAY, HEAD_BYTES = 4, 7, 9
 FIRST_WINDOW = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
 LARGEST_FRAME = h2.settings.SettingCodes.MAX_FRAME_SIZE
 HEADERS = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), ("content-type", "application/grpc")]
@@ -83,9 +83,10 @@ class Talker:
         for piece in self._pieces(sent):
             self.side.data_received(piece)
             self.meanwhile()
-        for piece in self._pieces(self._without_goaways(read)):
-            for event in self.http.receive_data(piece):
-                self._note(event)
+        for chunk in self._chunks(read):
+            for piece in self._pieces(chunk):
+                for event in self.http.receive_data(piece):
+                    self._note(event)
         return bool(sent or read)
 
     @property
@@ -125,13 +126,15 @@ class Talker:
             stream, size = self._owed.popleft()
             self.http.acknowledge_received_data(size, stream)
 
-    def _without_goaways(self, data: bytes) -> bytes:
-        """Whole frames; h2 would end the connection at a GOAWAY, although calls under way go on."""
+    def _chunks(self, data: bytes) -> list[bytes]:
+        """Whole frames without GOAWAY, at which h2 would end the connection although calls under way go on. A chunk
+        ends with SETTINGS, for h2 applies what they change at the next one."""
+        chunks = []
         self._inbox += data
         out, position = b"", 0
         if not self._has_preface:
             if len(self._inbox) < len(PREFACE):
-                return b""
+                return []
             self._has_preface, out, position = True, PREFACE, len(PREFACE)
         while len(self._inbox) - position >= HEAD_BYTES:
             stop = position + HEAD_BYTES + int.from_bytes(self._inbox[position : position + 3], "big")
@@ -141,9 +144,12 @@ class Talker:
                 self.goaways += 1
             else:
                 out += self._inbox[position:stop]
+            if self._inbox[position + 3] == SETTINGS:
+                chunks.append(out)
+                out = b""
             position = stop
         self._inbox = self._inbox[position:]
-        return out
+        return [*chunks, out]
 
     def _pieces(self, data: bytes) -> list[bytes]:
         """As they may arrive: often together, sometimes cut anywhere, also within the head of a frame."""
