@@ -349,7 +349,9 @@ class Proxy:
     fail_open: bool = key(BOOL, True, "Let calls pass when kepd cannot decide.")
     assume_hidden_hooks: bool = key(BOOL, True, "Allow time for preStop hooks that kepd cannot see the kubelet run.")
     kubelet_config: str = key(
-        TEXT, "/var/lib/kubelet/config.yaml", "Configuration file of the kubelet, or URL of its configz."
+        TEXT,
+        "/var/lib/kubelet/config.yaml",
+        "Configuration file of the kubelet, or URL of its configz; the default finds the file, drop-ins and flags.",
     )
 
 

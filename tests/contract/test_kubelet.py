@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent.drivers.kubelet.driver import KubeletConfiguration
 from tests.contract.fake_kubelet_config import FakeKubeletConfiguration
@@ -21,7 +22,9 @@ async def test_the_file_and_what_lies_over_it(kind: str, tmp_path: Path) -> None
     real = KubeletConfiguration(str(tmp_path / "config.yaml"))
     reader = real if kind == "real" else FakeKubeletConfiguration(b"a: 1", OVERLAY)
 
-    assert await reader.read() == (b"a: 1", OVERLAY)
+    content, overlay = await reader.read()
+
+    assert (content, yaml.safe_load(overlay)) == (b"a: 1", yaml.safe_load(OVERLAY))
 
 
 @pytest.mark.parametrize("kind", ["real", "fake"])

@@ -21,6 +21,7 @@ from agent.daemon.images.registry_hosts import RegistryHosts
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.drivers.containerd.driver import Containerd
+from agent.drivers.kubelet.driver import KubeletConfiguration
 from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.registry.driver import RegistrySizes
@@ -142,11 +143,15 @@ def _settings(configuration: Configuration, environment: Mapping[str, str]) -> I
     path = Path(place) if place.startswith("/") else KUBELET_CONFIG
     disk = KubeletDisk()
     sign = f"{path} exists" if path.exists() else kubelet_sign(environment)
-    if path.exists():
+    if sign:
+        reader = KubeletConfiguration(str(path))
         try:
-            disk = read_kubelet_disk(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
-        except (OSError, yaml.YAMLError) as error:
-            log.warning("kubelet_config_unreadable", path=str(path), error=type(error).__name__)
+            parts = [yaml.load(part, Loader=yaml.CSafeLoader) for part in reader.read_now() if part]
+            disk = read_kubelet_disk(
+                {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
+            )
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            log.warning("kubelet_config_unreadable", path=reader.place, error=type(error).__name__)
     settings = image_settings(
         configuration.images, has_kubelet=bool(sign), is_proxied=configuration.proxy.enabled, kubelet_disk=disk
     )

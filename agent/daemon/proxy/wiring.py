@@ -53,10 +53,11 @@ class _Kubelet:
     async def settings(self) -> KubeletSettings:
         """As they are now. Raises OSError or ValueError."""
         place = self._configuration().proxy.kubelet_config
-        content, overlay = await KubeletConfiguration(place).read()
-        asked = (place, content, overlay)
+        reader = KubeletConfiguration(place)
+        content, overlay = await reader.read()
+        asked = (reader.place, content, overlay)
         if self._last is None or self._last[0] != asked:
-            self._last = asked, read_kubelet_settings(content, place, overlay)
+            self._last = asked, read_kubelet_settings(content, reader.place, overlay)
         return self._last[1]
 
 
