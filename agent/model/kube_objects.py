@@ -232,10 +232,17 @@ class Owner(Struct, frozen=True, gc=False):
     controller: bool | None = None
 
 
+class PodAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """FI-14: of a static pod the API has a mirror; this is the uid by which its kubelet and the runtime know it."""
+
+    static_uid: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
+
+
 class PodMeta(ObjectMeta, frozen=True, gc=False):
     """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
 
     labels: PodLabels | None = None
+    annotations: PodAnnotations | None = None
     owner_references: tuple[Owner, ...] | None = None
 
 

@@ -20,18 +20,24 @@ log = structlog.get_logger(plane="images")
 
 WAITING_PHASES = ("", "Pending")
 FAILED = "Failed"
+OVER_PHASES = (FAILED, "Succeeded")
 POLICIES = {policy.value: policy for policy in PullPolicy}
 
 
 def pod_images(pod: Pod) -> Iterator[PodImage]:
-    """What a pod that waits to be started will need, first things first; nothing of one that runs or goes."""
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase not in WAITING_PHASES:
+    """What a pod needs, first things first; nothing of one that goes or is over. One that runs needs its images again
+    when a container of it starts anew (FI-14)."""
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER_PHASES:
         return
-    identity = PodIdentity(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
-    yield from spec_images(pod.spec, identity)
+    static_uid = pod.metadata.annotations.static_uid if pod.metadata.annotations is not None else None
+    uid = static_uid or pod.metadata.uid
+    identity = PodIdentity(uid=uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+    yield from spec_images(pod.spec, identity, is_started=pod.status.phase not in WAITING_PHASES)
 
 
-def spec_images(spec: PodSpecObject, pod: PodIdentity, *, is_rollout: bool = False) -> Iterator[PodImage]:
+def spec_images(
+    spec: PodSpecObject, pod: PodIdentity, *, is_rollout: bool = False, is_started: bool = False
+) -> Iterator[PodImage]:
     """The images of a pod, or of what a pod will be like, in the order of need (IMG-S21)."""
     volumes = [
         PodContainer(image=volume.image.reference, image_pull_policy=volume.image.pull_policy)
@@ -48,6 +54,7 @@ def spec_images(spec: PodSpecObject, pod: PodIdentity, *, is_rollout: bool = Fal
                 priority=spec.priority or 0,
                 is_private=bool(spec.image_pull_secrets),
                 is_rollout=is_rollout,
+                is_started=is_started,
             )
 
 

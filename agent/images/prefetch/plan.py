@@ -41,6 +41,8 @@ class PodImage(msgspec.Struct, frozen=True, kw_only=True):
     is_private: bool = False
     is_rollout: bool = False
     """Of a pod that may come: its workload has one here already."""
+    is_started: bool = False
+    """Its pod has its images; nothing is fetched for it, and its priority and policy still count."""
 
 
 class Fetch(msgspec.Struct, frozen=True):

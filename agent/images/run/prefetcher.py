@@ -151,7 +151,7 @@ class Prefetcher:
         if source is None:
             return
         async for pods in source.snapshots():
-            self._pods = tuple(pods)
+            self._pods = tuple(one for one in pods if not one.is_started)
             self._parts.followed.replace((one.pod.uid, one.priority, normalised(one.image), one.policy) for one in pods)
             self._wake.set()
 

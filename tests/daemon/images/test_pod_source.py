@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from agent.daemon.images.pod_source import KubePods
+import msgspec
+
+from agent.daemon.images.pod_source import KubePods, pod_images
 from agent.images.prefetch.plan import PodImage
 from agent.model.ending_pods import EndingPods
+from agent.model.kube_objects import Pod
 from tests.drivers.kube.fake import FakeKube
 
 
@@ -42,7 +46,7 @@ async def followed(kube: FakeKube, change: Any) -> tuple[list[list[str]], list[s
 
 
 def named(images: Sequence[PodImage]) -> list[str]:
-    return [f"{one.pod.name}:{one.image}:{one.policy}:{one.priority}" for one in images]
+    return [f"{one.pod.name}:{one.image}:{one.policy}:{one.priority}" for one in images if not one.is_started]
 
 
 async def test_images_of_waiting_pods_of_this_node_come_in_the_order_of_need() -> None:
@@ -59,6 +63,20 @@ async def test_images_of_waiting_pods_of_this_node_come_in_the_order_of_need() -
 
     assert seen[-1] == ["web:volume:1:IfNotPresent:7", "web:first:1:IfNotPresent:7", "web:then:latest:Always:7"]
     assert gone == []
+
+
+def test_pods_that_run_and_static_ones_keep_their_priority_and_policy() -> None:
+    """FI-14: a kubelet's pull of either went by priority 0; what is over needs nothing any more."""
+    mirror = {"kubernetes.io/config.hash": "uid-of-the-file", "kubernetes.io/config.mirror": "x"}
+    decode = partial(msgspec.convert, type=Pod)
+    running, static, over = (
+        list(pod_images(decode(pod("p", phase=phase, **more))))
+        for phase, more in (("Running", {}), ("Running", {"annotations": mirror}), ("Succeeded", {}))
+    )
+
+    assert {(one.pod.uid, one.priority, one.is_started) for one in running} == {("uid-p", 7, True)}
+    assert {(one.pod.uid, one.priority) for one in static} == {("uid-of-the-file", 7)}
+    assert over == []
 
 
 async def test_a_pod_that_goes_is_told_and_an_outage_changes_nothing() -> None:

@@ -463,6 +463,23 @@ async def test_images_of_bound_pods_are_fetched_and_held() -> None:
         await host.until(lambda: not host.containerd.records[A].labels)
 
 
+async def test_for_a_pod_that_runs_nothing_is_fetched_ahead() -> None:
+    """FI-14: it is followed for its priority alone."""
+    host = Host()
+    host.settings = replace(host.settings, prefetch=replace(host.settings.prefetch, is_for_pods=True))
+    host.pods = Pods(
+        [
+            PodImage(pod=PodIdentity("u", "ns", "p"), image=A, is_started=True),
+            PodImage(pod=PodIdentity("v", "ns", "q"), image=B),
+        ]
+    )
+    host.build()
+    async with host.up():
+        await host.until(lambda: B in host.names())
+
+        assert host.names() == {B}
+
+
 async def test_pods_that_cannot_be_followed_are_told_and_keep_nobody_from_being_ready() -> None:
     host = Host()
     host.pods = Pods([])
