@@ -168,7 +168,11 @@ class ImagePrefetch:
         list_of(PREFETCH_LINE, "image, pin, handler, unpack"), (), "Images to keep on the node."
     )
     rollouts: bool = key(BOOL, False, "Prefetch new images of Deployments and DaemonSets that have a pod on this node.")
-    private: bool = key(BOOL, False, "Also prefetch with the pods' pull secrets; then every pod can use the image.")
+    private: bool = key(
+        BOOL,
+        False,
+        "Also prefetch for pods with pull secrets, by the node's own credentials; then every pod can use the image.",
+    )
     always: bool = key(BOOL, False, "Also prefetch images with pull policy Always.")
     hold: float = key(DURATION, 3600.0, "How long an image prefetched for a pod stays pinned.")
     max: int = key(integer(0), 1, "Concurrent prefetches; 0 = none.")

@@ -14,8 +14,9 @@ from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_faul
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
 from agent.images.prefetch.plan import PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
-from agent.images.queue.backoff import CURVES, BackoffCurve, BackoffRules
+from agent.images.queue.backoff import BackoffRules
 from agent.images.queue.deadline import DeadlineRules
+from agent.images.queue.meanings import CURVES, BackoffCurve
 from agent.images.queue.rewrite import RewriteRule, rule_fault
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
 from agent.model.finding import Finding, shown, suggestion

@@ -163,7 +163,7 @@ def _of_pods(pods: Iterable[PodImage], rules: PrefetchRules, skips: list[Skip]) 
         if one.policy is PullPolicy.ALWAYS and not rules.is_always:
             skips.append(_of_pod(one, "policy Always asks the registry anyway; see images.prefetch.always"))
         elif one.is_private and not rules.is_private:
-            why = "its pod has pull secrets, and every pod could use it then; see images.prefetch.private"
+            why = "its pod has pull secrets, which kepd may not read; see images.prefetch.private"
             skips.append(_of_pod(one, why))
         else:
             fetches.append(Fetch(one.image, one.handler, one.pod, one.priority, rules.hold_s))

@@ -8,37 +8,15 @@ from collections.abc import Mapping
 
 import msgspec
 
+from agent.images.queue.meanings import CURVES, KUBELET_CURVE, BackoffCurve
 from agent.model.image_pull import ErrorClass
-
-# A bad image is tried once per node, not once per pod.
-SHARED_CLASSES = frozenset(
-    {ErrorClass.AUTH, ErrorClass.NOT_FOUND, ErrorClass.NAME, ErrorClass.PLATFORM, ErrorClass.VERIFIER}
-)
-
-
-class BackoffCurve(msgspec.Struct, frozen=True):
-    """How pauses grow. `jitter` is the largest share that is added at random."""
-
-    start_s: float = 10
-    factor: float = 2
-    cap_s: float = 300
-    jitter: float = 0
-
-    @property
-    def memory_s(self) -> float:
-        return 2 * self.cap_s
-
-
-KUBELET_CURVE = BackoffCurve()
-NETWORK_CURVE = BackoffCurve(start_s=2, jitter=0.2)
-CURVES = dict.fromkeys((ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, ErrorClass.SERVER), NETWORK_CURVE)
 
 
 class BackoffRules(msgspec.Struct, frozen=True):
     """The curve of every class; `kubelet` has one for all."""
 
     default: BackoffCurve = KUBELET_CURVE
-    by_class: Mapping[ErrorClass, BackoffCurve] = msgspec.field(default_factory=lambda: dict(CURVES))
+    by_class: Mapping[ErrorClass, BackoffCurve] = msgspec.field(default_factory=lambda: CURVES)
 
     def curve(self, error_class: ErrorClass) -> BackoffCurve:
         return self.by_class.get(error_class, self.default)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from agent.images.queue.meanings import MEANINGS, Deed
 from agent.model.image_pull import ErrorClass
 
 ERR_PULL = "ErrImagePull"
@@ -20,10 +21,6 @@ SPECIAL = {
     REGISTRY_UNAVAILABLE: "image pull failed for {image} because the registry is unavailable{rest}",
     SIGNATURE_FAILED: "image pull failed for {image} because the signature validation failed{rest}",
 }
-# For these an Always pull may use what is present (IMG-P11).
-AVAILABILITY_CLASSES = frozenset(
-    {ErrorClass.NET, ErrorClass.DNS, ErrorClass.TIMEOUT, ErrorClass.SERVER, ErrorClass.RATE}
-)
 GO_CODES = {"INVALID_ARGUMENT": "InvalidArgument", "CANCELLED": "Canceled"}
 DEFAULT_HOLD_S = 60.0
 RETRY_AFTER = re.compile(r"(?i)retry-after[\"':=\s]+(\d{1,6})")
@@ -103,7 +100,7 @@ def failure_of(image: str, failures: Sequence[AttemptFailure]) -> PullFailure:
     text = joined(failures)
     error_class = classify(failures[-1])
     hold_s = None
-    if error_class is ErrorClass.RATE:
+    if MEANINGS[error_class].deed is Deed.LEAVE_REGISTRY:
         hold_s = _retry_after_s(failures[-1].details)
     for reason, wording in SPECIAL.items():
         if text.startswith(reason):

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
 from agent.images.ports import ImageRuntime
-from agent.images.queue.backoff import SHARED_CLASSES, BackoffTable, Pause
+from agent.images.queue.backoff import BackoffTable, Pause
 from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
 from agent.images.queue.flights import FlightKey
+from agent.images.queue.meanings import MEANINGS, Deed
 from agent.images.queue.rewrite import RewriteTarget, rewritten
 from agent.images.run.credentials import CredentialSource, Lookup
 from agent.images.run.records import AccessRecords
@@ -204,7 +205,7 @@ class PullIntake:
 
     def note_failure(self, request: PullRequest, failure: PullFailure, luck: float) -> float | None:
         """A pull failed for a request; answers with its pause. A registry that wants a pause is no fault of a pod."""
-        if failure.error_class is ErrorClass.RATE and not self.settings.is_like_kubelet:
+        if MEANINGS[failure.error_class].deed is Deed.LEAVE_REGISTRY and not self.settings.is_like_kubelet:
             return failure.hold_s
         if not request.pod.uid:
             return None
@@ -215,7 +216,7 @@ class PullIntake:
 
     def note_shared_failure(self, key: FlightKey, failure: PullFailure) -> None:
         """What would fail for every pod alike is not tried for each of them."""
-        if failure.error_class in SHARED_CLASSES and not self.settings.is_like_kubelet:
+        if MEANINGS[failure.error_class].deed is Deed.SHARED_PAUSE and not self.settings.is_like_kubelet:
             curve = self.settings.backoff.curve(failure.error_class)
             now_s = self._clock.now_s()
             self.backoff.fail(shared_key(key), now_s, curve, text=failure.text, reason=failure.reason)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import structlog
 
-from agent.images.queue.errors import AVAILABILITY_CLASSES, PullFailure, failure_of
+from agent.images.queue.errors import PullFailure, failure_of
 from agent.images.queue.flights import Flight
+from agent.images.queue.meanings import MEANINGS
 from agent.images.run.attempt import Job, Pulled
 from agent.images.run.history import ImageHistory
 from agent.images.run.intake import PullIntake, own_key, shared_key
@@ -151,7 +152,7 @@ class PullOutcomes:
         request, ready = ask.request, ask.ready
         is_wanted = self._intake.settings.keys.fallback_to_present
         is_possible = bool(ready.present_id) and request.policy is PullPolicy.ALWAYS
-        if not (is_wanted and is_possible and failure.error_class in AVAILABILITY_CLASSES):
+        if not (is_wanted and is_possible and MEANINGS[failure.error_class].is_outage):
             return False
         may_use, _ = await self._intake.may_use(request, ready.reference, ready.present_id)
         if may_use:

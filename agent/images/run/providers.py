@@ -17,7 +17,8 @@ from agent.images.access.match_key import is_match
 from agent.images.access.provider_cache import ProviderCache
 from agent.images.access.provider_config import Provider
 from agent.images.access.provider_wire import AnswerInvalid, decode_answer, encode_request
-from agent.images.queue.backoff import BackoffCurve, BackoffTable
+from agent.images.queue.backoff import BackoffTable
+from agent.images.queue.meanings import BackoffCurve
 from agent.images.run.plugin_process import PluginFailed, run_plugin
 from agent.model.clock import Clock
 

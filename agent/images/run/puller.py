@@ -17,6 +17,7 @@ from agent.images.ports import SizeProbe
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import AttemptFailure
 from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.meanings import MEANINGS, Deed
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
 from agent.images.run.attempt import Attempts, Job, Pulled
@@ -414,7 +415,7 @@ class Puller:
             return
         if hold_s is not None:
             self._queue.hold(flight.registry, now_s + hold_s)
-        if error_class is ErrorClass.NO_SPACE and self._group is not None:
+        if MEANINGS[error_class].deed is Deed.MAKE_ROOM and self._group is not None:
             self._queue.hold(NODE, now_s + DISK_HOLD_S)
             self._group.create_task(self._make_room(flight), name="images-make-room")
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.images.queue.backoff import KUBELET_CURVE, NETWORK_CURVE, BackoffRules, BackoffTable
+from agent.images.queue.backoff import BackoffRules, BackoffTable
 from agent.images.queue.errors import AttemptFailure, classify, failure_of, joined
+from agent.images.queue.meanings import KUBELET_CURVE, MEANINGS, NETWORK_CURVE, Deed
 from agent.images.view import texts
 from agent.model.image_pull import ErrorClass
 
@@ -118,6 +119,13 @@ def test_the_sentences_are_the_kubelets_letter_by_letter() -> None:
     ]
     assert texts.back_off_message("X", "ErrImagePull", "E") == 'Back-off pulling image "X": ErrImagePull: E'
     assert texts.present("X").text == 'Container image "X" already present on machine and can be accessed by the pod'
+
+
+def test_every_kind_of_failure_has_one_meaning() -> None:
+    """IMG-B06, P11: what would fail for every pod alike is no outage, and only a full disk has room made."""
+    assert MEANINGS.keys() == set(ErrorClass)
+    assert not [kind for kind, one in MEANINGS.items() if one.is_outage and one.deed is Deed.SHARED_PAUSE]
+    assert [kind for kind, one in MEANINGS.items() if one.deed is Deed.MAKE_ROOM] == [ErrorClass.NO_SPACE]
 
 
 def test_pauses_of_the_network_begin_short_and_jitter() -> None:
