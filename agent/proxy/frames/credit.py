@@ -223,4 +223,5 @@ class Ledger:
             self.drop(len(waiting.content))
         if stream not in self._queue:
             self._stream_rooms.pop(stream, None)
-            self._debts.pop(stream, None)
+            if self._debts:
+                self._debts.pop(stream, None)

@@ -423,7 +423,8 @@ class Link:
         del self.calls[call.stream]
         self._answers.end(call.stream, is_reset=False)
         self._requests.end(call.stream, is_reset=False)
-        self._requests.drop(flow_bytes([*(call.held or ()), *(call.withheld or ())]))
+        if call.held or call.withheld:
+            self._requests.drop(flow_bytes([*(call.held or ()), *(call.withheld or ())]))
         if call.rewriting is not None:
             self._answers.drop(call.rewriting.waiting_bytes)
         call.code, call.is_over, call.held, call.withheld = code, True, None, None
