@@ -157,7 +157,8 @@ def prefetch(session: Session, source: Path) -> None:
     """Pull images in the background, before they are needed: a YAML list of names, or of {image, pin, unpack}."""
     request = image_pb2.PrefetchRequest(images=[_prefetch_image(item) for item in _prefetch_items(source)])
     answer = ask(session, f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
-    click.echo(f"{answer.queued} queued, {answer.present} present, {answer.skipped} skipped")
+    skipped = f", {answer.skipped} skipped" if answer.skipped else ""
+    click.echo(f"{answer.queued} queued, {answer.present} present{skipped}")
     for one in answer.images:
         if one.why:
             click.echo(f"{one.image}: {one.state}: {one.why}")
