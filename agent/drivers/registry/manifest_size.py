@@ -53,7 +53,7 @@ def read_document(content: bytes) -> ImageDocument:
     """A manifest or an index. Raises ProbeFailed for anything else, the first Docker format too: it has no sizes."""
     try:
         document = msgspec.json.decode(content, type=ImageDocument)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ProbeFailed("the answer is not a readable manifest") from None
     if document.manifests is None and (document.config is None or document.layers is None):
         raise ProbeFailed("the answer is JSON, but neither a manifest with sizes nor an index")

@@ -118,7 +118,7 @@ class Visit:
         check_status(answer.status, "the token service")
         try:
             said = msgspec.json.decode(answer.body, type=TokenAnswer)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ProbeFailed("the token service's answer cannot be read") from None
         token = said.token or said.access_token
         if SENDABLE.fullmatch(token) is None:

@@ -21,7 +21,11 @@ def read_json(content: bytes) -> object:
     """The value in a JSON text. Raises JsonInvalid."""
     text = content.decode("utf-8", "replace")
     scanner = _Scanner(text)
-    scanner.value(0)
+    try:
+        scanner.value(0)
+    except RecursionError:
+        # Python's own depth comes before Go's.
+        raise JsonInvalid("exceeded max depth") from None
     scanner.skip_blanks()
     if scanner.at < len(text):
         raise scanner.wrong("after top-level value")

@@ -2,7 +2,7 @@
 """The pure parts: addresses, challenges, manifests."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.drivers.registry.address import default_base_url, followed, origin_of, with_query
@@ -152,6 +152,7 @@ def test_rest_is_a_minute_and_is_forgotten() -> None:
 
 
 @given(st.binary(max_size=200))
+@example(b'"\xff"')
 def test_no_content_makes_reading_fail_otherwise(content: bytes) -> None:
     try:
         read_document(content)
