@@ -50,9 +50,18 @@ def packages_of(release: Release) -> Path:
     if not archive.exists():
         draft = archive.with_suffix(f".{os.getpid()}.tar")
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(release.packages)}"]
-        _run([*command, *release.options, release.suite, str(draft), "http://deb.debian.org/debian"])
+        _run([*command, *release.options, release.suite, str(draft), mirror()])
         draft.rename(archive)
     return archive
+
+
+def mirror() -> str:
+    """The archive that this machine takes its own packages from; other releases lie beside its own."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    found = [one for one in listed if one.rstrip("/").endswith("/debian")]
+    assert found, f"apt-get knows no archive of Debian: {listed}; its sources name one as …/debian"
+    return found[0]
 
 
 def make(release: Release, folder: Path) -> Disk:
