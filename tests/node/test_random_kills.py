@@ -64,7 +64,9 @@ class Play(Stage):
         said = {name: events(self, name) for name in self.actors}
         for name, found in said.items():
             assert [one for one in set(found) if found.count(one) > 1] == [], (self.name, said)
-            assert found[:1] in ([], ["start"]), (self.name, name, said)
+            # A postStart hook runs beside what it follows, which may be slower to say a word.
+            own = [one for one in found if one != "begun"]
+            assert own[:1] in ([], ["start"]), (self.name, name, said)
         if self.kind == "sidecar":
             times = {name: dict(self.lines(name)) for name in self.actors}
             for before, after in ((("setup", "exit"), ("net", "start")), (("net", "start"), ("app", "start"))):
