@@ -248,3 +248,37 @@ def wait_until_stopped(lab: Lab) -> None:
     while "RUNNING" in lab.containerd.ctr("tasks", "list"):
         assert time.monotonic() < deadline, "it does not end"
         time.sleep(0.1)
+
+
+def test_one_command_makes_a_release_and_leaves_the_tree_as_it_is(builder: Builder, tmp_path: Path) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
+    said = builder.run(str(tree / "scripts/release"), "9.0.0", "--base", BASE, "--out", str(out))
+    sums = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=out, capture_output=True, check=False)
+    commit = said.split("git merge --ff-only ")[1].split()[0]
+    released, left, tags = (
+        subprocess.run(["git", "-C", str(tree), *words], capture_output=True, text=True, check=True).stdout
+        for words in (("show", f"{commit}:agent/__init__.py"), ("status", "--porcelain"), ("tag",))
+    )
+    (package,) = out.glob("kepd_9.0.0-*.deb")
+    names = {path.name for path in out.iterdir()}
+
+    assert names == {
+        package.name, "kepd-9.0.0.oci.tar", "kepd-9.0.0-deploy.tar", "kepd.spdx.json", "provenance.json",
+        "CHANGELOG.md", "SHA256SUMS",
+    }  # fmt: skip
+    assert sums.returncode == 0, sums.stderr
+    assert len((out / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
+    assert '__version__ = "9.0.0"' in released
+    assert (left, tags) == ("", "")
+    assert (out / "CHANGELOG.md").read_text().startswith("# Changes\n\n## 9.0.0 (")
+    assert commit in (out / "provenance.json").read_text()
+
+
+def test_a_release_that_does_not_follow_is_refused(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
+    done = subprocess.run([str(tree / "scripts/release"), "0.0.1"], capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert "version 0.0.1 does not follow" in done.stderr
