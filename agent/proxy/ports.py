@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the proxy plane needs from outside, besides the socket of the runtime that every call goes to."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
 from agent.model.http_question import HttpAnswer, HttpQuestion
@@ -25,6 +25,9 @@ class ProxyRuntime(Protocol):
     async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse: ...
 
     async def stop_container(self, container_id: str, grace_s: int) -> None: ...
+
+    def event_messages(self) -> AsyncGenerator[bytes]:
+        """Answers of GetContainerEvents, until the stream breaks. Raises NotImplementedByRuntime."""
 
 
 class RuntimeEvents(Protocol):

@@ -368,3 +368,37 @@ def test_a_hold_can_be_released_by_hand(kepd: Kepd, lab: Lab) -> None:
     assert done.returncode == 0, done.stderr
     assert "sleep" in line
     assert kepd.ctl("api", "CriProxyService/ReleaseHold", '{"id": "h99"}').returncode != 0
+
+
+def test_an_event_stream_outlives_a_restart_of_containerd(kepd: Kepd, lab: Lab) -> None:
+    """PRX-50: containerd 1.6 has no such stream; that it says so is what passes here then."""
+    image = lab.push(Image(name="node/events"))
+    lab.cri.pull(image)
+    pod = lab.run_pod("events")
+    pod.run("main", image, STAY)
+    options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"unix://{cri(kepd)}/kubelet.sock", options=options) as channel:
+        stream = channel.unary_stream("/runtime.v1.RuntimeService/GetContainerEvents")(b"", timeout=60)
+        seen: list[pb.ContainerEventResponse] = []
+        ended: list[grpc.StatusCode] = []
+
+        def read() -> None:
+            try:
+                seen.extend(map(pb.ContainerEventResponse.FromString, stream))
+            except grpc.RpcError as error:
+                ended.append(error.code())
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        time.sleep(1.0)
+        if ended:
+            assert ended == [grpc.StatusCode.UNIMPLEMENTED]
+            assert lab.containerd.version[:2] == (1, 6)
+            pytest.skip("this containerd has no event stream")
+        lab.containerd.restart()
+        kepd.wait(lambda: any(one.pod_sandbox_status.id == pod.id for one in seen), "the state of the pod", 30.0)
+        pod.remove()
+        kepd.wait(lambda: seen[-1].container_event_type == pb.CONTAINER_DELETED_EVENT, "what came after", 30.0)
+        assert ended == []
+        stream.cancel()
+        reader.join(10)

@@ -79,7 +79,14 @@ class Wire:
     def __init__(self, folder: Path) -> None:
         self.direct, self.through = folder / "runtime.sock", folder / "proxy.sock"
         self.runtime, self.judge = Runtime(), CallJudge()
-        self.server = ProxyServer(str(self.direct), self.judge, SystemClock())
+        self.events: asyncio.Queue[bytes | Exception] = asyncio.Queue()
+        self.server = ProxyServer(str(self.direct), self.judge, SystemClock(), self._subscribe)
+
+    async def _subscribe(self) -> AsyncIterator[bytes]:
+        """What a test puts into `events`."""
+        while not isinstance(event := await self.events.get(), Exception):
+            yield event
+        raise event
 
     def channel(self, *, direct: bool = False, **options: int) -> grpc.aio.Channel:
         path = self.direct if direct else self.through

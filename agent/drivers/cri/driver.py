@@ -2,7 +2,8 @@
 """The container runtime by CRI, over gRPC: a deadline for every call, and counts of calls and their ends."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ EVENT_KINDS = {
     pb.CONTAINER_DELETED_EVENT: EventKind.DELETED,
 }
 
+SNAPSHOTTER_PATH = re.compile(r"io\.containerd\.snapshotter\.v1\.([\w.-]+)")
 IMAGE_FS_INFO = Method(methods.IMAGE + "ImageFsInfo", pb.ImageFsInfoRequest, pb.ImageFsInfoResponse)
 
 
@@ -234,6 +236,16 @@ class CriRuntime:
         path = registry.get("configPath") if isinstance(registry, dict) else None
         return path.partition(":")[0] if isinstance(path, str) else ""
 
+    async def snapshotters(self) -> frozenset[str]:
+        """What unpacks images: by default, and for handlers that have one of their own; empty if it does not say."""
+        filesystem = await self.image_filesystem()
+        return snapshotters_in(await self._told_config(), filesystem)
+
+    async def are_snapshot_annotations_off(self) -> bool:
+        """Whether containerd keeps from snapshotters which image a layer belongs to; False if it does not say."""
+        containerd = (await self._told_config()).get("containerd")
+        return isinstance(containerd, dict) and containerd.get("disableSnapshotAnnotations") is True
+
     async def _told_config(self) -> dict[str, object]:
         answer = await self.call(methods.STATUS, pb.StatusRequest(verbose=True))
         try:
@@ -244,14 +256,15 @@ class CriRuntime:
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
         """The runtime's own event stream, until it breaks. Raises NotImplementedByRuntime where it has none."""
-        stream = self._runtime.unary_stream(
-            methods.RUNTIME + "GetContainerEvents",
-            request_serializer=pb.GetEventsRequest.SerializeToString,
-            response_deserializer=pb.ContainerEventResponse.FromString,
-        )
+        async for event in self.event_messages():
+            yield _event(pb.ContainerEventResponse.FromString(event))
+
+    async def event_messages(self) -> AsyncGenerator[bytes]:
+        """The same as messages of CRI, byte for byte."""
+        stream = self._runtime.unary_stream(methods.RUNTIME + "GetContainerEvents")
         try:
-            async for event in stream(pb.GetEventsRequest()):
-                yield _event(event)
+            async for message in stream(b""):
+                yield message
         except grpc.aio.AioRpcError as error:
             raise translated("GetContainerEvents", error) from None
 
@@ -275,6 +288,21 @@ def told_to_use_systemd(config: str) -> bool:
         return options.get("SystemdCgroup") is True
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def snapshotters_in(config: Mapping[str, object], filesystem: str) -> frozenset[str]:
+    """From the configuration that containerd shows, and the path of its images, which later versions show alone."""
+    names: list[object] = [found[1]] if (found := SNAPSHOTTER_PATH.search(filesystem)) else []
+    containerd = config.get("containerd")
+    if isinstance(containerd, dict):
+        handlers = containerd.get("runtimes")
+        names += [containerd.get("snapshotter")]
+        names += [one.get("snapshotter") for one in _values(handlers) if isinstance(one, dict)]
+    return frozenset(name for name in names if isinstance(name, str) and name)
+
+
+def _values(mapping: object) -> list[object]:
+    return list(mapping.values()) if isinstance(mapping, dict) else []
 
 
 def says_ports_are_mapped(networks: str) -> bool | None:

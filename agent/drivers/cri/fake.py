@@ -6,7 +6,8 @@ against this and against containerd.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from agent.model.outside_text import from_outside, login_values
@@ -14,6 +15,13 @@ from agent.model.runtime_error import NotFound, NotImplementedByRuntime, Runtime
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
+
+EVENT_TYPES = {
+    EventKind.CREATED: pb.CONTAINER_CREATED_EVENT,
+    EventKind.STARTED: pb.CONTAINER_STARTED_EVENT,
+    EventKind.STOPPED: pb.CONTAINER_STOPPED_EVENT,
+    EventKind.DELETED: pb.CONTAINER_DELETED_EVENT,
+}
 
 
 class FakeCri:
@@ -30,6 +38,7 @@ class FakeCri:
         self.registry: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.pause_image = ""
+        self.unpackers = frozenset({"overlayfs"})
         self.used: dict[str, int] = {}
         self.pulls: list[tuple[str, str, str]] = []
         self.while_pulling: Callable[[str, pb.AuthConfig | None], Awaitable[None]] | None = None
@@ -236,6 +245,14 @@ class FakeCri:
         self._enter("ImageFsInfo")
         return "/"
 
+    async def snapshotters(self) -> frozenset[str]:
+        self._enter("Status")
+        return self.unpackers
+
+    async def are_snapshot_annotations_off(self) -> bool:
+        self._enter("Status")
+        return False
+
     async def hosts_folder(self) -> str:
         self._enter("Status")
         return ""
@@ -251,14 +268,30 @@ class FakeCri:
             del self._images[found.id]
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
+        with self._listening() as queue:
+            while True:
+                yield await queue.get()
+
+    async def event_messages(self) -> AsyncGenerator[bytes]:
+        with self._listening() as queue:
+            while True:
+                event = await queue.get()
+                sandbox = self._sandboxes.get(event.sandbox_id)
+                own = [one for one in self._containers.values() if self._holder[one.id] == event.sandbox_id]
+                yield pb.ContainerEventResponse(
+                    container_id=event.container_id, container_event_type=EVENT_TYPES[event.kind],
+                    created_at=self._now_ns(), pod_sandbox_status=sandbox, containers_statuses=own,
+                ).SerializeToString()  # fmt: skip
+
+    @contextmanager
+    def _listening(self) -> Iterator[asyncio.Queue[RuntimeEvent]]:
         self._enter("GetContainerEvents")
         if not self.has_events:
             raise NotImplementedByRuntime("GetContainerEvents", "method GetContainerEvents not implemented")
         queue: asyncio.Queue[RuntimeEvent] = asyncio.Queue(maxsize=1000)
         self._listeners.append(queue)
         try:
-            while True:
-                yield await queue.get()
+            yield queue
         finally:
             self._listeners.remove(queue)
 

@@ -17,11 +17,13 @@ HEAD_BYTES = HEAD.size
 STREAM = 0x7FFFFFFF
 FIRST_LARGEST_FRAME = 16384
 
-DATA, HEADERS, RESET, SETTINGS, PROMISE, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 5, 7, 8, 9
+DATA, HEADERS, RESET, SETTINGS, PROMISE, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 FIRST_WINDOW_SETTING, LARGEST_FRAME_SETTING = 4, 5
 
 NO_ERROR, PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL = 0, 1, 6, 8
+
+OPENING = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
 MESSAGE_HEAD_BYTES = 5
 SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -49,20 +51,22 @@ def window_frame(stream: int, credit_bytes: int) -> bytes:
     return frame(WINDOW, 0, stream, credit_bytes.to_bytes(4, "big"))
 
 
-def goaway_frame(error: int, text: str = "") -> bytes:
-    """No new calls on this connection, please; those that are under way go on unless it is for an error."""
-    return frame(GOAWAY, 0, 0, STREAM.to_bytes(4, "big") + error.to_bytes(4, "big") + text.encode())
+def goaway_frame(error: int, text: str = "", last_stream: int = STREAM) -> bytes:
+    """No new calls on this connection, please; those that are under way go on unless it is for an error. Calls after
+    `last_stream` were not looked at, so a client may make them again elsewhere."""
+    return frame(GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + error.to_bytes(4, "big") + text.encode())
 
 
-def refusal_frame(stream: int, code: int, text: str) -> bytes:
-    """An answer that is nothing but a status."""
-    headers = [
-        (b":status", b"200"),
-        (b"content-type", b"application/grpc"),
-        (b"grpc-status", str(code).encode()),
-        (b"grpc-message", _escaped(text)),
-    ]
-    return frame(HEADERS, END_STREAM | END_HEADERS, stream, plain_block(headers))
+def opening_frame(stream: int) -> bytes:
+    """The headers of an answer that goes on."""
+    return frame(HEADERS, END_HEADERS, stream, plain_block(OPENING))
+
+
+def refusal_frame(stream: int, code: int, text: str, *, is_opened: bool = False) -> bytes:
+    """An answer that is nothing but a status; or the end of one whose headers were sent before."""
+    status = [(b"grpc-status", str(code).encode()), (b"grpc-message", _escaped(text))]
+    block = plain_block([*(() if is_opened else OPENING), *status])
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, block)
 
 
 def fragment_of(flags: int, payload: bytes) -> bytes:

@@ -5,7 +5,6 @@ Changed by its link, and by the judge through `release` and `refuse` alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
@@ -59,8 +58,7 @@ class Line(Protocol):
     def refuse(self, call: "ProxyCall", refusal: Refusal) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class ProxyCall:
+class ProxyCall(msgspec.Struct, eq=False):
     """`request` and `answer` are None where they are not read; they may hold secrets and are never shown."""
 
     line: Line
@@ -69,15 +67,17 @@ class ProxyCall:
     route: CallRoute | None
     began_s: float
     deadline_s: float | None = None
-    request: bytearray | None = field(default=None, repr=False)
-    answer: bytearray | None = field(default=None, repr=False)
+    request: bytearray | None = None
+    answer: bytearray | None = None
     is_judged: bool = False
     is_sent: bool = False
     """Whether its client has said all it will say."""
-    withheld: list[bytes] | None = field(default=None, repr=False)
+    withheld: list[bytes] | None = None
     """The first pieces of a request that may have to change, until the last one is there."""
-    held: list[bytes] | None = field(default=None, repr=False)
+    held: list[bytes] | None = None
     rewriting: Rewriting | None = None
+    is_opened: bool = False
+    """Whether the headers of the answer have passed."""
     is_answered: bool = False
     """Whether a part of the answer has passed; what follows cannot change then."""
     code: int | None = None
@@ -86,6 +86,9 @@ class ProxyCall:
     is_over: bool = False
     subject: Subject | None = None
     """What the judge remembers of it."""
+
+    def __repr__(self) -> str:
+        return f"ProxyCall(stream={self.stream}, path={self.path!r}, code={self.code})"
 
     def take_withheld(self) -> list[bytes]:
         """The pieces that waited for the last one."""

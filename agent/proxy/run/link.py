@@ -34,6 +34,7 @@ from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import ROUTES, Holding
 from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
+from agent.proxy.run.outage import UNAVAILABLE, Outage
 from agent.proxy.run.side import Side
 
 log = structlog.get_logger(plane="proxy")
@@ -59,10 +60,18 @@ class Broken(Exception):
 
 
 class Link:
-    def __init__(self, judge: CallJudge, on_ready: Callable[["Link"], None], on_lost: Callable[["Link"], None]) -> None:
+    def __init__(
+        self,
+        judge: CallJudge,
+        on_ready: Callable[["Link"], None],
+        on_lost: Callable[["Link"], None],
+        on_outage: Callable[[Outage], bool] = lambda _outage: False,
+    ) -> None:
+        """`on_outage`: the runtime has gone, and event streams are open. False: nothing will be heard of it again."""
         self._judge = judge
         self._on_ready = on_ready
         self._on_lost = on_lost
+        self._on_outage = on_outage
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
         self.calls: dict[int, ProxyCall] = {}
@@ -71,7 +80,9 @@ class Link:
         self._last_stream = 0
         self._refused: dict[int, None] = {}
         self._has_preface = False
+        self._is_closing = False
         self._is_lost = False
+        self._goaway_stream = http2.STREAM
         self._chunk_s = 0.0
 
     # the two ends
@@ -84,22 +95,46 @@ class Link:
         elif self.front.transport is not None:
             self.front.transport.resume_reading()
 
-    def lost(self) -> None:
-        """One end is gone, so is the other: what was under way fails as it would without us."""
+    def lost(self, side: Side | None = None) -> None:
+        """One end is gone, so is the other: what was under way fails as it would without us. Event streams alone go on
+        where it was the runtime's, for it will be back."""
         if self._is_lost:
             return
         self._is_lost = True
         self._chunk_s = monotonic()
+        lasting = self._lasting_calls() if side is self.back else {}
+        outage = Outage(self._judge, self.front, self._answers, lasting) if lasting else None
+        has_successor = outage is not None and self._on_outage(outage)
         for call in list(self.calls.values()):
-            self._end(call, None)
-        self.front.close()
+            if has_successor and call.stream not in lasting:
+                self._answers.end(call.stream, is_reset=True)
+                text = "kepd: the container runtime has closed the connection"
+                self.front.insert(http2.refusal_frame(call.stream, UNAVAILABLE, text, is_opened=call.is_opened))
+            if not has_successor or call.stream not in lasting:
+                self._end(call, None)
         self.back.close()
+        if outage is not None and has_successor:
+            self.back.transport = None
+            outage.take_over(min(self._last_stream, self._goaway_stream))
+        else:
+            self.front.close()
         self._on_lost(self)
+
+    def _lasting_calls(self) -> dict[int, ProxyCall]:
+        """Event streams that can go on with another runtime: all that passed of them are whole messages."""
+        if self._is_closing or self.back.block_stream:
+            return {}
+        return {
+            stream: call
+            for stream, call in self.calls.items()
+            if call.route is not None and call.route.is_endless and call.is_judged and call.rewriting is not None
+        }
 
     def say_goaway(self) -> None:
         self.front.insert(http2.goaway_frame(http2.NO_ERROR))
 
     def close(self) -> None:
+        self._is_closing = True
         self.front.close()
         self.back.close()
 
@@ -317,6 +352,8 @@ class Link:
             self._reset(stream)
         elif kind == http2.SETTINGS:
             self._settings(self.back, self._requests, self._answers, flags, whole)
+        elif kind == http2.GOAWAY:
+            self._goaway_stream = int.from_bytes(whole[HEAD_BYTES : HEAD_BYTES + 4], "big") & http2.STREAM
         return None
 
     def _answer_data(self, stream: int, flags: int, whole: bytes) -> bytes | None:
@@ -344,9 +381,11 @@ class Link:
             self.back.set_reading(blocked_stream=stream)
             return None
         headers = self._headers(self.back, kind, flags, stream, whole)
-        if headers is not None and call is not None and self.back.block_ends_stream:
-            code, call.text = http2.status_of(headers)
-            self._end(call, code)
+        if headers is not None and call is not None:
+            call.is_opened = True
+            if self.back.block_ends_stream:
+                code, call.text = http2.status_of(headers)
+                self._end(call, code)
         return flushed + whole if flushed else None
 
     def _rewritten(self, call: ProxyCall, rewriting: Rewriting, flags: int, whole: bytes) -> bytes:

@@ -24,6 +24,7 @@ from agent.model.event import Event
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls, RuntimeEvents
 from agent.proxy.run.event_follower import EventFollower
+from agent.proxy.run.event_source import EventSource
 from agent.proxy.run.figures import Figures
 from agent.proxy.run.held_calls import HeldCalls
 from agent.proxy.run.judge import GateJudge
@@ -99,7 +100,8 @@ class ProxyPlane:
         held = self.held_calls = HeldCalls(state, self._parts.runtime, self._pulls)
         follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
         judge = GateJudge(state, held, readiness)
-        server = self.server = ProxyServer(self._parts.runtime_path, judge, self._parts.clock)
+        source = EventSource(self._parts.runtime, self._parts.clock)
+        server = self.server = ProxyServer(self._parts.runtime_path, judge, self._parts.clock, source.messages)
         await follower.load_masks()
         with self._parts.endings.followed_by(held.pod_ends):
             await self._run_together(state, held, follower, server, report)

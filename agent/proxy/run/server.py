@@ -14,6 +14,7 @@ import structlog
 from agent.model.clock import Clock
 from agent.proxy.run.call import CallJudge
 from agent.proxy.run.link import Link
+from agent.proxy.run.outage import Outage, Subscribe
 
 log = structlog.get_logger(plane="proxy")
 
@@ -23,13 +24,15 @@ LAST_WORDS_S, HEARING_S = 3.0, 1.5
 
 
 class ProxyServer:
-    def __init__(self, runtime_path: str, judge: CallJudge, clock: Clock) -> None:
+    def __init__(self, runtime_path: str, judge: CallJudge, clock: Clock, subscribe: Subscribe | None = None) -> None:
+        """`subscribe`: the runtime's events, for streams that outlive its restart. None: they end with it."""
         self._runtime_path = runtime_path
+        self._subscribe = subscribe
         self._clock = clock
         self._judge = judge
         self._group: asyncio.TaskGroup | None = None
         self._server: asyncio.Server | None = None
-        self.links: set[Link] = set()
+        self.links: set[Link | Outage] = set()
         self.accepted = 0
 
     async def run(self, listener: socket.socket, watch: Callable[[], Awaitable[None]]) -> None:
@@ -78,7 +81,7 @@ class ProxyServer:
         return sum(len(link.awaited()) for link in self.links)
 
     def _accepted(self) -> asyncio.BaseProtocol:
-        link = Link(self._judge, self._connect, self.links.discard)
+        link = Link(self._judge, self._connect, self.links.discard, self._outlives)
         self.links.add(link)
         self.accepted += 1
         return link.front
@@ -96,3 +99,21 @@ class ProxyServer:
         except (OSError, TimeoutError) as error:
             log.info("proxy_runtime_unreachable", path=self._runtime_path, error=str(error) or "no answer")
             link.close()
+
+    def _outlives(self, outage: Outage) -> bool:
+        if self._group is None or self._subscribe is None:
+            return False
+        self.links.add(outage)
+        self._group.create_task(self._follow(outage, self._subscribe), name="proxy-outage")
+        return True
+
+    async def _follow(self, outage: Outage, subscribe: Subscribe) -> None:
+        log.info("proxy_events_kept", streams=len(outage.calls))
+        try:
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(outage.follow(subscribe, self._clock))
+                await outage.is_over.wait()
+                following.cancel()
+        finally:
+            outage.close()
+            self.links.discard(outage)

@@ -20,7 +20,7 @@ class Link(Protocol):
 
     def connected(self, side: "Side") -> None: ...
 
-    def lost(self) -> None: ...
+    def lost(self, side: "Side | None" = None) -> None: ...
 
 
 class Side(asyncio.Protocol):
@@ -66,7 +66,7 @@ class Side(asyncio.Protocol):
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
-        self.link.lost()
+        self.link.lost(self)
 
     def write(self, data: bytes) -> None:
         if self.transport is not None and data:
