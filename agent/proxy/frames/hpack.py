@@ -33,6 +33,7 @@ FIRST_TABLE_BYTES = 4096
 ENTRY_BYTES = 32
 LARGEST_TABLE_BYTES = 16 << 20
 LONGEST_INTEGER_BITS = 32
+LONGEST_KNOWN_BYTES, MOST_KNOWN = 64, 64
 
 
 class HeadersInvalid(ValueError):
@@ -40,14 +41,24 @@ class HeadersInvalid(ValueError):
 
 
 class HeaderDecoder:
+    """Most blocks of a busy connection are those of the calls before, which are all in the table by then; what they
+    mean is remembered until the table changes."""
+
     def __init__(self) -> None:
         self._table: list[Header] = []
         self._table_bytes = 0
         self._most_bytes = FIRST_TABLE_BYTES
+        self._known: dict[bytes, Headers] = {}
+        self._has_changed = False
 
     def decode(self, block: bytes) -> Headers:
+        """The fields of a whole block, in their order; not to be changed. Raises HeadersInvalid."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
         headers: Headers = []
         position, end = 0, len(block)
+        self._has_changed = False
         try:
             while position < end:
                 first = block[position]
@@ -61,7 +72,13 @@ class HeaderDecoder:
                 position = self._field(block, position, headers)
         except (IndexError, HuffmanInvalid) as error:
             raise HeadersInvalid(f"header block of {end} bytes: {error}") from error
+        if not self._has_changed and end <= LONGEST_KNOWN_BYTES and len(self._known) < MOST_KNOWN:
+            self._known[block] = headers
         return headers
+
+    def _change(self) -> None:
+        self._has_changed = True
+        self._known.clear()
 
     def _field(self, block: bytes, position: int, headers: Headers) -> int:
         first = block[position]
@@ -74,6 +91,7 @@ class HeaderDecoder:
             if size > LARGEST_TABLE_BYTES:
                 raise HeadersInvalid(f"a header table of {size} bytes")
             self._most_bytes = size
+            self._change()
             self._shrink()
             return position
         is_kept = bool(first & 0x40)
@@ -85,6 +103,7 @@ class HeaderDecoder:
         value, position = _string(block, position)
         headers.append((name, value))
         if is_kept:
+            self._change()
             self._table.insert(0, (name, value))
             self._table_bytes += len(name) + len(value) + ENTRY_BYTES
             self._shrink()

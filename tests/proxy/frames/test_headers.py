@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Header blocks: what every HTTP/2 implementation has to read alike."""
 
+import hpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,22 @@ def test_what_is_written_plainly_is_read_back_and_changes_no_table(headers: list
 
     assert decoder.decode(plain_block(headers)) == headers
     assert decoder.decode(bytes.fromhex(REQUESTS[0][0]))[-1] == (b":authority", b"www.example.com")
+
+
+FEW = st.sampled_from([b"a", b"b", b":path", b"grpc-status", b"x" * 100])
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 64, 200, 4096, None]), st.lists(st.tuples(FEW, FEW), max_size=4))))
+def test_blocks_that_come_again_mean_what_the_table_says_by_then(
+    blocks: list[tuple[int | None, list[tuple[bytes, bytes]]]],
+) -> None:
+    """What is remembered of a block counts until the table changes; `hpack` is the other end."""
+    encoder, decoder = hpack.Encoder(), HeaderDecoder()
+    for size, headers in blocks:
+        if size is not None:
+            encoder.header_table_size = size
+        for _ in range(2):
+            assert decoder.decode(encoder.encode(headers)) == headers
 
 
 @given(st.binary(max_size=200))
