@@ -98,6 +98,15 @@ class ImageService:
         mirrors = await running(self._images, "images").mirrors()
         return pb.ListMirrorsResponse(mirrors=[to_message(pb.Mirror, one) for one in mirrors])
 
+    async def inspect_image(self, request: pb.InspectImageRequest) -> pb.InspectImageResponse:
+        if not request.image:
+            raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
+        found = await running(self._images, "images").inspect(request.image)
+        if found is None:
+            text = f'no image "{request.image}" on this node; see kepctl get images'
+            raise not_found(FailureReason.NO_SUCH_IMAGE, text)
+        return to_message(pb.InspectImageResponse, found)
+
     async def explain_pull(self, request: pb.ExplainPullRequest) -> pb.ExplainPullResponse:
         if not request.image:
             raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])

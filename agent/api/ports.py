@@ -11,6 +11,7 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
 from agent.model.image_state import (
     CollectionState,
+    ImageInspection,
     ImageState,
     LimitState,
     MirrorState,
@@ -168,6 +169,8 @@ class ImageView(Protocol):
     async def mirrors(self) -> Sequence[MirrorState]: ...
 
     async def explain(self, image: str) -> PullExplanation: ...
+
+    async def inspect(self, image: str) -> ImageInspection | None: ...
 
 
 class CriProxyView(Protocol):

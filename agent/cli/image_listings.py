@@ -33,6 +33,8 @@ def stage_line(pull: image_pb2.Pull) -> str:
         return f"waiting at {pull.position}: {pull.wait_text}" if pull.position else "waiting"
     if pull.stage == "unpacking" and pull.layers:
         return f"unpacking, {pull.layers_unpacked} of {len(pull.layers)} layers"
+    if pull.stage == "lazy":
+        return "lazy: bytes unknown, layers are fetched when they are read"
     if pull.stage == "failed":
         return f"failed: {pull.error}"
     if pull.stage == "skipped":

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "gc": ("images", "Remove unused images."),
     "get": ("get", "List objects."),
     "health": ("node", "Check that every part of the daemon is healthy."),
+    "inspect": ("inspect", "Show one image in full."),
     "logs": ("pods", "Print the log of a container."),
     "plan": ("topology", "Compute what would happen, without doing it."),
     "prefetch": ("images", "Pull images in the background, before they are needed."),

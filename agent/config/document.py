@@ -125,6 +125,9 @@ class ImageVerify:
     )
     allowlist: Words = key(list_of(TEXT, "repositories"), (), "Repositories that need no proof; a prefix ends in /*.")
     max_age: float = key(DURATION, 0.0, "How long a proof is valid; 0s = for ever.")
+    signatures: str = key(
+        MAYBE_PATH, "", "Directory of programs that judge each image kepd pulls, as containerd's bindir verifiers."
+    )
 
 
 REWRITE_RULE = record_with({"only": False}, match=TEXT, replace=TEXT, only=BOOL)

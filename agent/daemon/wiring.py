@@ -208,6 +208,7 @@ def _images(parts: Daemon) -> ImageService:
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
     parts.metrics.sources.append(plane.families)
     parts.closers.append(plane.close)
+    parts.advisers.append(plane.advice)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
 
     async def run(report: Report) -> None:

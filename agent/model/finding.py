@@ -45,9 +45,10 @@ def shown(value: object) -> str:
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` says what goes wrong as it is."""
+    """`text` says what goes wrong as it is. A note is only to be known: nothing has to change."""
 
     subject: str
     found: str
     wanted: str
     text: str
+    is_note: bool = False

@@ -9,14 +9,16 @@ from agent.model.image_pull import ErrorClass, PullClass
 
 
 class PullStage(StrEnum):
-    """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled; skipped: what
-    would be fetched ahead, but for a reason."""
+    """queued → credentials → resolving → downloading → unpacking → verifying → done, failed or cancelled; lazy: the
+    snapshotter fetches what containers read, and how much that is cannot be known; skipped: what would be fetched
+    ahead, but for a reason."""
 
     QUEUED = "queued"
     CREDENTIALS = "credentials"
     RESOLVING = "resolving"
     DOWNLOADING = "downloading"
     UNPACKING = "unpacking"
+    LAZY = "lazy"
     VERIFYING = "verifying"
     DONE = "done"
     FAILED = "failed"
@@ -34,6 +36,7 @@ class LayerStage(StrEnum):
     DOWNLOADING = "downloading"
     DOWNLOADED = "downloaded"
     UNPACKING = "unpacking"
+    LAZY = "lazy"
     DONE = "done"
 
 
@@ -102,6 +105,39 @@ class ImageState(msgspec.Struct, frozen=True, kw_only=True):
     last_used_s: float = 0.0
     source: str = ""
     kept_because: str = ""
+
+
+class InspectedLayer(msgspec.Struct, frozen=True):
+    """`is_present`: its compressed blob is on the node; what is unpacked needs it no more."""
+
+    digest: str
+    size_bytes: int
+    is_present: bool
+
+
+class InspectedPlatform(msgspec.Struct, frozen=True):
+    """One entry of an index. `is_present`: its manifest is on the node."""
+
+    platform: str
+    digest: str
+    is_present: bool
+
+
+class ImageInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one image of the node. `digest`: what its name leads to, an index or a manifest."""
+
+    image: ImageState
+    reference: str
+    digest: str = ""
+    media_type: str = ""
+    manifest_digest: str = ""
+    platforms: tuple[InspectedPlatform, ...] = ()
+    layers: tuple[InspectedLayer, ...] = ()
+    total_bytes: int = 0
+    may_use: tuple[str, ...] = ()
+    """Who may use it without asking the registry again, in sentences."""
+    notes: tuple[str, ...] = ()
+    """What of all this could not be found, and why."""
 
 
 class LimitState(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import agent
+from agent.api.errors import ApiError, FailureReason
 from agent.api.image_service import ImageService
 from agent.model.feed import Feed
 from agent.model.image_pull import PullClass, PullOutcome, PullRequest, PullResult
-from agent.model.image_state import PullStage, PullState
+from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2
 
 IMAGE = "registry.example/a:1"
@@ -106,3 +107,31 @@ def test_no_generator_yields_inside_a_group_or_a_time_limit():
                     found += [f"{path}:{block.lineno}" for name in named if name.split("(")[0].endswith(GROUPS)]
 
     assert found == []
+
+
+class Images:
+    """One image."""
+
+    async def inspect(self, image: str) -> ImageInspection | None:
+        if image != IMAGE:
+            return None
+        state = ImageState(id="sha256:1", names=(IMAGE,), size_bytes=5)
+        layers = (InspectedLayer("sha256:a", 3, True),)
+        return ImageInspection(image=state, reference=IMAGE, layers=layers, total_bytes=7, may_use=("every pod",))
+
+
+async def test_an_image_in_full_or_the_reason_why_there_is_none():
+    service = ImageService(None, Images())
+    found = await service.inspect_image(image_pb2.InspectImageRequest(image=IMAGE))
+
+    assert (found.image.id, found.reference, found.total_bytes, list(found.may_use)) == (
+        "sha256:1",
+        IMAGE,
+        7,
+        ["every pod"],
+    )
+    assert [(one.digest, one.size_bytes, one.is_present) for one in found.layers] == [("sha256:a", 3, True)]
+    for image, reason in (("", FailureReason.BAD_REFERENCE), ("other", FailureReason.NO_SUCH_IMAGE)):
+        with pytest.raises(ApiError) as refused:
+            await service.inspect_image(image_pb2.InspectImageRequest(image=image))
+        assert refused.value.reason is reason

@@ -168,6 +168,7 @@ COMMANDS = [
     ("status",), ("doctor",), ("health",), ("version", "--daemon"), ("config", "show"), ("describe", "pod", "web"),
     ("explain", "pod", "web"), ("explain", "pull", "web"), ("explain", "route", "web"), ("explain", "hints", "web"),
     ("explain", "spread", "web"), ("rules",), ("diff",), ("trace", "1.2.3.4", "5.6.7.8:80"), ("timeline", "web"),
+    ("inspect", "image", "web"),
     ("gc",), ("prefetch", "web"), ("drain",), ("uncordon",), ("config", "reload"), ("delete", "web"),
     ("restart", "web"), ("retry", "web"), ("cancel", "web"), ("api",), ("api", "NodeService/GetNode"),
 ]  # fmt: skip

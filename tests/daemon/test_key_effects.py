@@ -42,6 +42,7 @@ READ_WHEN_NEEDED = {
     "images.progress.percent": "images/view/announce.py",
     "images.rewrite.auth": "images/run/intake.py",
     "images.sizeProbe": "images/run/sizes.py",
+    "images.verify.signatures": "daemon/images/wiring.py",
     "images.sizeProbeExcept": "images/run/sizes.py",
     "kubernetes.qps": "daemon/wiring.py",
     "kubernetes.burst": "daemon/wiring.py",

@@ -13,6 +13,7 @@ from agent.images.run.attempt import Attempts
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig
 from agent.images.run.history import ImageHistory
+from agent.images.run.inspector import ImageInspector
 from agent.images.run.intake import PullIntake
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
@@ -25,6 +26,7 @@ from agent.images.run.records import AccessRecords
 from agent.images.run.requests import PullRequests
 from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
+from agent.images.run.verifiers import Verifiers
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, image_settings
 from agent.model.component import Board, Report, State
@@ -54,6 +56,7 @@ class Plane:
     collector: ImageCollector
     prefetcher: Prefetcher
     node: NodeImages
+    inspector: ImageInspector
     metrics: ImageMetrics
     records: AccessRecords
     intake: PullIntake
@@ -89,12 +92,13 @@ def build_plane(
     intake = PullIntake(
         cri, records, CredentialSource(NodeConfig(node_config, clock=clock), plugins), settings, clock=clock
     )
-    watcher = ProgressWatcher(containerd, clock=clock)
+    watcher = ProgressWatcher(containerd, clock=clock, snapshotters=cri.snapshotters)
     attempts = Attempts(cri, watcher, containerd, containerd, clock=clock, contents=contents)
     requests = PullRequests(metrics, told, clock=clock)
     history = ImageHistory(files, clock=clock)
     outcomes = PullOutcomes(intake, requests, metrics, watcher, history, luck=lambda: 0.0, clock=clock)
-    pulls = RecordedPulls(attempts, records, containerd, clock)
+    verifiers = Verifiers(lambda: settings.keys.verify.signatures, {"PATH": "/usr/bin:/bin"})
+    pulls = RecordedPulls(attempts, records, containerd, clock, verifiers)
     collector_parts = CollectorParts(
         runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
         names=containerd, leases=containerd, content=containerd, events=told,
@@ -122,7 +126,10 @@ def build_plane(
         settings,
         clock=clock,
     )
-    node = NodeImages(puller, collector, prefetcher, lambda: Path("/nonexistent"))
+    inspector = ImageInspector(collector, containerd, containerd, records, lambda: puller.settings)
+    node = NodeImages(puller, collector, prefetcher, lambda: Path("/nonexistent"), inspector)
     board = Board(clock.wall_s)
     reports = [board.add(name, State.STARTING) for name in ("images", "collector", "prefetcher")]
-    return Plane(puller, collector, prefetcher, node, metrics, records, intake, watcher, told, board, *reports)
+    return Plane(
+        puller, collector, prefetcher, node, inspector, metrics, records, intake, watcher, told, board, *reports
+    )

@@ -218,3 +218,46 @@ def test_help_names_every_command(node: Node) -> None:
     ):  # fmt: skip
         done = subprocess.run([PROGRAMS / "kepctl", *command, "--help"], capture_output=True, check=False)
         assert done.returncode == 0, command
+
+
+def test_inspect_shows_what_an_image_is_made_of_and_who_may_use_it(node: Node) -> None:
+    """By name and by the beginning of its id; one that is not there has its own exit code."""
+    image = node.image("inspected", 300_000, 40_000)
+    assert node.client.pull(image).result()[image].result == "pulled"
+    found = node.kepd.json("inspect", "image", image)
+    shown = node.kepd.ctl("inspect", "image", found["image"]["id"].removeprefix("sha256:")[:16]).stdout
+
+    assert found["reference"] == image
+    assert len(found["layers"]) == 2
+    assert all(one["isPresent"] and int(one["sizeBytes"]) > 10_000 for one in found["layers"])
+    assert int(found["totalBytes"]) > 340_000
+    assert found["mayUse"] == ["every pod: it was pulled without credentials, or with those of the node"]
+    assert f"image     {image}" in shown
+    assert "used by   no container" in shown
+    assert all(one["digest"] in shown for one in found["layers"])
+    missing = node.kepd.ctl("inspect", "image", "registry.example/none:1")
+    assert missing.returncode == 3, missing
+    assert 'no image "registry.example/none:1" on this node' in missing.stderr
+
+
+def test_an_image_that_a_verifier_refuses_is_named_nowhere_but_among_the_pulls(node: Node) -> None:
+    """`images.verify.signatures`, set while it runs: programs as containerd 2.1 calls them."""
+    programs = node.kepd.folder / "verifiers"
+    programs.mkdir()
+    script = programs / "by-name"
+    script.write_text('#!/bin/sh\ncase "$2 $4" in *signed-not*) echo "no signature for $4"; exit 1;; esac\necho fine\n')
+    script.chmod(0o755)
+    config = node.kepd.config.read_text()
+    node.kepd.config.write_text(config + f"  verify: {{signatures: {programs}}}\n")
+    assert node.kepd.ctl("config", "reload").returncode == 0
+    good, bad = node.image("signed"), node.image("signed-not")
+    accepted, refused = node.client.pull(good).result()[good], node.client.pull(bad).result()[bad]
+
+    assert accepted.result == "pulled"
+    assert (refused.result, refused.error_class) == ("failed", "verifier")
+    assert "by-name blocked pull of " in refused.message
+    assert "exit code 1: no signature for sha256:" in refused.message
+    assert "no signature for sha256:" in node.kepd.ctl("get", "pulls").stdout
+    names = node.kepd.ctl("get", "images").stdout
+    assert good in names
+    assert bad not in names

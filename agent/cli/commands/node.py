@@ -56,7 +56,7 @@ def health(session: Session, output: str) -> None:
 COLUMNS: Columns[node_pb2.Finding] = (
     Column("SUBJECT", lambda one: one.subject),
     Column("IS", lambda one: one.found),
-    Column("SHOULD BE", lambda one: one.wanted),
+    Column("SHOULD BE", lambda one: "as it is" if one.is_note else one.wanted),
     Column("WHY", lambda one: one.text),
 )
 
@@ -65,13 +65,14 @@ COLUMNS: Columns[node_pb2.Finding] = (
 @output_option()
 @click.pass_context
 def doctor(ctx: click.Context, output: str) -> None:
-    """List what should be changed on this node, with the reason. Exit code 0: nothing, 1: something."""
+    """List what should be changed on this node, with the reason, and what is good to know. Exit code 0: nothing has to
+    change, 1: something."""
     session: Session = ctx.obj
     with connected(session) as daemon:
         findings = diagnosed(daemon)
     listing = Listing("Finding", findings, COLUMNS, lambda one: f"finding/{one.subject}", "nothing to change")
     print_listing(listing, output, session)
-    ctx.exit(1 if findings else 0)
+    ctx.exit(0 if all(one.is_note for one in findings) else 1)
 
 
 def diagnosed(daemon: Client) -> list[node_pb2.Finding]:

@@ -33,6 +33,7 @@ from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
 from agent.images.run.history import ImageHistory
+from agent.images.run.inspector import ImageInspector
 from agent.images.run.intake import PullIntake
 from agent.images.run.limiter import AutoLimiter
 from agent.images.run.metrics import ImageMetrics
@@ -46,13 +47,18 @@ from agent.images.run.records import AccessRecords
 from agent.images.run.requests import PullRequests
 from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
+from agent.images.run.verifiers import Verifiers
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
+from agent.images.view.lazy import snapshotter_advice
+from agent.images.view.signatures import signature_advice
 from agent.images.view.texts import ImageEvent
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.finding import Advice
 from agent.model.image_platform import node_platform
+from agent.model.runtime_error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
 
@@ -67,6 +73,7 @@ class ImagePlane(msgspec.Struct, frozen=True):
     images: NodeImages
     families: Callable[[], Iterable[Metric]]
     apply: Callable[[Configuration], None]
+    advice: Callable[[], Awaitable[Sequence[Advice]]]
     run: Callable[[Report, Report, Report], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
 
@@ -127,8 +134,20 @@ def wire_images(outside: Outside) -> ImagePlane:
         await shared.store.close()
         shared.files.close()
 
-    images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder)
-    return ImagePlane(puller, images, families, apply, run, close)
+    async def advice() -> Sequence[Advice]:
+        cri = outside.runtime.cri
+        try:
+            names, is_off = await cri.snapshotters(), await cri.are_snapshot_annotations_off()
+        except RuntimeCallFailed:
+            return ()
+        keys = outside.configuration()
+        signatures = keys.images.verify.signatures if keys.proxy.enabled else ""
+        return [*snapshotter_advice(names, are_annotations_off=is_off), *signature_advice(signatures)]
+
+    containerd = outside.runtime.containerd
+    inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
+    images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
+    return ImagePlane(puller, images, families, apply, advice, run, close)
 
 
 async def kubelet_arrival(look: Callable[[], str], clock: Clock, arrived: Callable[[], None]) -> None:
@@ -169,6 +188,7 @@ class _Shared:
         self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=self.hosts.base_url)
         self.store = Containerd(outside.runtime.containerd.endpoint, CONTENT_NAMESPACE)
         self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=outside.clock)
+        self.verifiers = Verifiers(lambda: outside.configuration().images.verify.signatures, outside.environment)
         self.followed = FollowedPods()
         self.metrics = ImageMetrics()
         self.events = ImageEvents(outside.tell)
@@ -198,7 +218,7 @@ def _puller(
 ) -> Puller:
     cri, containerd, clock = shared.outside.runtime.cri, shared.outside.runtime.containerd, shared.outside.clock
     intake = PullIntake(cri, shared.records, credentials, settings, clock=clock)
-    watcher = ProgressWatcher(containerd, clock=clock)
+    watcher = ProgressWatcher(containerd, clock=clock, snapshotters=cri.snapshotters)
     attempts = Attempts(
         cri, watcher, containerd, containerd, clock=clock, contents=shared.contents, chain_of=shared.hosts.chain
     )
@@ -208,7 +228,7 @@ def _puller(
         intake=intake,
         attempts=attempts,
         watcher=watcher,
-        pulls=RecordedPulls(attempts, shared.records, containerd, clock),
+        pulls=RecordedPulls(attempts, shared.records, containerd, clock, shared.verifiers),
         outcomes=PullOutcomes(intake, requests, shared.metrics, watcher, shared.history, luck=luck, clock=clock),
         requests=requests,
         records=shared.records,

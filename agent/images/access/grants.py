@@ -86,6 +86,27 @@ def is_check_needed(image: str, rules: AccessRules, *, is_pulled_by_us: bool) ->
             return not is_allowed(image, rules.allowlist, is_normalised=rules.is_normalised)
 
 
+def who_may_use(image: str, proofs: Proofs | None, rules: AccessRules, *, is_pulled_by_us: bool) -> tuple[str, ...]:
+    """The same as sentences for people."""
+    if not is_check_needed(image, rules, is_pulled_by_us=is_pulled_by_us):
+        reasons = {
+            VerifyPolicy.NEVER: "nothing is checked",
+            VerifyPolicy.NOT_PRELOADED: "it was not pulled by kepd or a kubelet through it",
+            VerifyPolicy.NOT_ALLOWLISTED: "images.verify.allowlist has it",
+        }
+        return (f"every pod: images.verify.policy is {rules.policy}, and {reasons[rules.policy]}",)
+    found = []
+    if proofs is not None and proofs.is_node_wide:
+        found.append("every pod: it was pulled without credentials, or with those of the node")
+    secrets = sorted({f"{one.namespace}/{one.name}" for one in proofs.secrets}) if proofs is not None else []
+    found += [f"pods with the pull secret {name}, by which it was pulled" for name in secrets]
+    if rules.max_age_s and found:
+        found.append(f"each of these for {rules.max_age_s:g} s after the pull (images.verify.maxAge)")
+    if not (proofs is not None and proofs.is_node_wide):
+        found.append("any other pod after a pull with its own credentials, which fetches nothing again")
+    return tuple(found)
+
+
 def judge(proofs: Proofs | None, claim: Claim, rules: AccessRules, now_s: float) -> AccessVerdict:
     """Whether a pod may use a present image that is checked. Without a record it has to prove itself."""
     if proofs is None:

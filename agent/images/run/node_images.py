@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agent.images.access.mirrors import MirrorChain, default_chain, folder_names, read_hosts
 from agent.images.run.collector import ImageCollector
+from agent.images.run.inspector import ImageInspector
 from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
 from agent.images.view.explain import explain_image, explain_pull
@@ -14,6 +15,7 @@ from agent.model.image_pull import ListedImage
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import (
     CollectionState,
+    ImageInspection,
     ImageState,
     MirrorState,
     PrefetchedImage,
@@ -27,8 +29,14 @@ DEFAULT_FOLDER = "_default"
 
 class NodeImages:
     def __init__(
-        self, puller: Puller, collector: ImageCollector, prefetcher: Prefetcher, hosts_folder: Callable[[], Path]
+        self,
+        puller: Puller,
+        collector: ImageCollector,
+        prefetcher: Prefetcher,
+        hosts_folder: Callable[[], Path],
+        inspector: ImageInspector,
     ) -> None:
+        self._inspector = inspector
         self._puller = puller
         self._collector = collector
         self._prefetcher = prefetcher
@@ -53,6 +61,9 @@ class NodeImages:
             for chain in chains
             for host in chain.hosts
         ]
+
+    async def inspect(self, image: str) -> ImageInspection | None:
+        return await self._inspector.inspect(image)
 
     async def explain(self, image: str) -> PullExplanation:
         try:

@@ -12,6 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from agent.model.outside_text import from_outside
 
 MAX_OUTPUT_BYTES = 1 << 20
@@ -25,10 +27,27 @@ class PluginFailed(Exception):
     """It did not answer. The message may be shown."""
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """A plugin that ended by itself. `complaint`: the beginning of what it wrote as errors."""
+
+    code: int
+    output: bytes
+    complaint: bytes
+
+
 async def run_plugin(
     command: Sequence[str], request: bytes, environment: Mapping[str, str], limit_s: float, secrets: Sequence[str] = ()
 ) -> bytes:
     """What the plugin printed. Raises PluginFailed."""
+    ended = await run_to_end(command, request, environment, limit_s)
+    if ended.code != 0:
+        said = _first_line(ended.complaint, [*secrets, *_passwords(ended.output)])
+        raise PluginFailed(f"ended with exit code {ended.code}" + (f": {said}" if said else ""))
+    return ended.output
+
+
+async def run_to_end(command: Sequence[str], request: bytes, environment: Mapping[str, str], limit_s: float) -> Ended:
+    """The same, whatever its exit code. Raises PluginFailed if there is none."""
     try:
         child = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=dict(environment), start_new_session=True
@@ -43,10 +62,7 @@ async def run_plugin(
         raise PluginFailed(f"did not finish within {limit_s:g}s and was killed") from None
     finally:
         await _end(child)
-    if code != 0:
-        said = _first_line(complaint, [*secrets, *_passwords(output)])
-        raise PluginFailed(f"ended with exit code {code}" + (f": {said}" if said else ""))
-    return output
+    return Ended(code, output, complaint)
 
 
 async def _talk(child: Process, request: bytes) -> tuple[bytes, bytes]:

@@ -4,7 +4,7 @@
 Content comes before the image, and the written name after a pull from elsewhere (IMG-R03, S24, V02).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -14,21 +14,31 @@ from agent.images.ports import ImageNames
 from agent.images.queue.errors import AttemptFailure
 from agent.images.run.attempt import Attempts, Job, Pulled
 from agent.images.run.records import AccessRecords
+from agent.images.run.verifiers import Verifiers
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
 from agent.model.image_reference import ImageReference
 from agent.model.image_state import PullStage
+from agent.model.image_store import ImageRecord
 from agent.model.runtime_error import AlreadyExists, NotFound, RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
 
 
 class RecordedPulls:
-    def __init__(self, attempts: Attempts, records: AccessRecords, names: ImageNames | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        attempts: Attempts,
+        records: AccessRecords,
+        names: ImageNames | None,
+        clock: Clock,
+        verifiers: Verifiers | None = None,
+    ) -> None:
         self._attempts = attempts
         self._records = records
         self._names = names
         self._clock = clock
+        self._verifiers = verifiers
 
     async def pull(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
         """The pull between its intent and its record. None: it failed, the job says how."""
@@ -47,9 +57,7 @@ class RecordedPulls:
             return None
         result: Pulled | None = None
         try:
-            result = await self._of_target(job, settings) if job.target is not None else None
-            if result is None and not job.is_target_only and not job.overdue:
-                result = await self._attempts.pull(job, settings)
+            result = await self._unrecorded(job, settings)
         finally:
             if result is None:
                 await self._records.fail(reference)
@@ -57,6 +65,49 @@ class RecordedPulls:
             wall_s = self._clock.wall_s()
             await self._records.succeed(reference, job.reference.repo, result.image_id, result.used, wall_s)
         return result
+
+    async def _unrecorded(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
+        """From where a rule leads, then as written; and nothing that a verifier refuses."""
+        is_verified = self._verifiers is not None and self._verifiers.is_on
+        before = await self._known(job) if is_verified else {}
+        result = await self._of_target(job, settings) if job.target is not None else None
+        if result is None and not job.is_target_only and not job.overdue:
+            result = await self._attempts.pull(job, settings)
+        if result is not None and is_verified and not await self._is_accepted(job, before):
+            return None
+        return result
+
+    async def _known(self, job: Job) -> dict[str, ImageRecord]:
+        """What the names of this pull stand for now."""
+        if self._names is None:
+            return {}
+        wanted = {str(job.reference), str(job.target or job.reference)}
+        try:
+            return {one.name: one for one in await self._names.image_records() if one.name in wanted}
+        except RuntimeCallFailed as error:
+            job.failures.append(AttemptFailure(error.details, error.code))
+            return {}
+
+    async def _is_accepted(self, job: Job, before: Mapping[str, ImageRecord]) -> bool:
+        """A name that this pull brought or moved goes again where its image is refused; one that stood before stays,
+        for its image may be in use."""
+        if self._verifiers is None or self._names is None:
+            job.failures.append(AttemptFailure("image verifier bindir blocked pull: this runtime shows no digests"))
+            return False
+        job.stage = PullStage.VERIFYING
+        now = await self._known(job)
+        if not now:
+            job.failures.append(AttemptFailure(f"image verifier bindir blocked pull of {job.reference}: no digest"))
+            return False
+        refusals = [(record, await self._verifiers.refusal(record)) for record in now.values()]
+        refused = [(record, text) for record, text in refusals if text]
+        for record, text in refused:
+            job.failures.append(AttemptFailure(text))
+            known = before.get(record.name)
+            if known is None or known.digest != record.digest:
+                with suppress(NotFound):
+                    await self._names.delete_image(record.name)
+        return not refused
 
     async def _of_target(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
         """Pull from where a rule points to, then give the image its written name."""

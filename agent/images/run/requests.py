@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import count, islice
+from operator import is_
 
 import msgspec
 from msgspec.structs import replace
@@ -53,6 +54,7 @@ class PullRequests:
         self._asks: dict[str, PullAsk] = {}
         self._indexes = count(1)
         self._shown: dict[int, object] = {}
+        self._looked: dict[int, tuple[object, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._asks)
@@ -136,10 +138,16 @@ class PullRequests:
                 self.pulls.put(state.id, state)
 
     def show_running(self, flight: Flight, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
+        """The same for what runs: whenever one of a hundred pulls moves, all are brought here."""
         before = self.pulls.items.get(pull_id(flight))
+        looked = (flight, stage, progress, attempts)
+        known = self._looked.get(flight.number)
+        if before is not None and known is not None and all(map(is_, known, looked)):
+            return
         asks = self.asks(flight.members)
         if before is None and not asks:
             return
+        self._looked[flight.number] = looked
         people = requesters_of(flight, {ask.id: ask.request for ask in asks}, self._epoch_s())
         base = before or queued_state(flight, asks[0].ready.reference, people, None, None)
         started_s = self._epoch_s() + (flight.started_s or 0.0)
@@ -157,6 +165,7 @@ class PullRequests:
     ) -> None:
         """A pull is over; it stays in the feed for a while."""
         self._shown.pop(flight.number, None)
+        self._looked.pop(flight.number, None)
         before = self.pulls.items.get(pull_id(flight))
         if before is not None:
             self.pulls.put(before.id, over(before, stage, self._clock.wall_s(), image_id, error, error_class))
@@ -164,6 +173,7 @@ class PullRequests:
     def tidy(self, present: Iterable[int]) -> None:
         names = {f"p{number}" for number in present}
         self._shown = {number: shown for number, shown in self._shown.items() if f"p{number}" in names}
+        self._looked = {number: looked for number, looked in self._looked.items() if f"p{number}" in names}
         ended = (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
         over_now = [state for state in self.pulls.items.values() if state.stage in ended]
         for state in list(self.pulls.items.values()):

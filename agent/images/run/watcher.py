@@ -7,13 +7,14 @@ everything else goes on. Bytes that cannot be attributed to one pull belong to n
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
 from agent.images.ports import Content
+from agent.images.view.lazy import lazy_snapshotters
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, chain_ids, read_diff_ids, read_manifest
 from agent.images.view.progress import PullProgress, StoreLook, advance, begin, resolved
 from agent.model.clock import Clock
@@ -46,10 +47,22 @@ class _Followed(msgspec.Struct):
     looks: int = 0
 
 
+async def no_snapshotters() -> Collection[str]:
+    return ()
+
+
 class ProgressWatcher:
-    def __init__(self, content: Content | None, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        content: Content | None,
+        *,
+        clock: Clock,
+        snapshotters: Callable[[], Awaitable[Collection[str]]] = no_snapshotters,
+    ) -> None:
         self._content = content
         self._clock = clock
+        self._snapshotters = snapshotters
+        self._lazy_by = ""
         self._followed: dict[int, _Followed] = {}
         self._wake = asyncio.Event()
         self._no_manifests: set[str] = set()
@@ -90,6 +103,7 @@ class ProgressWatcher:
                     self._wake.clear()
                     await self._wake.wait()
                     self._forget()
+                    await self._find_snapshotter()
                 await self._look(self._content)
                 await self._clock.sleep(self._pause_s())
 
@@ -98,6 +112,13 @@ class ProgressWatcher:
             return EAGER_POLL_S
         all_unpack = all(one.progress.is_downloaded for one in self._followed.values())
         return UNPACK_POLL_S if self._followed and all_unpack else DOWNLOAD_POLL_S
+
+    async def _find_snapshotter(self) -> None:
+        """It changes with the runtime's configuration, so it is asked again before each batch of pulls."""
+        try:
+            self._lazy_by = ", ".join(lazy_snapshotters(await self._snapshotters()))
+        except RuntimeCallFailed as error:
+            log.debug("image_snapshotter_unknown", error=str(error))
 
     def _forget(self) -> None:
         """Between two batches of pulls: what was seen of the last one is of no use."""
@@ -124,8 +145,9 @@ class ProgressWatcher:
     async def _look(self, content: Content) -> None:
         try:
             ingests = {_digest_of(one.ref): one.offset_bytes for one in await content.list_ingests()}
+            blobs: dict[str, list[BlobInfo]] = {}
             for followed in list(self._followed.values()):
-                await self._attribute(content, followed)
+                await self._attribute(content, followed, blobs)
                 await self._find_finished(content, followed, ingests)
         except RuntimeCallFailed as error:
             if self.is_visible:
@@ -133,9 +155,9 @@ class ProgressWatcher:
             self.is_visible = False
             return
         self.is_visible = True
-        self._advance(ingests)
+        await self._advance(ingests)
 
-    def _advance(self, ingests: dict[str, int]) -> None:
+    async def _advance(self, ingests: dict[str, int]) -> None:
         now_s = self._clock.now_s()
         claimed = {
             layer.digest
@@ -146,7 +168,10 @@ class ProgressWatcher:
         others = {digest: done for digest, done in ingests.items() if digest not in claimed}
         before = {digest: done for digest, done in self._ingests.items() if digest not in claimed}
         is_alive = others != before or self._events_seen > 0
-        for followed in self._followed.values():
+        self._ingests, self._events_seen = ingests, 0
+        for followed in list(self._followed.values()):
+            # Others wait for this loop too, such as calls through the proxy, and a hundred pulls take their time.
+            await asyncio.sleep(0)
             attributed = followed.progress.manifest is not None
             seen = StoreLook(
                 ingests=ingests if attributed else {},
@@ -155,18 +180,17 @@ class ProgressWatcher:
                 unpacking=frozenset(self._unpacking.intersection(followed.progress.chains)),
                 is_alive=is_alive and (not attributed or followed.progress.is_downloaded),
             )
-            followed.progress = advance(followed.progress, seen, now_s)
-        self._ingests = ingests
-        self._events_seen = 0
+            followed.progress = advance(replace(followed.progress, lazy_by=self._lazy_by), seen, now_s)
 
-    async def _attribute(self, content: Content, followed: _Followed) -> None:
-        """Find the manifest of a pull, then its config; both appear while it runs."""
+    async def _attribute(self, content: Content, followed: _Followed, blobs: dict[str, list[BlobInfo]]) -> None:
+        """Find the manifest of a pull, then its config; both appear while it runs. `blobs`: those of each registry, as
+        far as this look has listed them."""
         followed.looks += 1
         progress = followed.progress
         if progress.manifest is None:
             if followed.looks > FREQUENT_LOOKS and followed.looks % LOOK_EVERY:
                 return
-            manifest = await self._find_manifest(content, followed)
+            manifest = await self._find_manifest(content, followed, blobs)
             if manifest is None:
                 return
             cached = set()
@@ -187,13 +211,17 @@ class ProgressWatcher:
         except NotFound:
             return ()
 
-    async def _find_manifest(self, content: Content, followed: _Followed) -> Manifest | None:
+    async def _find_manifest(
+        self, content: Content, followed: _Followed, blobs: dict[str, list[BlobInfo]]
+    ) -> Manifest | None:
         """The one manifest that can be meant; with two candidates it is neither."""
         reference = followed.reference
         claimed = {one.progress.manifest.digest for one in self._followed.values() if one.progress.manifest}
         label = SOURCE_LABEL + re.sub(r":[0-9]+$", "", reference.registry)
         found = []
-        for blob in await content.list_blobs(label):
+        if label not in blobs:
+            blobs[label] = await content.list_blobs(label)
+        for blob in blobs[label]:
             is_meant = reference.digest == blob.digest or blob.created_at_s >= followed.began_wall_s - START_SLACK_S
             is_ours = reference.path in blob.labels.get(label, "").split(",")
             if is_meant and is_ours and blob.digest not in claimed:
@@ -217,7 +245,7 @@ class ProgressWatcher:
     async def _find_finished(self, content: Content, followed: _Followed, ingests: dict[str, int]) -> None:
         """A layer that is no longer being written is whole, or was thrown away: ask which."""
         for layer in followed.progress.layers:
-            is_open = layer.stage in (LayerStage.DOWNLOADING, LayerStage.WAITING)
+            is_open = layer.stage in (LayerStage.DOWNLOADING, LayerStage.WAITING, LayerStage.LAZY)
             is_asked = is_open and layer.digest not in ingests and layer.digest not in followed.committed
             if is_asked and await content.blob_info(layer.digest) is not None:
                 followed.committed.add(layer.digest)

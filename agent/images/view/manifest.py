@@ -17,6 +17,25 @@ class Blob(msgspec.Struct, frozen=True):
     size: int = 0
 
 
+class _Platform(msgspec.Struct, frozen=True):
+    os: str = ""
+    architecture: str = ""
+    variant: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.os, self.architecture, self.variant) if part) or "any"
+
+
+class IndexEntry(msgspec.Struct, frozen=True):
+    digest: str
+    size: int = 0
+    platform: _Platform | None = None
+
+
+class _Index(msgspec.Struct, frozen=True):
+    manifests: tuple[IndexEntry, ...]
+
+
 class _Document(msgspec.Struct, frozen=True):
     config: Blob | None = None
     layers: tuple[Blob, ...] | None = None
@@ -59,6 +78,14 @@ def read_manifest(digest: str, content: bytes) -> Manifest | None:
     if document.config is None or document.layers is None:
         return None
     return Manifest(digest, len(content), document.config, document.layers)
+
+
+def read_index(content: bytes) -> tuple[IndexEntry, ...]:
+    """The images of an index; none of anything else."""
+    try:
+        return msgspec.json.decode(content, type=_Index).manifests
+    except msgspec.DecodeError:
+        return ()
 
 
 def read_diff_ids(content: bytes) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes the progress of a pull: bytes, share, rate, time left, layers (IMG-T03 to T06).
 
-Never: guesses: without a manifest there are bytes but no total, and no percentage.
+Never: guesses: without a manifest there are bytes but no total, and no percentage; nor is there one where a snapshotter
+fetches layers when they are read.
 """
 
 import math
@@ -40,6 +41,8 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest | None = None
     chains: tuple[str, ...] = ()
     cached: frozenset[str] = frozenset()
+    lazy_by: str = ""
+    """The snapshotter of this node that may leave layers at their registry; empty if none does."""
     layers: tuple[LayerState, ...] = ()
     done_bytes: int = 0
     total_bytes: int | None = None
@@ -55,6 +58,11 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
         return min(1.0, self.done_bytes / self.total_bytes) if self.total_bytes else 0.0
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether a layer is in use that was not fetched."""
+        return any(one.stage is LayerStage.LAZY for one in self.layers)
+
+    @property
     def is_downloaded(self) -> bool:
         """Whether all bytes are here and only unpacking is left."""
         return self.total_bytes is not None and self.done_bytes >= self.total_bytes
@@ -62,7 +70,7 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def eta_s(self) -> float | None:
         """Time the download still takes; unknown at the very beginning."""
-        if not self.total_bytes or self.rate_bytes_s <= 0 or self.is_downloaded:
+        if not self.total_bytes or self.rate_bytes_s <= 0 or self.is_downloaded or self.is_lazy:
             return None
         if self.at_s - self.began_s < ETA_FROM_S or self.share < ETA_FROM_SHARE:
             return None
@@ -73,6 +81,9 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.stage not in (LayerStage.WAITING, LayerStage.DOWNLOADING) for one in self.layers)
 
     def __str__(self) -> str:
+        if self.is_lazy:
+            ready = sum(one.stage in (LayerStage.LAZY, LayerStage.DONE, LayerStage.CACHED) for one in self.layers)
+            return f"bytes unknown, for {self.lazy_by} fetches what is read; {ready} of {len(self.layers)} layers ready"
         share = f"{self.percent}%" if self.percent is not None else f"{self.done_bytes} bytes"
         return f"{share}, {self.layers_downloaded} of {len(self.layers)} layers"
 
@@ -105,6 +116,8 @@ def advance(progress: PullProgress, seen: StoreLook, now_s: float) -> PullProgre
         small = progress.manifest.size_bytes + progress.manifest.config.size
         done = small + fetched
         percent = max(progress.percent or 0, min(99, int(100 * done / max(1, progress.total_bytes or 1))))
+        if any(one.stage is LayerStage.LAZY for one in layers):
+            percent = None
     unpacked = sum(chain in seen.unpacked for chain in progress.chains)
     has_moved = done > progress.done_bytes or unpacked > progress.unpacked_layers or layers != progress.layers
     has_moved = has_moved or seen.is_alive
@@ -143,7 +156,8 @@ def _stage(digest: str, size: int, progress: PullProgress, seen: StoreLook, chai
     if digest in progress.cached:
         return LayerStage.CACHED, size
     if chain and chain in seen.unpacked:
-        return LayerStage.DONE, size
+        is_lazy = progress.lazy_by and digest not in seen.committed and digest not in seen.ingests
+        return (LayerStage.LAZY, 0) if is_lazy else (LayerStage.DONE, size)
     if digest in seen.ingests:
         return LayerStage.DOWNLOADING, min(size, seen.ingests[digest])
     if digest in seen.committed:

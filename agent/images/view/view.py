@@ -71,10 +71,12 @@ def running_state(state: PullState, stage: PullStage, progress: PullProgress | N
         return base
     if stage is PullStage.RESOLVING and progress.manifest is not None:
         stage = PullStage.UNPACKING if progress.is_downloaded else PullStage.DOWNLOADING
+    if progress.is_lazy and not stage.is_over and stage is not PullStage.VERIFYING:
+        stage = PullStage.LAZY
     return replace(
         base,
         stage=stage,
-        total_bytes=progress.total_bytes,
+        total_bytes=None if progress.is_lazy else progress.total_bytes,
         done_bytes=progress.done_bytes,
         percent=progress.percent,
         rate_bytes_s=round(progress.rate_bytes_s, 1),
@@ -109,10 +111,9 @@ def over(
 ) -> PullState:
     """A pull that is over. Only one that worked is at 100 %."""
     is_done = stage is PullStage.DONE
+    kept = (LayerStage.CACHED, LayerStage.LAZY)
     layers = tuple(
-        one
-        if not is_done or one.stage is LayerStage.CACHED
-        else replace(one, done_bytes=one.size_bytes, stage=LayerStage.DONE)
+        one if not is_done or one.stage in kept else replace(one, done_bytes=one.size_bytes, stage=LayerStage.DONE)
         for one in state.layers
     )
     return replace(

@@ -719,7 +719,8 @@ async def test_mirrors_are_shown_for_what_is_here_and_what_is_configured(tmp_pat
     (tmp_path / "r.io").mkdir()
     (tmp_path / "r.io" / "hosts.toml").write_text('[host."http://u:pa/ss@mirror:5000"]\n')
     await host.plane.collector.refresh()
-    node = NodeImages(host.plane.puller, host.plane.collector, host.plane.prefetcher, lambda: tmp_path)
+    plane = host.plane
+    node = NodeImages(plane.puller, plane.collector, plane.prefetcher, lambda: tmp_path, plane.inspector)
     rows = [(one.registry, one.url) for one in await node.mirrors()]
 
     assert rows == [("r.io", "http://***@mirror:5000"), ("r.io", "https://r.io")]

@@ -276,7 +276,7 @@ def test_every_complaint_names_its_place(change, complaint) -> None:
 
 
 def test_a_provider_that_wants_tokens_is_left_out_and_the_others_stay() -> None:
-    """IMG-C23: without its token it would answer for nobody, or for the wrong one."""
+    """FI-10, IMG-C23: without its token it would answer for nobody, or for the wrong one."""
     entry = CONFIG[CONFIG.index("- name:") :].replace("ecr-credential-provider", "workload")
     text = f"{CONFIG}{entry}  tokenAttributes: {{serviceAccountTokenAudience: a, cacheType: Token}}\n"
     found, findings = read_providers([("a.yaml", text.encode())])
