@@ -2,9 +2,11 @@
 """The CRI proxy: what it adds to a call, what it bears at once, and what it remembers of 100 000 calls.
 
 A real containerd and a kepd of its own with the planes proxy and images. Calls go direct and through the proxy in
-turns of a few hundred, so that what else the machine does falls on both; rows are differences of quantiles.
+turns of a few hundred, so that what else the machine does falls on both; rows are differences of quantiles. The last
+rows are those of a kepd that follows a hundred pulls in the same process.
 """
 
+import json
 import signal
 import socket
 import statistics
@@ -36,18 +38,25 @@ RATE = 50
 AT_ONCE = 500
 MANY = 100_000
 PODS = 20
+PULLS = 100
+PULL_BYTES = 4_000_000
+LINK_BYTES_S = 4_000_000
+SETTLE_S = 5.0
+PULL_TURNS = 4
 
 
 class Kepd:
     """A proxy in a process of its own."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, extra: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self.socket = folder / "run" / "kepd.sock"
         config = folder / "config.yaml"
         config.write_text(
             "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
             f"node: {{name: bench, stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
             f"runtime: {{endpoint: '{lab.endpoint}'}}\n"
-            f"api: {{httpAddress: '127.0.0.1:{free_port()}', readGroup: ''}}\n"
+            f"api: {{httpAddress: '127.0.0.1:{free_port()}', readGroup: ''}}\n{extra}"
         )
         self.link = folder / "run" / "cri" / "kubelet.sock"
         began_s = time.perf_counter()
@@ -57,6 +66,11 @@ class Kepd:
         while not answers(self.link):
             time.sleep(0.005)
         self.ready_s = time.perf_counter() - began_s
+
+    def ctl(self, *arguments: str) -> str:
+        """What kepctl prints."""
+        command = [str(PROGRAMS / "kepctl"), "--endpoint", str(self.socket), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -184,6 +198,35 @@ def measure_at(lab: Lab, kepd: Kepd) -> list[Row]:
     ]
 
 
+def measure_with_pulls(lab: Lab, folder: Path) -> list[Row]:
+    """Calls at fifty a second while a hundred pulls are under way in the process that passes them on (FI-23)."""
+    names = []
+    for number in range(PULLS):
+        image = Image.sized(f"bench/under-way{number}", PULL_BYTES)
+        lab.push(image)
+        names.append(lab.throttled(image))
+    lab.throttle.limit(total_bytes_s=LINK_BYTES_S)
+    kepd = Kepd(lab, folder, "images: {maxParallelPulls: 0, sizeProbe: 'off'}\n")
+    try:
+        while not kepd.ctl("health").startswith("ok"):
+            time.sleep(0.1)
+        kepd.ctl("pull", "--no-wait", *names)
+        time.sleep(SETTLE_S)
+        direct, through = Client(lab.place.containerd_socket), Client(kepd.link)
+        low_high = added(direct, through, PULL_TURNS, spread)
+        pulls = json.loads(kepd.ctl("get", "pulls", "-o", "json"))["items"]
+        under_way = sum(one["stage"] in ("resolving", "downloading", "unpacking") for one in pulls)
+    finally:
+        kepd.close()
+        lab.throttle.limit(total_bytes_s=None)
+    return [
+        (f"{PULLS} pulls in the same process: under way at the end", under_way, "", f"{PULLS}"),
+        (f"{PULLS} pulls in the same process: a call at 50 a second, p50", low_high[0] + low_high[2], "ms", ""),
+        (f"{PULLS} pulls in the same process: a call at 50 a second, p99", low_high[1] + low_high[3], "ms", "≤ 4"),
+        (f"{PULLS} pulls in the same process: the same call direct, p99", low_high[3], "ms", ""),
+    ]
+
+
 def measure() -> list[Row]:
     """All rows."""
     with tempfile.TemporaryDirectory(prefix="kb") as name, Lab.start() as lab:
@@ -191,8 +234,9 @@ def measure() -> list[Row]:
         lab.cri.pull(image)
         for number in range(PODS):
             lab.run_pod(f"bench{number}").run("main", image, STAY)
-        kepd = Kepd(lab, Path(name))
+        kepd = Kepd(lab, Path(name) / "alone")
         try:
-            return measure_at(lab, kepd)
+            rows = measure_at(lab, kepd)
         finally:
             kepd.close()
+        return rows + measure_with_pulls(lab, Path(name) / "pulls")
