@@ -177,15 +177,16 @@ class Link:
 
     def _walk(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
         """Send whole frames on; what was handled otherwise is left out of the pieces."""
-        side.other.is_filled = True
-        try:
-            self._pass_frames(side, buffer, start, handle)
-        finally:
-            side.other.is_filled = False
-        side.other.flush_own()
-
-    def _pass_frames(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
         other = side.other
+        other.is_filled = True
+        try:
+            self._pass_frames(side, other, buffer, start, handle)
+        finally:
+            other.is_filled = False
+        if other.own:
+            other.flush_own()
+
+    def _pass_frames(self, side: Side, other: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
         position, end = start, len(buffer)
         while end - position >= HEAD_BYTES:
             high, low, kind, flags, stream = HEAD.unpack_from(buffer, position)
