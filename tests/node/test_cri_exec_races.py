@@ -46,7 +46,14 @@ def outcome(call: grpc.Future) -> str:
         answer = pb.ExecSyncResponse.FromString(call.result())
     except grpc.RpcError as error:
         details = error.details()
-        known = ("CONTAINER_EXITED", "stopped state", "no running task", "not found", "process already finished", "ttrpc: closed")
+        known = (
+            "CONTAINER_EXITED",
+            "stopped state",
+            "no running task",
+            "not found",
+            "process already finished",
+            "ttrpc: closed",
+        )
         return next((one for one in known if one in details), details[-80:])
     return f"exit code {answer.exit_code}"
 

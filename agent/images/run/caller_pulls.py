@@ -9,7 +9,7 @@ Never: pulls, looks for credentials, keeps records, or reports events that the k
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import cast
 
 from msgspec.structs import replace
@@ -107,10 +107,11 @@ class CallerPulls:
                 ask.go.set()
         return [ask for ask in asks if ask.go is None]
 
-    def show(self, flights: Mapping[int, Flight]) -> None:
-        self._running &= flights.keys()
-        for number in self._running:
-            self._requests.show_running(flights[number], PullStage.DOWNLOADING, self._watcher.progress(number), 1)
+    @property
+    def running(self) -> Collection[int]:
+        """Numbers of flights, some of which may have ended in the queue."""
+        self._running &= self._queue.flights.keys()
+        return self._running
 
     async def run(self, ask: PullAsk, pull: CallerPull) -> None:
         """Waits for the slot, then lets the caller pull. Raises PullGivenUp."""

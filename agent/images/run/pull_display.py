@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pulls as those who look see them: states in the feed, events while a pull waits or runs."""
 
+import asyncio
 from collections.abc import Mapping
 
 from agent.images.queue.flights import Flight
@@ -12,6 +13,11 @@ from agent.images.run.requests import PullRequests
 from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.images.view.announce import Announcer
+from agent.images.view.progress import PullProgress
+from agent.model.image_state import PullStage
+
+# Pulls that are shown at once, a tenth of a millisecond each.
+PORTION = 8
 
 
 class PullDisplay:
@@ -28,19 +34,27 @@ class PullDisplay:
         seen = map(self._watcher.progress, jobs)
         return sum(progress.rate_bytes_s for progress in seen if progress is not None)
 
-    def show(self, plan: PullPlan, jobs: Mapping[int, Job], settings: ImageSettings, now_s: float) -> None:
+    async def show(self, plan: PullPlan, jobs: Mapping[int, Job], settings: ImageSettings, now_s: float) -> None:
+        """Bring the feed up to date, in portions: others wait for this loop too, such as calls through the proxy."""
         flights = dict(self._queue.flights)
+        has_events = settings.keys.progress.events and not settings.is_like_kubelet
         self._requests.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s(jobs))
-        for number, job in jobs.items():
-            flight = flights.get(number)
-            if flight is not None:
-                self._requests.show_running(flight, job.stage, self._watcher.progress(number), job.attempts)
-        self._caller_pulls.show(flights)
-        self._requests.tidy(flights)
-        if settings.keys.progress.events and not settings.is_like_kubelet:
+        if has_events:
             self._announce_waiting(flights, plan, now_s)
-            self._announce_running(flights, jobs, settings)
-            self._announcer.forget(flights.keys())
+        for position, number in enumerate([*jobs, *self._caller_pulls.running], 1):
+            # By now it may have ended, or be another's.
+            flight, job = self._queue.flights.get(number), jobs.get(number)
+            if flight is not None and job is not None:
+                progress = self._watcher.progress(number)
+                self._requests.show_running(flight, job.stage, progress, job.attempts)
+                if has_events and progress is not None:
+                    self._announce_running(flight, job, progress, settings)
+            elif flight is not None and number in self._caller_pulls.running:
+                self._requests.show_running(flight, PullStage.DOWNLOADING, self._watcher.progress(number), 1)
+            if position % PORTION == 0:
+                await asyncio.sleep(0)
+        self._requests.tidy(self._queue.flights)
+        self._announcer.forget(self._queue.flights.keys())
 
     def _announce_waiting(self, flights: Mapping[int, Flight], plan: PullPlan, now_s: float) -> None:
         for waiting in plan.waiting:
@@ -51,12 +65,8 @@ class PullDisplay:
                 if sentence is not None:
                     self._requests.tell_all(flight.members, (sentence,))
 
-    def _announce_running(
-        self, flights: Mapping[int, Flight], jobs: Mapping[int, Job], settings: ImageSettings
-    ) -> None:
-        for number, job in jobs.items():
-            progress = self._watcher.progress(number)
-            if progress is not None and number in flights:
-                sentence = self._announcer.running(number, job.reference.written, progress, settings.keys.progress)
-                if sentence is not None:
-                    self._requests.tell_all(flights[number].members, (sentence,))
+    def _announce_running(self, flight: Flight, job: Job, progress: PullProgress, settings: ImageSettings) -> None:
+        written = job.reference.written
+        sentence = self._announcer.running(flight.number, written, progress, settings.keys.progress)
+        if sentence is not None:
+            self._requests.tell_all(flight.members, (sentence,))

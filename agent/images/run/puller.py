@@ -254,9 +254,11 @@ class Puller:
         self._group = group
         try:
             while True:
-                self._dispatch(group)
+                now_s = self._clock.now_s()
+                self._dispatch(group, now_s)
                 report.ready(self._summary())
                 self._set_alarm(group)
+                await self._display.show(self._plan, self._jobs, self._settings, now_s)
                 await self._wake.wait()
                 self._wake.clear()
         except asyncio.CancelledError:
@@ -295,8 +297,7 @@ class Puller:
         running = sum(flight.is_running for flight in self._queue.flights.values())
         return f"{running} pulling, {len(self._queue.flights) - running} waiting"
 
-    def _dispatch(self, group: asyncio.TaskGroup) -> None:
-        now_s = self._clock.now_s()
+    def _dispatch(self, group: asyncio.TaskGroup, now_s: float) -> None:
         self._sizes.note_running(self._jobs)
         waiting = {number: flight for number, flight in self._queue.flights.items() if not flight.is_running}
         plan = self._queue.dispatch(now_s)
@@ -312,7 +313,6 @@ class Puller:
             self._start(group, self._queue.flights[number], now_s)
         self._plan = plan
         self._sizes.ask_for(plan, group)
-        self._display.show(plan, self._jobs, self._settings, now_s)
 
     def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
         asks = self._requests.asks(flight.members)

@@ -32,6 +32,7 @@ EVENT_RETRY_S = 2.0
 # Clocks of the runtime and ours are the same; this is for the time between our start and its first write.
 START_SLACK_S = 2.0
 SOURCE_LABEL = "containerd.io/distribution.source."
+DIGEST_LENGTH = 71
 DIGEST = re.compile(r"sha(?:256|512):[0-9a-f]{64,128}")
 EAGER_LOOKS = 10
 FREQUENT_LOOKS = 40
@@ -252,5 +253,9 @@ class ProgressWatcher:
 
 
 def _digest_of(ref: str) -> str:
+    """The digest that a name of containerd's ends with, or has in it; the name itself if it has none."""
+    kind, _, digest = ref.partition("-")
+    if len(digest) == DIGEST_LENGTH and digest.startswith("sha256:") and kind.isalpha():
+        return digest
     found = DIGEST.search(ref)
     return found[0] if found else ref
