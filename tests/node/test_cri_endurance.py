@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thousands of refused, held and given up calls of any size on one connection: it goes on, and memory stays flat.
 
-The client is gRPC's C core, the runtime is containerd. KEPD_PROXY_CALLS sets how many calls: 400 where it is not set,
-10 000 for the stated figure (about 4 minutes).
+The client is gRPC's C core, then one in Go, as kubelets are; the runtime is containerd. KEPD_PROXY_CALLS sets how many
+calls: 400 where it is not set, 10 000 for the stated figure (about a minute each). The client in Go is built from
+Debian's golang-go and golang-google-grpc-dev where those are; KEPD_GOCODE says where else the latter is.
 """
 
+import json
 import os
 import random
+import shutil
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -30,6 +35,9 @@ STRICT = {"kepd.dev/sidecars": "side", "kepd.dev/mains": "main", "kepd.dev/start
 UNREADY = {**STRICT, "kepd.dev/ready.side": 'exec:["false"]'}
 BRIEF = {**UNREADY, "kepd.dev/start-policy": "open", "kepd.dev/start-timeout": "50ms"}
 STALL_S = 5.0
+GO_CODE = Path(os.environ.get("KEPD_GOCODE", "/usr/share/gocode"))
+GO = shutil.which("go") or "/usr/lib/go-1.19/bin/go"
+HERE = Path(__file__).parent
 GROWTH_MIB = 16
 
 
@@ -128,3 +136,49 @@ def test_one_connection_outlives_calls_that_were_refused_held_and_given_up(calle
     assert calls.slowest_s < STALL_S
     assert grown_mib < GROWTH_MIB
     assert "CreateContainer" not in holds
+
+
+@pytest.fixture
+def go_client(tmp_path: Path) -> Path:
+    """The program in Go."""
+    if not Path(GO).exists() or not (GO_CODE / "src" / "google.golang.org" / "grpc").is_dir():
+        pytest.skip("needs Debian's golang-go and golang-google-grpc-dev")
+    source = tmp_path / "path" / "src" / "goclient"
+    shutil.copytree(HERE / "go_client", source)
+    environment = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}/path:{GO_CODE}", "GOCACHE": f"{tmp_path}/cache"}
+    built = subprocess.run(
+        [GO, "build", "-o", str(tmp_path / "goclient"), "."],
+        cwd=source, env={**os.environ, **environment}, check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    return tmp_path / "goclient"
+
+
+def test_a_connection_of_a_client_in_go_outlives_them_too(
+    go_client: Path, caller: tuple[Caller, Kepd], tmp_path: Path
+) -> None:
+    """FI-1: 17 refusals of 8 KB were the end of a kubelet's connection."""
+    calls, kepd = caller
+    requests = tmp_path / "requests"
+    requests.mkdir()
+    for size in SIZES:
+        (requests / f"refused-{size}").write_bytes(calls.message("refused", size))
+        (requests / f"held-{size}").write_bytes(calls.message("unready", size))
+
+    def run(number: int) -> dict[str, Any]:
+        command = [str(go_client), str(calls.kubelet.socket), str(number), str(requests)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100 + CALLS // 10)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    run(max(CALLS // 10, 200))
+    before_mib = resident_mib(kepd)
+    found = run(CALLS)
+    grown_mib = resident_mib(kepd) - before_mib
+
+    print(found["ended"], f"slowest look {found['slowest']:.3f} s, grown by {grown_mib:.1f} MiB")
+    assert found["wrong"] == []
+    assert sum(found["ended"].values()) == CALLS
+    assert found["slowest"] < STALL_S
+    assert grown_mib < GROWTH_MIB
