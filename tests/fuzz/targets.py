@@ -22,12 +22,13 @@ from agent.drivers.probe_client.driver import _read_body, _read_head
 from agent.drivers.registry.address import followed, origin_of
 from agent.drivers.registry.challenge import choose_challenge, read_challenges
 from agent.drivers.registry.errors import ProbeFailed
-from agent.drivers.registry.manifest_size import read_document, total_bytes
+from agent.drivers.registry.manifest_size import total_bytes
 from agent.images.access.dockerconfig import ConfigInvalid, read_config_file
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry
 from agent.images.access.mirrors import read_hosts
 from agent.images.access.provider_config import read_providers
 from agent.model.annotation_list import AnnotationFault, parse_duration, parts_of
+from agent.model.image_manifest import read_document
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.run.disk.files import _last_lines
@@ -170,7 +171,9 @@ def registry_challenge(data: bytes) -> None:
 
 
 def registry_manifest(data: bytes) -> None:
-    total_bytes(read_document(data))
+    document = read_document(data)
+    if document is not None:
+        total_bytes(document)
 
 
 def registry_links(data: bytes) -> None:

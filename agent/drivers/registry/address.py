@@ -72,6 +72,4 @@ def followed(url: str, link: str) -> str:
 
 
 def with_query(url: str, pairs: list[tuple[str, str]]) -> str:
-    if not pairs:
-        return url
-    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(pairs)}"
+    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(pairs)}" if pairs else url

@@ -5,7 +5,7 @@ Source of behaviour: RFC 7235 section 2.1; distribution `docs/content/spec/auth/
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -45,10 +45,9 @@ def read_challenges(headers: Iterable[str]) -> list[Challenge]:
     return challenges
 
 
-def choose_challenge(challenges: Iterable[Challenge]) -> Challenge | None:
+def choose_challenge(challenges: Sequence[Challenge]) -> Challenge | None:
     """The one to answer: a token before a password."""
-    known = [one for one in challenges if one.scheme in PREFERENCE]
-    return min(known, key=lambda one: PREFERENCE.index(one.scheme), default=None)
+    return next((one for scheme in PREFERENCE for one in challenges if one.scheme == scheme), None)
 
 
 def token_parameters(challenge: Challenge, path: str) -> list[tuple[str, str]]:

@@ -10,14 +10,14 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from agent.drivers.registry.address import default_base_url
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
-from agent.drivers.registry.manifest_size import choose_entry, read_document, total_bytes
+from agent.drivers.registry.manifest_size import choose_entry, total_bytes
 from agent.model.clock import Clock
 from agent.model.image_credential import Credential
+from agent.model.image_manifest import read_document
 from agent.model.image_platform import node_platform
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(plane="images")
 
+REST_S = 60.0
 MOST_DOCUMENTS = 3  # an index may point to an index
-
-
-class ProbeTiming(msgspec.Struct, frozen=True, kw_only=True):
-    connect_s: float = 3.0
-    probe_s: float = 5.0
 
 
 class RegistrySizes:
@@ -43,13 +39,14 @@ class RegistrySizes:
         machine: str,
         clock: Clock,
         base_url: Callable[[str], str] = default_base_url,
-        timing: ProbeTiming | None = None,
+        connect_s: float = 3.0,
+        probe_s: float = 5.0,
     ) -> None:
         self._platform = node_platform(machine)
         self._clock = clock
         self._base_url = base_url
-        self._timing = timing or ProbeTiming()
-        self._cooldown = RegistryCooldown()
+        self._connect_s, self._probe_s = connect_s, probe_s
+        self._rests: dict[str, float] = {}
         self._client: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -65,20 +62,20 @@ class RegistrySizes:
             parsed = parse_reference(reference)
         except ReferenceInvalid:
             return self._failed("", "the name of the image cannot be read")
-        if self._is_closed or self._cooldown.holds(parsed.registry, self._clock.now_s()):
+        if self._is_closed or self._rests.get(parsed.registry, 0.0) > self._clock.now_s():
             return None
         base_url = self._base_url(parsed.registry)
         if not base_url:
             return self._failed(parsed.registry, "a hosts.toml of the runtime says where it is asked")
         try:
-            async with asyncio.timeout(self._timing.probe_s):
+            async with asyncio.timeout(self._probe_s):
                 return await self._ask(base_url, parsed, credential)
         except TimeoutError:
-            self._cooldown.begin(parsed.registry, self._clock.now_s())
-            return self._failed(parsed.registry, f"no answer within {self._timing.probe_s:g} s")
+            self._rest(parsed.registry)
+            return self._failed(parsed.registry, f"no answer within {self._probe_s:g} s")
         except ProbeFailed as error:
             if isinstance(error, RegistryFailed):
-                self._cooldown.begin(parsed.registry, self._clock.now_s())
+                self._rest(parsed.registry)
             return self._failed(parsed.registry, str(error))
 
     async def _ask(self, base_url: str, reference: ImageReference, credential: Credential | None) -> int:
@@ -89,39 +86,25 @@ class RegistrySizes:
         if self._is_closed:
             raise ProbeFailed("the probe is being stopped")
         if self._client is None:
-            self._client = open_client(self._timing.connect_s)
+            self._client = open_client(self._connect_s)
         visit = Visit(self._client, base_url, reference.path, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))
+            if document is None:
+                raise ProbeFailed("the answer is neither a manifest with sizes nor an index")
             size_bytes = total_bytes(document)
             if size_bytes is not None:
                 return size_bytes
             wanted = choose_entry(document, self._platform)
         raise ProbeFailed("the index points to indexes only")
 
+    def _rest(self, registry: str) -> None:
+        """It failed, and is left alone for a while; others that did are forgotten when their time is over."""
+        now_s = self._clock.now_s()
+        self._rests = {name: until_s for name, until_s in self._rests.items() if until_s > now_s}
+        self._rests[registry] = now_s + REST_S
+
     @staticmethod
     def _failed(registry: str, reason: str) -> None:
         log.debug("image_size_probe_failed", registry=registry, reason=reason, v=3)
-
-
-REST_S = 60.0
-
-
-class RegistryCooldown:
-    """Changed only by its owner, a driver; forgets by itself."""
-
-    def __init__(self) -> None:
-        self._until_s: dict[str, float] = {}
-
-    def begin(self, registry: str, now_s: float) -> None:
-        """It failed now."""
-        self._until_s = {name: until_s for name, until_s in self._until_s.items() if until_s > now_s}
-        self._until_s[registry] = now_s + REST_S
-
-    def holds(self, registry: str, now_s: float) -> bool:
-        """Whether it is not to be asked yet."""
-        return self._until_s.get(registry, now_s) > now_s
-
-    def __repr__(self) -> str:
-        return f"RegistryCooldown({', '.join(sorted(self._until_s))})"

@@ -11,7 +11,8 @@ from agent.images.ports import Content, ImageNames
 from agent.images.run.collector import ImageCollector
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
-from agent.images.view.manifest import LARGEST_MANIFEST, IndexEntry, Manifest, read_index, read_manifest
+from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, read_index, read_manifest
+from agent.model.image_manifest import Blob
 from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
 from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, InspectedPlatform
 from agent.model.image_store import ImageRecord
@@ -123,6 +124,6 @@ def _reference(image: str, state: ImageState) -> ImageReference | None:
     return None
 
 
-def _platform(entry: IndexEntry, *, is_present: bool) -> InspectedPlatform:
+def _platform(entry: Blob, *, is_present: bool) -> InspectedPlatform:
     name = str(entry.platform) if entry.platform is not None else "any"
     return InspectedPlatform(name, entry.digest, is_present)

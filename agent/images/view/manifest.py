@@ -9,37 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from agent.model.image_manifest import Blob, read_document
+
 LARGEST_MANIFEST = 4 << 20
-
-
-class Blob(msgspec.Struct, frozen=True):
-    digest: str
-    size: int = 0
-
-
-class _Platform(msgspec.Struct, frozen=True):
-    os: str = ""
-    architecture: str = ""
-    variant: str = ""
-
-    def __str__(self) -> str:
-        return "/".join(part for part in (self.os, self.architecture, self.variant) if part) or "any"
-
-
-class IndexEntry(msgspec.Struct, frozen=True):
-    digest: str
-    size: int = 0
-    platform: _Platform | None = None
-
-
-class _Index(msgspec.Struct, frozen=True):
-    manifests: tuple[IndexEntry, ...]
-
-
-class _Document(msgspec.Struct, frozen=True):
-    config: Blob | None = None
-    layers: tuple[Blob, ...] | None = None
-    manifests: tuple[Blob, ...] | None = None
 
 
 class _RootFilesystem(msgspec.Struct, frozen=True):
@@ -71,21 +43,16 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def read_manifest(digest: str, content: bytes) -> Manifest | None:
     """The manifest in a blob; None for an index, a config or anything else."""
-    try:
-        document = msgspec.json.decode(content, type=_Document)
-    except msgspec.DecodeError:
-        return None
-    if document.config is None or document.layers is None:
+    document = read_document(content)
+    if document is None or document.config is None or document.layers is None:
         return None
     return Manifest(digest, len(content), document.config, document.layers)
 
 
-def read_index(content: bytes) -> tuple[IndexEntry, ...]:
+def read_index(content: bytes) -> tuple[Blob, ...]:
     """The images of an index; none of anything else."""
-    try:
-        return msgspec.json.decode(content, type=_Index).manifests
-    except msgspec.DecodeError:
-        return ()
+    document = read_document(content)
+    return document.manifests or () if document is not None else ()
 
 
 def read_diff_ids(content: bytes) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.registry.driver import ProbeTiming, RegistrySizes
+from agent.drivers.registry.driver import RegistrySizes
 from tests.drivers.registry.registry_server import RegistryServer, serving
 
-QUICK = ProbeTiming(connect_s=0.5, probe_s=1.0)
+QUICK = {"connect_s": 0.5, "probe_s": 1.0}
 
 
 @pytest.fixture
@@ -35,6 +35,6 @@ def clock() -> FakeClock:
 @pytest.fixture
 async def sizes(clock: FakeClock) -> AsyncIterator[RegistrySizes]:
     """The driver of an amd64 machine."""
-    driver = RegistrySizes(machine="x86_64", clock=clock, timing=QUICK)
+    driver = RegistrySizes(machine="x86_64", clock=clock, **QUICK)
     yield driver
     await driver.close()

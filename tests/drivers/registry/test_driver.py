@@ -13,7 +13,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from agent.drivers.clock.fake import FakeClock
-from agent.drivers.registry.driver import ProbeTiming, RegistrySizes
+from agent.drivers.registry.driver import RegistrySizes
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.registry.registry_server import TOKEN, RegistryServer, manifest_of
 
@@ -298,7 +298,7 @@ async def test_compressed_body_is_not_blown_up(registry: RegistryServer, sizes: 
     size_bytes, logs = await probe_and_log(sizes, f"{registry.address}/web:1")
 
     assert size_bytes is None
-    assert [line["reason"] for line in logs] == ["the answer is not a readable manifest"]
+    assert [line["reason"] for line in logs] == ["the answer is neither a manifest with sizes nor an index"]
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -312,7 +312,7 @@ async def test_slow_registry_is_left_and_rests(registry: RegistryServer, clock: 
         return response
 
     registry.fault = slow
-    driver = RegistrySizes(machine="x86_64", clock=clock, timing=ProbeTiming(probe_s=0.5))
+    driver = RegistrySizes(machine="x86_64", clock=clock, probe_s=0.5)
     size_bytes, logs = await probe_and_log(driver, f"{registry.address}/web:1")
     registry.fault = None
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from agent.drivers.registry.address import default_base_url, followed, origin_of, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
-from agent.drivers.registry.driver import RegistryCooldown
 from agent.drivers.registry.errors import ProbeFailed
-from agent.drivers.registry.manifest_size import read_document, total_bytes
+from agent.drivers.registry.manifest_size import total_bytes
+from agent.model.image_manifest import read_document
 from agent.model.image_platform import node_platform
 
 
@@ -142,19 +142,8 @@ def test_machines_have_the_names_that_images_use() -> None:
     ]  # fmt: skip
 
 
-def test_rest_is_a_minute_and_is_forgotten() -> None:
-    cooldown = RegistryCooldown()
-    cooldown.begin("a", 100.0)
-    assert (cooldown.holds("a", 159.9), cooldown.holds("a", 160.0), cooldown.holds("b", 100.0)) == (True, False, False)
-    cooldown.begin("b", 200.0)
-
-    assert repr(cooldown) == "RegistryCooldown(b)"
-
-
 @given(st.binary(max_size=200))
 @example(b'"\xff"')
 def test_no_content_makes_reading_fail_otherwise(content: bytes) -> None:
-    try:
-        read_document(content)
-    except ProbeFailed as error:
-        assert str(error).startswith("the answer is")
+    document = read_document(content)
+    assert document is None or total_bytes(document) is not None or document.manifests is not None
