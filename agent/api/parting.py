@@ -5,14 +5,21 @@ Frames are told apart, never read: what a client sends after the number is not p
 anew on another connection, which waits for the next process. gRPC's own server says first that it will take no more and
 cancels whatever comes until the client has heard it; on a busy machine these are many.
 
-Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8.
+Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8, 10.5.
 """
 
 import struct
+from collections.abc import Callable
+from time import monotonic
+
+from agent.model.allowance import Allowance
 
 PREFACE_BYTES = 24
 # gRPC takes 8 KiB of headers, and reads on to the end of any block to throw it away.
 MOST_HEADER_BYTES = 16 << 10
+# Calls that a client gave up: so many at once, and from then on so many a second. Each costs us more than its client
+# (CVE-2023-44487), and one that follows something gives up one.
+RESETS_AT_ONCE, RESETS_A_SECOND = 200, 20.0
 HEAD = struct.Struct(">HBBBI")
 HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 1, 3, 7, 9
 DATA = 0
@@ -60,10 +67,12 @@ class _Cutter:
 class Parting:
     """One connection. `from_client` and `from_server` give what is to be passed on for what has come."""
 
-    def __init__(self) -> None:
-        self.is_absurd = False
-        """Headers came that no server takes, so there is nothing to wait for."""
+    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+        self.fault = ""
+        """What came that no client sends, so there is nothing to wait for."""
         self._block_bytes = 0
+        self._now_s = now_s
+        self._resets = Allowance(RESETS_AT_ONCE, RESETS_A_SECOND, now_s())
         self.open: dict[int, int] = {}
         """Calls without an end, and how many bytes of their requests the server may keep until then."""
         self.held_bytes = 0
@@ -103,12 +112,15 @@ class Parting:
     def _note(self, kind: int, stream: int, size: int) -> None:
         if kind in (HEADERS, CONTINUATION):
             self._block_bytes = size + (self._block_bytes if kind == CONTINUATION else 0)
-            self.is_absurd |= self._block_bytes > MOST_HEADER_BYTES
+            if self._block_bytes > MOST_HEADER_BYTES:
+                self.fault = f"more than {MOST_HEADER_BYTES} bytes of headers"
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self.open[stream] = 0
         elif kind == RST_STREAM:
             self._end(stream)
+            if not self._resets.take(self._now_s()):
+                self.fault = f"more than {RESETS_AT_ONCE} calls given up at once"
         elif kind == DATA and stream in self.open:
             self.open[stream] += size
             self.held_bytes += size

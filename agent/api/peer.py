@@ -19,6 +19,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import structlog
@@ -33,10 +34,12 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 CHUNK_BYTES = 64 << 10
 HEARING_S = 2.0
+# A user that is cut off and comes back at once would be as dear as before.
+BARRED_S = 1.0
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_USER = 16
-# Of requests that are not answered yet; four of the largest that an operator may send.
-REQUESTS_OF_USER, REQUESTS_OF_ALL = 8 * MIB, 32 * MIB
+# Of requests that are not answered yet; the largest is a manifest of 10 MiB, in parts.
+REQUESTS_OF_USER, REQUESTS_OF_ALL = 12 * MIB, 32 * MIB
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -90,6 +93,8 @@ class PeerRelay:
         self._upstream_of = upstream_of
         self.peers: dict[str, Peer] = {}
         self._links: set[_Link] = set()
+        self._barred_s: dict[int, float] = {}
+        """Until when users wait of whom a connection was cut off."""
         self._requests = Shares(REQUESTS_OF_USER, REQUESTS_OF_ALL)
         self._connections: asyncio.TaskGroup | None = None
         self._moved = asyncio.Event()
@@ -156,6 +161,9 @@ class PeerRelay:
         """Nobody can take all connections: each user has a share, and root comes on top of all others."""
         if peer.uid == 0:
             return len(self.peers) < 2 * MAX_CONNECTIONS
+        if self._barred_s.get(peer.uid, 0.0) > monotonic():
+            return False
+        self._barred_s.pop(peer.uid, None)
         same = sum(known.uid == peer.uid for known in self.peers.values())
         return same < MAX_CONNECTIONS_PER_USER and len(self.peers) < MAX_CONNECTIONS
 
@@ -165,8 +173,9 @@ class PeerRelay:
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")
-            if link.is_overdrawn:
-                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, held_bytes=link.parting.held_bytes)
+            if link.fault:
+                self._barred_s[peer.uid] = monotonic() + BARRED_S
+                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=link.fault)
         except OSError:
             return
         finally:
@@ -184,7 +193,7 @@ class _Link:
     ) -> None:
         """`take` asks for room for so many more bytes of requests."""
         self.parting = Parting()
-        self.is_overdrawn = False
+        self.fault = ""
         self._take = take
         self._held = 0
         self._moved = moved
@@ -214,8 +223,8 @@ class _Link:
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
                 passed = self.parting.from_client(chunk)
-                if self.parting.is_absurd or not self._has_room():
-                    self.is_overdrawn = True
+                self.fault = self.parting.fault or self._overdraft()
+                if self.fault:
                     # Both ways, or one that does not read would keep its connection and its share.
                     self._client.shutdown(socket.SHUT_RDWR)
                     break
@@ -223,12 +232,12 @@ class _Link:
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_WR)
 
-    def _has_room(self) -> bool:
+    def _overdraft(self) -> str:
         """Counted by frames as they are announced, so that what is cut off was never buffered."""
         if not self._take(self.parting.held_bytes - self._held):
-            return False
+            return f"no room for {self.parting.held_bytes} bytes of unanswered requests"
         self._held = self.parting.held_bytes
-        return True
+        return ""
 
     async def answers(self) -> None:
         loop = asyncio.get_running_loop()
@@ -245,5 +254,5 @@ class _Link:
             if data:
                 with suppress(OSError):
                     await asyncio.get_running_loop().sock_sendall(self._client, data)
-            self._has_room()
+            self._overdraft()
         self._moved()

@@ -13,6 +13,8 @@ from agent.api.parting import (
     HEADERS,
     MOST_HEADER_BYTES,
     PREFACE_BYTES,
+    RESETS_A_SECOND,
+    RESETS_AT_ONCE,
     RST_STREAM,
     Parting,
 )
@@ -55,10 +57,33 @@ def test_a_block_of_headers_that_does_not_end_is_noticed() -> None:
     one = Parting()
     one.from_client(bytes(PREFACE_BYTES) + frame(HEADERS, 4, 1, bytes(MOST_HEADER_BYTES)))
     one.from_client(frame(HEADERS, 0, 3, bytes(10)) + frame(CONTINUATION, 0, 3, bytes(MOST_HEADER_BYTES - 10)))
-    before = one.is_absurd
+    before = one.fault
     one.from_client(frame(CONTINUATION, 0, 3, bytes(1)))
 
-    assert (before, one.is_absurd) == (False, True)
+    assert before == ""
+    assert "bytes of headers" in one.fault
+
+
+def test_who_gives_up_calls_faster_than_it_could_follow_anything_is_cut_off() -> None:
+    """FX-2: as with HTTP/2's rapid reset, a call that is begun and given up costs us more than its client."""
+    now_s = 0.0
+    one = Parting(lambda: now_s)
+    one.from_client(bytes(PREFACE_BYTES))
+    stream = 1
+
+    def give_up(count: int) -> str:
+        nonlocal stream
+        for _ in range(count):
+            one.from_client(frame(HEADERS, 4, stream) + frame(RST_STREAM, 0, stream, bytes(4)))
+            stream += 2
+        return one.fault
+
+    at_once = give_up(RESETS_AT_ONCE)
+    now_s = 1.0
+    later = give_up(int(RESETS_A_SECOND))
+
+    assert (at_once, later) == ("", "")
+    assert "given up" in give_up(1)
 
 
 async def test_calls_of_a_user_wait_for_each_other_and_not_for_those_of_others() -> None:
