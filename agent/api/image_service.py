@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 
 from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import to_message
-from agent.api.paging import page, parse_filter
+from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.ports import ImageView, PullView
 from agent.api.watching import followed, watched
 from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy
-from agent.model.image_state import PullStage, PullState
+from agent.model.image_state import ImageState, PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2 as pb
 
 MOST_IMAGES_PER_CALL = 200
@@ -25,14 +25,16 @@ class ImageService:
         self._images = images
 
     async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
-        images = (to_message(pb.Image, image) for image in await running(self._images, "images").images())
-        items, meta = await page(images, request.options, lambda image: image.id, pb.Image)
+        # The runtime has no pages: it is asked for all, and these are some hundreds.
+        images = await running(self._images, "images").images()
+        walk = in_order(images, lambda image: image.id, place_of(request.options))
+        items, meta = await page(walk, request.options, _image, pb.Image)
         return pb.ListImagesResponse(images=items, meta=meta)
 
     async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
         view = running(self._pulls, "images")
-        pulls = map(_pull, list(view.pulls.items.values()))
-        items, meta = await page(pulls, request.options, _order, pb.Pull, view.pulls.version)
+        walk = in_order(view.pulls.items.values(), _order, place_of(request.options))
+        items, meta = await page(walk, request.options, _pull, pb.Pull, view.pulls.version)
         return pb.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
 
     async def watch_image_pulls(self, request: pb.WatchImagePullsRequest) -> AsyncIterator[pb.WatchImagePullsResponse]:
@@ -150,6 +152,10 @@ def _wishes(request: pb.PullImageRequest) -> list[PullRequest]:
     ]
 
 
+def _image(image: ImageState) -> pb.Image:
+    return to_message(pb.Image, image)
+
+
 def _pull(pull: PullState) -> pb.Pull:
     return to_message(pb.Pull, pull)
 
@@ -158,7 +164,7 @@ def _limits(view: PullView) -> list[pb.PullLimit]:
     return [to_message(pb.PullLimit, limit) for limit in view.limits()]
 
 
-def _order(pull: pb.Pull) -> str:
+def _order(pull: PullState) -> str:
     """Running first, then the line, then what is over."""
-    rank = 1 if pull.position else 2 if pull.HasField("ended_at") else 0
+    rank = 1 if pull.position else 2 if pull.ended_at_s else 0
     return f"{rank}{pull.position:06d}{pull.id:>12}"

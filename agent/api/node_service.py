@@ -8,7 +8,7 @@ from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
-from agent.api.paging import page, parse_filter
+from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.ports import ConfigurationView, NodeView
 from agent.api.watching import watched
 from agent.config.check import Checked
@@ -44,8 +44,9 @@ class NodeService:
         return pb.GetNodeResponse(node=self._node.node())
 
     async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
-        planes = [_plane(line) for line in self._board.lines() if line.is_plane]
-        items, meta = await page(planes, request.options, lambda plane: plane.name, pb.Plane, self._board.feed.version)
+        lines = [line for line in self._board.lines() if line.is_plane]
+        planes = in_order(lines, lambda line: line.name, place_of(request.options))
+        items, meta = await page(planes, request.options, _plane, pb.Plane, self._board.feed.version)
         return pb.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
@@ -99,8 +100,8 @@ class NodeService:
         return pb.SetVerbosityResponse()
 
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
-        events = map(_event, list(self._events.items.values()))
-        items, meta = await page(events, request.options, _event_order, pb.Event, self._events.version)
+        events = in_order(self._events.items.values(), _event_order, place_of(request.options))
+        items, meta = await page(events, request.options, _event, pb.Event, self._events.version)
         return pb.ListEventsResponse(events=items, meta=meta)
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncIterator[pb.WatchEventsResponse]:
@@ -124,8 +125,8 @@ def _event(event: Event) -> pb.Event:
     return to_message(pb.Event, event, type="Warning" if event.is_warning else "Normal")
 
 
-def _event_order(event: pb.Event) -> str:
-    return f"{event.last_seen.ToNanoseconds():020d}{event.id}"
+def _event_order(event: Event) -> str:
+    return f"{event.last_seen_s:020.6f}{event.id}"
 
 
 def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists in pages and with filters, the same for every kind of object.
 
-Filters are `field=value,field=value` over fields that hold text, numbers or enum names. A page token names the last
-object of a page, so that changes in between neither repeat nor skip others.
+Filters are `field=value,field=value` over fields that hold text, numbers or enum names. A page token names the place
+where a page ended, so that changes in between neither repeat nor skip others. A page costs what it shows: the list goes
+on from that place, and nothing before it or behind it is made into a message.
 
 A page has as many objects as fit into 1 MiB, and at least one, however many were asked for: what a caller does not read
 stays in our memory. Objects are looked at in turns, since a node may have 100 000 endpoints and other work.
@@ -11,19 +12,22 @@ stays in our memory. Objects are looked at in turns, since a node may have 100 0
 import asyncio
 import base64
 import binascii
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from typing import TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from agent.api.errors import FailureReason, invalid
+from agent.model.placed import Walk
 from agent.wire.kepd.v1 import list_pb2
 
 Item = TypeVar("Item", bound=Message)
+One = TypeVar("One")
 PAGE_BYTES = 1 << 20
 AT_A_TIME = 200
-MOST_KEPT = 20_000
 TEXT = FieldDescriptor.TYPE_STRING
 ENUM = FieldDescriptor.TYPE_ENUM
 WHOLE = (
@@ -65,45 +69,46 @@ def _shown(item: Message, name: str) -> str:
     return str(value)
 
 
+async def in_order(items: Iterable[One], key: Callable[[One], str], after: str) -> Walk[One]:
+    """Of few objects: those behind a place."""
+    ordered = sorted(items, key=key)
+    for one in ordered[bisect_right(ordered, after, key=key) :]:
+        yield key(one), one
+
+
 async def page(
-    items: Iterable[Item], options: list_pb2.ListOptions, key: Callable[[Item], str], kind: type[Item], version: int = 0
+    walk: Walk[One],
+    options: list_pb2.ListOptions,
+    convert: Callable[[One], Item],
+    kind: type[Item],
+    version: int = 0,
 ) -> tuple[list[Item], list_pb2.ListMeta]:
-    """The objects of one page in the order of their keys, and where the next begins. `items` may make them one by one,
-    and must not depend on what changes meanwhile."""
+    """The objects of one page, and where the next begins. `walk` gives what is behind `place_of(options)` with its
+    place, in the order of places, and does not mind what changes meanwhile."""
     holds = parse_filter(options.filter, kind)
-    after = _decode_token(options.page_token)
     found: list[Item] = []
-    is_cut, most_kept = False, MOST_KEPT
-    for number, item in enumerate(items, 1):
-        if number % AT_A_TIME == 0:
-            await asyncio.sleep(0)
-        if holds(item) and key(item) > after:
-            found.append(item)
-        if len(found) > most_kept:
-            found, was_cut = _first(found, options.page_size, key)
-            is_cut |= was_cut
-            most_kept = max(MOST_KEPT, 2 * len(found))
-    found, is_more = _first(found, options.page_size, key)
-    token = base64.urlsafe_b64encode(key(found[-1]).encode()).decode() if found and (is_more or is_cut) else ""
-    return found, list_pb2.ListMeta(next_page_token=token, resource_version=version)
+    size = looked = 0
+    before = ""
+    async with aclosing(walk):
+        async for place, one in walk:
+            looked += 1
+            if looked % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            item = convert(one)
+            if holds(item):
+                size += item.ByteSize()
+                if found and (size > PAGE_BYTES or len(found) == options.page_size):
+                    token = base64.urlsafe_b64encode(before.encode()).decode()
+                    return found, list_pb2.ListMeta(next_page_token=token, resource_version=version)
+                found.append(item)
+            before = place
+    return found, list_pb2.ListMeta(resource_version=version)
 
 
-def _first(found: list[Item], most: int, key: Callable[[Item], str]) -> tuple[list[Item], bool]:
-    """Those of a page, and whether there are more."""
-    found.sort(key=key)
-    size = 0
-    fits = 0
-    for item in found[: most or None]:
-        size += item.ByteSize()
-        if fits and size > PAGE_BYTES:
-            break
-        fits += 1
-    return found[:fits], fits < len(found)
-
-
-def _decode_token(token: str) -> str:
+def place_of(options: list_pb2.ListOptions) -> str:
+    """Where the page before this one ended; empty: there was none."""
     try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
+        return base64.b64decode(options.page_token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
         raise invalid(
             FailureReason.BAD_PAGE_TOKEN, "page_token is not from an earlier list; start without one"

@@ -5,14 +5,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from agent.api.errors import FailureReason, not_found, running
+from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import timestamp, to_message
-from agent.api.paging import page, parse_filter
+from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
 from agent.api.ports import PodActions, PodStreams, PodView
 from agent.api.watching import watched
+from agent.config.strict_yaml import MAX_BYTES
 from agent.model.pod_fields import Container
-from agent.model.pod_state import PodState
+from agent.model.pod_state import ContainerState, PodState
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 LOG_POLL_S = 0.2
@@ -29,8 +30,8 @@ class PodService:
 
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
         feed = running(self._view, "pods").pods
-        found = map(_pod, list(feed.items.values()))
-        items, meta = await page(found, request.options, _key, pb.Pod, feed.version)
+        walk = in_order(feed.items.values(), _key, place_of(request.options))
+        items, meta = await page(walk, request.options, _pod, pb.Pod, feed.version)
         return pb.ListPodsResponse(pods=items, meta=meta)
 
     async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
@@ -80,8 +81,15 @@ class PodService:
                 now_path, is_running = place()
                 path, position = (path, position) if now_path == path else (now_path, 0)
 
-    async def apply_manifest(self, request: pb.ApplyManifestRequest) -> pb.ApplyManifestResponse:
-        pods, path = await running(self._wishes, "pods").apply(request.content, dry_run=request.dry_run)
+    async def apply_manifest(self, parts: AsyncIterator[pb.ApplyManifestRequest]) -> pb.ApplyManifestResponse:
+        content, is_dry = bytearray(), False
+        async for part in parts:
+            content += part.content
+            is_dry |= part.dry_run
+            if len(content) > MAX_BYTES:
+                text = f"the manifest has more than {MAX_BYTES} bytes; divide it into several files"
+                raise invalid(FailureReason.BAD_MANIFEST, text, [("content", text)])
+        pods, path = await running(self._wishes, "pods").apply(bytes(content), dry_run=is_dry)
         return pb.ApplyManifestResponse(pods=pods, path=path)
 
     async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
@@ -140,12 +148,9 @@ class PodService:
 
     async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
         feed = running(self._view, "pods").pods
-        found = (
-            pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=one)
-            for pod in map(_pod, list(feed.items.values()))
-            for one in pod.containers
-        )
-        items, meta = await page(found, request.options, _container_key, pb.PodContainer, feed.version)
+        found = [(pod, one) for pod in feed.items.values() for one in pod.containers]
+        walk = in_order(found, _container_key, place_of(request.options))
+        items, meta = await page(walk, request.options, _pod_container, pb.PodContainer, feed.version)
         return pb.ListContainersResponse(containers=items, meta=meta)
 
 
@@ -158,10 +163,17 @@ def _pod(pod: PodState) -> pb.Pod:
         qos_class=pod.qos,
         manifest=pod.file,
         conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],
-        containers=[
-            to_message(pb.Container, one, pod_namespace=pod.namespace, pod_name=pod.name) for one in pod.containers
-        ],
+        containers=[_container(pod, one) for one in pod.containers],
     )
+
+
+def _container(pod: PodState, one: ContainerState) -> pb.Container:
+    return to_message(pb.Container, one, pod_namespace=pod.namespace, pod_name=pod.name)
+
+
+def _pod_container(both: tuple[PodState, ContainerState]) -> pb.PodContainer:
+    pod, one = both
+    return pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=_container(pod, one))
 
 
 def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
@@ -184,9 +196,10 @@ def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
     return found, position + len(whole)
 
 
-def _container_key(one: pb.PodContainer) -> str:
-    return f"{one.namespace}/{one.pod}/{one.container.name}"
+def _container_key(both: tuple[PodState, ContainerState]) -> str:
+    pod, one = both
+    return f"{pod.key}/{one.name}"
 
 
-def _key(pod: pb.Pod) -> str:
+def _key(pod: PodState | pb.Pod) -> str:
     return f"{pod.namespace}/{pod.name}"

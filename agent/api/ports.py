@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API needs from the daemon and the planes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from agent.model.image_state import (
     PullExplanation,
     PullState,
 )
+from agent.model.placed import Walk
 from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.model.proxy_report import HoldReport, ProxyReport
@@ -26,7 +27,6 @@ from agent.model.service import ServiceKey
 from agent.model.service_report import (
     EndpointReport,
     ProgrammedService,
-    RouteReport,
     RuleChange,
     RuleReport,
     ServiceReport,
@@ -120,24 +120,27 @@ class TopologyView(Protocol):
 
 
 class ServiceProxyView(Protocol):
-    """Services in the kernel. `route` raises KeyError for what is not there, `trace` ValueError for no addresses."""
+    """Services in the kernel, in lists that go on behind a place. `route` raises KeyError for what is not there,
+    `trace` ValueError for no addresses."""
 
     @property
     def changes(self) -> Feed[ProgrammedService]: ...
 
-    async def services(self) -> Sequence[ServiceReport]: ...
+    def services(self, after: str = "") -> Walk[ServiceReport]: ...
 
     def service(self, key: ServiceKey) -> ServiceReport: ...
 
-    def endpoints(self, key: ServiceKey | None = None) -> Iterable[EndpointReport]: ...
+    def endpoints(
+        self, key: ServiceKey | None = None, after: str = "", port_name: str | None = None
+    ) -> Walk[EndpointReport]: ...
 
-    def route(self, key: ServiceKey, port_name: str | None = None) -> RouteReport: ...
+    def route(self, key: ServiceKey, port_name: str | None = None) -> Sequence[str]: ...
 
-    def desired_rules(self, key: ServiceKey | None = None) -> Iterable[RuleReport]: ...
+    def desired_rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]: ...
 
-    async def rules(self, key: ServiceKey | None = None) -> Sequence[RuleReport]: ...
+    def rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]: ...
 
-    async def differences(self) -> Sequence[RuleChange]: ...
+    def differences(self, after: str = "") -> Walk[RuleChange]: ...
 
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport: ...
 

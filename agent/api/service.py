@@ -48,6 +48,7 @@ class Context(Protocol):
 
 
 UnaryMethod = Callable[[Message], Awaitable[Message]]
+PartsMethod = Callable[[AsyncIterator[Message]], Awaitable[Message]]
 StreamMethod = Callable[[Message], AsyncIterator[Message]]
 Observer = Callable[[str, str], None]
 
@@ -89,7 +90,9 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             served = getattr(implementation, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
             level = level_of(method)
             path = f"/{service.full_name}/{method.name}"
-            if method.server_streaming:
+            if method.client_streaming:
+                self._handlers[path] = grpc.stream_unary_rpc_method_handler(self._parts(path, level, method, served))
+            elif method.server_streaming:
                 self._handlers[path] = grpc.unary_stream_rpc_method_handler(self._stream(path, level, method, served))
             else:
                 self._handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(path, level, method, served))
@@ -102,26 +105,42 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self, path: str, level: int, method: MethodDescriptor, served: UnaryMethod
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
         request_class = GetMessageClass(method.input_type)
-        is_list = method.name.startswith(LARGE)
 
         async def handle(raw: bytes, context: Context) -> bytes:
-            try:
-                uid = self._admit(path, level, context)
-                if is_list and self._is_short() and not is_trusted(uid):
-                    raise memory_short()
-                async with AsyncExitStack() as turn:
-                    if level == access_pb2.LEVEL_READ:
-                        await turn.enter_async_context(self._reads.turn(uid))
-                    answer = await served(_decode(request_class, raw))
-                    packed = answer.SerializeToString()
-                    self._hold(uid, len(packed), context)
-                self._observe(path, "OK")
-                return packed
-            except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
-                await self._refuse(path, _answer_to(path, error), context)
-            return b""
+            return await self._answer(path, level, method, context, lambda: served(_decode(request_class, raw)))
 
         return handle
+
+    def _parts(
+        self, path: str, level: int, method: MethodDescriptor, served: PartsMethod
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        """A request in several messages: none is read before its caller is known to have the right."""
+        request_class = GetMessageClass(method.input_type)
+
+        async def handle(parts: AsyncIterator[bytes], context: Context) -> bytes:
+            requests = (_decode(request_class, raw) async for raw in parts)
+            return await self._answer(path, level, method, context, lambda: served(requests))
+
+        return handle
+
+    async def _answer(
+        self, path: str, level: int, method: MethodDescriptor, context: Context, serve: Callable[[], Awaitable[Message]]
+    ) -> bytes:
+        try:
+            uid = self._admit(path, level, context)
+            if method.name.startswith(LARGE) and self._is_short() and not is_trusted(uid):
+                raise memory_short()
+            async with AsyncExitStack() as turn:
+                if level == access_pb2.LEVEL_READ:
+                    await turn.enter_async_context(self._reads.turn(uid))
+                answer = await serve()
+                packed = answer.SerializeToString()
+                self._hold(uid, len(packed), context)
+            self._observe(path, "OK")
+            return packed
+        except Exception as error:  # noqa: BLE001  # a bug must not show its insides to callers
+            await self._refuse(path, _answer_to(path, error), context)
+        return b""
 
     def _stream(
         self, path: str, level: int, method: MethodDescriptor, served: StreamMethod

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """ServiceProxyService: Services in the kernel of this node. Converts and delegates."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import to_message
-from agent.api.paging import page, parse_filter
+from agent.api.paging import page, parse_filter, place_of
 from agent.api.ports import ServiceProxyView
 from agent.api.watching import watched
 from agent.model.service import ServiceKey
@@ -26,15 +27,15 @@ class ServiceProxyService:
 
     async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
         view = running(self._view, "services")
-        found = _messages(pb.Service, await view.services())
-        items, meta = await page(found, request.options, _service_name, pb.Service, view.changes.version)
+        walk = view.services(place_of(request.options))
+        items, meta = await page(walk, request.options, _shown(pb.Service), pb.Service, view.changes.version)
         return pb.ListServicesResponse(services=items, meta=meta)
 
     async def list_endpoints(self, request: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
-        found = _messages(pb.Endpoint, view.endpoints(key))
-        items, meta = await page(found, request.options, _endpoint_name, pb.Endpoint, view.changes.version)
+        walk = view.endpoints(key, place_of(request.options))
+        items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
         return pb.ListEndpointsResponse(endpoints=items, meta=meta)
 
     async def watch_services(self, request: pb.WatchServicesRequest) -> AsyncIterator[pb.WatchServicesResponse]:
@@ -51,13 +52,17 @@ class ServiceProxyService:
     async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
         key = _key(request.service) if request.service else None
         view = running(self._view, "services")
-        found = _messages(pb.Rule, view.desired_rules(key) if request.desired else await view.rules(key))
-        items, meta = await page(found, request.options, _rule_name, pb.Rule, view.changes.version)
+        listed = view.desired_rules if request.desired else view.rules
+        walk = listed(key, place_of(request.options))
+        items, meta = await page(walk, request.options, _shown(pb.Rule), pb.Rule, view.changes.version)
         return pb.ListRulesResponse(rules=items, meta=meta)
 
-    async def diff_rules(self, _request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
-        differences = await running(self._view, "services").differences()
-        return pb.DiffRulesResponse(differences=_messages(pb.RuleDifference, differences))
+    async def diff_rules(self, request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
+        view = running(self._view, "services")
+        walk = view.differences(place_of(request.options))
+        shown = _shown(pb.RuleDifference)
+        items, meta = await page(walk, request.options, shown, pb.RuleDifference, view.changes.version)
+        return pb.DiffRulesResponse(differences=items, meta=meta)
 
     async def trace_packet(self, request: pb.TracePacketRequest) -> pb.TracePacketResponse:
         protocol = (request.protocol or "TCP").upper()
@@ -76,11 +81,15 @@ class ServiceProxyService:
 
     async def explain_route(self, request: pb.ExplainRouteRequest) -> pb.ExplainRouteResponse:
         key = _key(request.service)
+        port = request.port if request.HasField("port") else None
+        view, after = running(self._view, "services"), place_of(request.options)
         try:
-            report = running(self._view, "services").route(key, request.port if request.HasField("port") else None)
+            lines = view.route(key, port) if not after else []
         except KeyError as error:
             raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {key} is known here") from error
-        return to_message(pb.ExplainRouteResponse, report)
+        walk = view.endpoints(key, after, port)
+        items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
+        return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta)
 
 
 def _key(text: str) -> ServiceKey:
@@ -92,18 +101,9 @@ def _key(text: str) -> ServiceKey:
     return ServiceKey(namespace or "default", name)
 
 
-def _messages(kind: type[M], reports: Iterable[object]) -> Iterator[M]:
-    """One by one, of what there is now."""
-    return (to_message(kind, one) for one in list(reports))
+def _shown(kind: type[M]) -> Callable[[object], M]:
+    return partial(to_message, kind)
 
 
 def _service_name(one: pb.Service) -> str:
     return f"{one.namespace}/{one.name}"
-
-
-def _endpoint_name(one: pb.Endpoint) -> str:
-    return f"{one.namespace}/{one.service}:{one.port}/{one.protocol}/{one.endpoint}"
-
-
-def _rule_name(one: pb.Rule) -> str:
-    return f"{one.family}/{one.map}/{one.key}"

@@ -66,6 +66,21 @@ class Client:
             raise failure(error, self._path) from error
         return result
 
+    def send(self, method: str, parts: Sequence[Message], answer: type[Answer]) -> Answer:
+        """One call whose request is larger than a message may be."""
+        invoke = self.channel.stream_unary(
+            f"/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        try:
+            result: Answer = invoke(iter(parts), timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            if self.other is not None and _is_plane_elsewhere(error):
+                return self.other.send(method, parts, answer)
+            raise failure(error, self._path) from error
+        return result
+
     def follow(self, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
         invoke = self.channel.unary_stream(
             f"/{method}",

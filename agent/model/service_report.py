@@ -95,10 +95,3 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     masquerade: str
     steps: tuple[TraceStep, ...]
-
-
-class RouteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the traffic of a service port goes, and why: lines of text and the endpoints."""
-
-    lines: tuple[str, ...]
-    endpoints: tuple[EndpointReport, ...]

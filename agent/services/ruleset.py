@@ -5,13 +5,14 @@ The rulesets of nftables and iptables and their views fulfil these protocols by 
 agent/model/nft_error.py, for both. Source of behaviour: SY-5, SY-6, SY-10, SY-14.
 """
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
 from agent.model.iptables_rules import Table
+from agent.model.placed import Walk
 from agent.model.service import ServiceKey
 from agent.model.service_report import RuleChange, RuleReport
 from agent.services.nftables.trace import Outcome, Packet
@@ -81,15 +82,15 @@ class Ruleset(Protocol):
 
 
 class RulesView(Protocol):
-    """One family's rules for whoever wants to see them."""
+    """One family's rules for whoever wants to see them. The places of all begin with the family."""
 
-    def desired(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
+    def desired(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
         """Of one Service or of all, as they were written last."""
 
-    async def standing(self) -> list[RuleReport]:
-        """As the kernel has them."""
+    def standing(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
+        """As the kernel has them, those of a Service or all."""
 
-    async def differences(self) -> list[RuleChange]:
+    def differences(self, after: str = "") -> Walk[RuleChange]:
         """Between what was written last and what the kernel has."""
 
     async def connections(self) -> Mapping[Claim, int]:

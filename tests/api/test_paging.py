@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from agent.api.errors import ApiError
-from agent.api.paging import AT_A_TIME, PAGE_BYTES, page
+from agent.api.paging import AT_A_TIME, PAGE_BYTES, in_order, page, place_of
 from agent.wire.kepd.v1 import list_pb2, node_pb2
 
 PLANES = [node_pb2.Plane(name=name, restarts=len(name), state=node_pb2.PLANE_STATE_READY) for name in ("b", "aa", "c")]
 
 
 async def ask(**options: object) -> tuple[list[str], str]:
-    found, meta = await page(PLANES, list_pb2.ListOptions(**options), lambda plane: plane.name, node_pb2.Plane)  # type: ignore[arg-type]
+    found, meta = await pages_of(PLANES, list_pb2.ListOptions(**options))  # type: ignore[arg-type]
     return [plane.name for plane in found], meta.next_page_token
+
+
+async def pages_of(
+    planes: list[node_pb2.Plane], options: list_pb2.ListOptions, convert: Callable[[Any], Any] = lambda one: one
+) -> tuple[list[node_pb2.Plane], list_pb2.ListMeta]:
+    walk = in_order(planes, lambda plane: plane.name, place_of(options))
+    return await page(walk, options, convert, node_pb2.Plane)
 
 
 async def test_pages_follow_each_other_without_gap_or_repetition() -> None:
@@ -46,7 +55,12 @@ async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
     names = [f"{number:05}" for number in range(30_000)]
     planes = [node_pb2.Plane(name=name, message="x" * 200) for name in reversed(names)]
     found: list[str] = []
-    token, turns = "", 0
+    made: list[str] = []
+    token, turns, pages = "", 0, 0
+
+    def convert(one: node_pb2.Plane) -> node_pb2.Plane:
+        made.append(one.name)
+        return one
 
     async def beside() -> None:
         nonlocal turns
@@ -57,19 +71,51 @@ async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
     other = asyncio.create_task(beside())
     while token or not found:
         options = list_pb2.ListOptions(page_token=token)
-        some, meta = await page((one for one in planes), options, lambda plane: plane.name, node_pb2.Plane)
+        some, meta = await pages_of(planes, options, convert)
+        pages += 1
         assert sum(one.ByteSize() for one in some) <= PAGE_BYTES
         found += [one.name for one in some]
         token = meta.next_page_token
     other.cancel()
 
     assert found == names
-    assert turns > len(names) / AT_A_TIME, "others have their turns meanwhile"
+    assert turns > len(names) / AT_A_TIME - 2 * pages, "others have their turns meanwhile"
+    assert len(made) < len(names) + pages, "a page makes what it shows, and the first of the next"
 
 
 async def test_an_object_larger_than_a_page_is_one() -> None:
     large = [node_pb2.Plane(name=name, message="x" * (PAGE_BYTES + 1)) for name in "ab"]
-    found, meta = await page(large, list_pb2.ListOptions(), lambda plane: plane.name, node_pb2.Plane)
+    found, meta = await pages_of(large, list_pb2.ListOptions())
 
     assert [one.name for one in found] == ["a"]
     assert meta.next_page_token
+
+
+async def test_a_filter_goes_on_where_it_stopped_looking() -> None:
+    """A page that ends for its size ends before the next match, however far that is."""
+    planes = [node_pb2.Plane(name=f"{number:03}", restarts=int(number % 50 == 0)) for number in range(200)]
+    looked: list[str] = []
+
+    def convert(one: node_pb2.Plane) -> node_pb2.Plane:
+        looked.append(one.name)
+        return one
+
+    found, token = [], ""
+    while token or not found:
+        options = list_pb2.ListOptions(page_size=1, page_token=token, filter="restarts=1")
+        some, meta = await pages_of(planes, options, convert)
+        found += [one.name for one in some]
+        token = meta.next_page_token
+
+    assert found == ["000", "050", "100", "150"]
+    assert len(looked) <= len(planes) + len(found)
+
+
+async def test_changes_between_pages_neither_repeat_nor_skip_others() -> None:
+    planes = {name: node_pb2.Plane(name=name) for name in "bdfh"}
+    first, meta = await pages_of(list(planes.values()), list_pb2.ListOptions(page_size=2))
+    del planes["d"], planes["f"]
+    planes |= {name: node_pb2.Plane(name=name) for name in "ag"}
+    rest, _ = await pages_of(list(planes.values()), list_pb2.ListOptions(page_token=meta.next_page_token))
+
+    assert [one.name for one in (*first, *rest)] == ["b", "d", "g", "h"]

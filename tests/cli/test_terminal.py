@@ -100,6 +100,11 @@ class Hostile(grpc.GenericRpcHandler):
         def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             yield once(request, context)
 
+        def gathered(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            return once(b"".join(requests), context)
+
+        if method.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(gathered)
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(once)

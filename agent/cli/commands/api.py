@@ -45,9 +45,11 @@ def _invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iter
         raise CommandFailed(f"the request is not a {method.input_type.full_name}: {error}", USAGE) from error
     path = f"{method.containing_service.full_name}/{method.name}"
     answer = GetMessageClass(method.output_type)
+    if method.client_streaming and method.server_streaming:
+        raise CommandFailed(f"{path} is a conversation, which kepctl api cannot hold", USAGE)
     if method.client_streaming:
-        raise CommandFailed(f"{path} takes a stream of requests, which kepctl api cannot send", USAGE)
-    if method.server_streaming:
+        yield daemon.send(path, [request], answer)
+    elif method.server_streaming:
         yield from daemon.follow(path, request, answer)
     else:
         yield daemon.call(path, request, answer)

@@ -18,6 +18,8 @@ from agent.wire.kepd.v1 import node_pb2, pod_pb2
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
+# Of a manifest: less than the least that a caller may send at once, so that one without rights reads just that.
+PART_BYTES = 32 << 10
 # The sum of all graces may be long, and so may a checkpoint or a pull: the daemon answers before an hour is over.
 DEFAULT_TIMEOUT_S, LONGEST_S = 10.0, 3600.0
 
@@ -145,8 +147,12 @@ def apply(session: Session, path: str, dry_run: str | None) -> None:
     if dry_run == "client":
         _check(path, content)
         return
-    request = pod_pb2.ApplyManifestRequest(content=content, dry_run=dry_run == "server")
-    answer = ask(session, f"{SERVICE}/ApplyManifest", request, pod_pb2.ApplyManifestResponse)
+    parts = [
+        pod_pb2.ApplyManifestRequest(content=content[at : at + PART_BYTES], dry_run=dry_run == "server")
+        for at in range(0, len(content) or 1, PART_BYTES)
+    ]
+    with connected(session) as daemon:
+        answer = daemon.send(f"{SERVICE}/ApplyManifest", parts, pod_pb2.ApplyManifestResponse)
     for pod in answer.pods:
         click.echo(f"pod/{pod} {'would be applied' if dry_run else f'applied as {answer.path}'}")
 

@@ -117,7 +117,9 @@ class PodCommands:
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
         """Write a manifest into the directory, if it has no fault and takes no other pod's name."""
         settings = self._context.settings()
-        found = parse_objects("manifest", content, NodeIdentity(settings.node, settings.name_suffix))
+        identity = NodeIdentity(settings.node, settings.name_suffix)
+        # Beside the loop: ten megabytes of YAML take seconds.
+        found = await asyncio.to_thread(parse_objects, "manifest", content, identity)
         if found.findings:
             raise Refused("invalid", "; ".join(str(one) for one in found.findings), found.findings)
         if not found.pods:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows the iptables rules of one family, and how the desired ones differ from the kernel's (NF-60)."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from agent.model.iptables_rules import Content, as_saved, is_ours
 from agent.model.nft_table import Family
+from agent.model.placed import Walk, begins, is_over, within
 from agent.model.service import ServiceKey
 from agent.model.service_report import RuleChange, RuleReport
 from agent.services.iptables.trace import trace_rules
@@ -13,6 +16,11 @@ from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim
 from agent.services.run.iptables_ruleset import IptablesRuleset
+from agent.services.run.kept import Kept
+
+T = TypeVar("T")
+_Rule = tuple[str, str]
+"""Table with chain, and text."""
 
 
 class IptablesRulesView:
@@ -21,36 +29,50 @@ class IptablesRulesView:
     def __init__(self, family: Family, ruleset: IptablesRuleset) -> None:
         self._family: Family = family
         self._ruleset = ruleset
+        self._written = Kept(self._own)
+        self._found = Kept(self._ours)
+        self._compared = Kept(self._compare)
 
-    def desired(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
-        mirror = self._ruleset.mirror
-        if key is not None:
-            yield from self._reports(mirror.content(only=key), str(key))
-        else:
-            yield from self._reports(mirror.content())
+    async def desired(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
+        service = "" if key is None else str(key)
+        rules = list(_rules_in(self._ruleset.mirror.content(only=key))) if key is not None else None
+        async for place, (chain, rule) in self._walk(self._written, after, rules):
+            yield place, RuleReport(family=self._family, map=chain, key=rule, data="", service=service)
 
-    async def standing(self) -> list[RuleReport]:
-        return list(self._reports(await self._ours()))
+    async def standing(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
+        wanted = set(_rules_in(self._ruleset.mirror.content(only=key))) if key is not None else None
+        async for place, (chain, rule) in self._walk(self._found, after):
+            if wanted is None or (chain, rule) in wanted:
+                yield place, RuleReport(family=self._family, map=chain, key=rule, data="")
 
-    async def _ours(self) -> Content:
+    async def differences(self, after: str = "") -> Walk[RuleChange]:
+        async for place, ((chain, rule), desired, actual) in self._walk(self._compared, after):
+            yield place, RuleChange(family=self._family, map=chain, key=rule, desired=desired, actual=actual)
+
+    async def _walk(self, kept: Kept[list[T]], after: str, these: list[T] | None = None) -> Walk[T]:
+        """Rules by their number: one may stand in a chain twice."""
+        begin = begins(self._family)
+        if is_over(begin, after):
+            return
+        rest = within(begin, after)
+        found = these if these is not None else await kept.get(is_first=not rest)
+        places = range(len(found))
+        for number in places[bisect_right(places, rest, key=_told) if rest else 0 :]:
+            yield f"{begin}{_told(number)}", found[number]
+        kept.forget()
+
+    async def _ours(self) -> list[_Rule]:
         found = await self._ruleset.tables.read()
-        return {table: {name: rules for name, rules in one.items() if is_ours(name)} for table, one in found.items()}
+        ours = {table: {name: rules for name, rules in one.items() if is_ours(name)} for table, one in found.items()}
+        return list(_rules_in(ours))
 
-    def _reports(self, content: Content, service: str = "") -> Iterator[RuleReport]:
-        for table, chains in content.items():
-            for name, rules in chains.items():
-                for rule in rules:
-                    text = as_saved(rule)
-                    yield RuleReport(family=self._family, map=f"{table} {name}", key=text, data="", service=service)
+    async def _own(self) -> list[_Rule]:
+        return list(_rules_in(self._ruleset.mirror.content()))
 
-    async def differences(self) -> list[RuleChange]:
-        have = Counter((one.map, one.key) for one in self._reports(await self._ours()))
-        want = Counter((one.map, one.key) for one in self.desired())
+    async def _compare(self) -> list[tuple[_Rule, str, str]]:
+        have, want = Counter(await self._ours()), Counter(await self._own())
         changes = [(place, "present", "") for place in want - have] + [(place, "", "present") for place in have - want]
-        return [
-            RuleChange(family=self._family, map=chain, key=rule, desired=desired, actual=actual)
-            for (chain, rule), desired, actual in sorted(changes)
-        ]
+        return sorted(changes)
 
     async def connections(self) -> Mapping[Claim, int]:
         """Nobody counts them here: the counters of a chain begin anew whenever it is written."""
@@ -63,3 +85,14 @@ class IptablesRulesView:
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:  # noqa: ARG002
         content = await self._ruleset.tables.read() if in_kernel else self._ruleset.mirror.content()
         return trace_rules(content, packet)
+
+
+def _rules_in(content: Content) -> Iterator[_Rule]:
+    for table, chains in content.items():
+        for name, rules in chains.items():
+            for rule in rules:
+                yield f"{table} {name}", as_saved(rule)
+
+
+def _told(number: int) -> str:
+    return f"{number:08}"

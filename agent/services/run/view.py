@@ -5,19 +5,21 @@ The reports are made from the same plans that are programmed (STY-22). A RulesVi
 Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from operator import attrgetter, itemgetter
 from typing import cast
 
 from msgspec.structs import replace
 
 from agent.model.feed import Feed
 from agent.model.nft_table import Family
+from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
 from agent.model.service import Backend, Protocol, ServiceKey
 from agent.model.service_report import (
     EndpointReport,
     PortReport,
     ProgrammedService,
-    RouteReport,
     RuleChange,
     RuleReport,
     ServiceReport,
@@ -31,9 +33,11 @@ from agent.services.routes.claims import Claim, claim_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 from agent.services.ruleset import RulesView
 from agent.services.run.family_sync import FamilySync
+from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hints, state_of
 
+_BACKEND = attrgetter("key")
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
 
 
@@ -48,18 +52,30 @@ class ServicesView:
         self._plane = plane
         self._addresses = addresses
         self._rules = rules
+        self._connections = Kept(self._count)
+        self._sorted: tuple[int, list[ServiceKey]] = (-1, [])
 
     @property
     def changes(self) -> Feed[ProgrammedService]:
         return self._plane.feed
 
-    async def services(self) -> list[ServiceReport]:
+    async def services(self, after: str = "") -> Walk[ServiceReport]:
+        keys = self._ordered
+        counted = await self._connections.get(is_first=not after)
+        for key in keys[bisect_right(keys, after, key=_place) :]:
+            yield _place(key), replace(self.service(key), connections=self._counted(key, counted))
+        self._connections.forget()
+
+    @property
+    def _ordered(self) -> list[ServiceKey]:
+        """All there are, sorted again only after something was told."""
         fold = self._plane.intake.fold
-        counted = {family: await view.connections() for family, view in self._rules.items()}
-        return [
-            replace(self.service(key), connections=self._counted(key, counted))
-            for key in sorted({*fold.services, *fold.refused})
-        ]
+        if self._sorted[0] != fold.service_changes:
+            self._sorted = fold.service_changes, sorted({*fold.services, *fold.refused})
+        return self._sorted[1]
+
+    async def _count(self) -> dict[Family, Mapping[Claim, int]]:
+        return {family: await view.connections() for family, view in self._rules.items()}
 
     def _counted(self, key: ServiceKey, counted: Mapping[Family, Mapping[Claim, int]]) -> int:
         return sum(
@@ -133,35 +149,24 @@ class ServicesView:
             verdict="/".join(sorted(verdicts)),
         )
 
-    def endpoints(self, key: ServiceKey | None = None, port_name: str | None = None) -> Iterator[EndpointReport]:
-        keys = [key] if key is not None else sorted(self._plane.intake.fold.services)
-        for one in keys:
-            for sync, _, port in self._ports(one):
-                if port_name is None or port.port.name == port_name:
-                    yield from self._endpoints(sync, one, port)
+    async def endpoints(
+        self, key: ServiceKey | None = None, after: str = "", port_name: str | None = None
+    ) -> Walk[EndpointReport]:
+        for one in to_come(self._ordered if key is None else [key], lambda one: begins(*one), after):
+            for begin, sync, port in sorted(self._begins(one), key=itemgetter(0)):
+                if is_over(begin, after) or port_name not in (None, port.port.name):
+                    continue
+                backends, rest = self._backends(sync, one, port), within(begin, after)
+                reasons = Reasons(port.selection, sync.facts.node.place)
+                for at in range(bisect_right(backends, rest, key=_BACKEND) if rest else 0, len(backends)):
+                    place = f"{begin}{backends[at].key}"
+                    yield place, _endpoint(one, port, sync.desired.family, backends[at], reasons)
 
-    def _endpoints(self, sync: FamilySync, key: ServiceKey, port: PortPlan) -> Iterator[EndpointReport]:
-        reasons = Reasons(port.selection, sync.facts.node.place)
-        for one in self._backends(sync, key, port):
-            reason = reasons.of(one)
-            yield EndpointReport(
-                namespace=key.namespace,
-                service=key.name,
-                port=port.port.name,
-                protocol=port.port.protocol,
-                family=sync.desired.family,
-                endpoint=one.key,
-                node=one.node,
-                state=state_of(one),
-                zones=one.zones,
-                nodes=one.nodes,
-                is_used=reasons.is_used(one),
-                is_used_locally=reasons.is_used_locally(one),
-                rule=reason.rule,
-                reason=reason.text,
-            )
+    def _begins(self, key: ServiceKey) -> Iterator[tuple[str, FamilySync, PortPlan]]:
+        for sync, _, port in self._ports(key):
+            yield begins(*key, port.port.name, port.port.protocol, sync.desired.family), sync, port
 
-    def route(self, key: ServiceKey, port_name: str | None = None) -> RouteReport:
+    def route(self, key: ServiceKey, port_name: str | None = None) -> list[str]:
         """SEL-24. Raises KeyError for a Service that is not there."""
         if key not in self._plane.intake.fold.services:
             raise KeyError(str(key))
@@ -179,20 +184,22 @@ class ServicesView:
                     f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
                 )
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
-        lines += [f"finding: {text}" for text in self._findings(key)]
-        return RouteReport(lines=tuple(lines), endpoints=tuple(self.endpoints(key, port_name)))
+        return lines + [f"finding: {text}" for text in self._findings(key)]
 
-    def desired_rules(self, key: ServiceKey | None = None) -> Iterator[RuleReport]:
-        for view in self._rules.values():
-            yield from view.desired(key)
+    async def desired_rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
+        for _, view in sorted(self._rules.items()):
+            async for placed in view.desired(key, after):
+                yield placed
 
-    async def rules(self, key: ServiceKey | None = None) -> list[RuleReport]:
-        wanted = {(one.family, one.map, one.key) for one in self.desired_rules(key)} if key is not None else None
-        found = [one for view in self._rules.values() for one in await view.standing()]
-        return [one for one in found if wanted is None or (one.family, one.map, one.key) in wanted]
+    async def rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
+        for _, view in sorted(self._rules.items()):
+            async for placed in view.standing(key, after):
+                yield placed
 
-    async def differences(self) -> list[RuleChange]:
-        return [one for view in self._rules.values() for one in await view.differences()]
+    async def differences(self, after: str = "") -> Walk[RuleChange]:
+        for _, view in sorted(self._rules.items()):
+            async for placed in view.differences(after):
+                yield placed
 
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
         """Raises ValueError where an address is none, or the family is off."""
@@ -206,6 +213,30 @@ class ServicesView:
         packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
         outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
         return _trace_report(outcome)
+
+
+def _place(key: ServiceKey) -> str:
+    return SEPARATOR.join(key)
+
+
+def _endpoint(key: ServiceKey, port: PortPlan, family: Family, one: Backend, reasons: Reasons) -> EndpointReport:
+    reason = reasons.of(one)
+    return EndpointReport(
+        namespace=key.namespace,
+        service=key.name,
+        port=port.port.name,
+        protocol=port.port.protocol,
+        family=family,
+        endpoint=one.key,
+        node=one.node,
+        state=state_of(one),
+        zones=one.zones,
+        nodes=one.nodes,
+        is_used=reasons.is_used(one),
+        is_used_locally=reasons.is_used_locally(one),
+        rule=reason.rule,
+        reason=reason.text,
+    )
 
 
 def _told_frontend(one: Frontend) -> str:

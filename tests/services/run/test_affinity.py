@@ -110,7 +110,7 @@ async def test_who_comes_too_late_for_a_map_shares_one_and_is_told_so() -> None:
     await node.put("b", clients="64")
     had, told = node.maps(), node.told()
     (finding,) = ServicesView(node.plane, {}, None).service(ServiceKey("shop", "b")).findings  # type: ignore[arg-type]
-    route = ServicesView(node.plane, {}, None).route(ServiceKey("shop", "b")).lines  # type: ignore[arg-type]
+    route = ServicesView(node.plane, {}, None).route(ServiceKey("shop", "b"))  # type: ignore[arg-type]
     await node.put("a", ports=2)
 
     assert len(had) == 2
