@@ -9,22 +9,18 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import structlog
 
+from agent.api.http_connections import END, HEAD_BYTES, Connections
 from agent.model.component import Component, Report
 
 log = structlog.get_logger(plane="api")
 
-HEAD_BYTES = 8192
-REQUEST_LIMIT_S = 5.0
-MAX_CONNECTIONS = 64
 # Connections that wait to be taken. A flood fills a short line, and the kernel lets those behind it try again in 1 s.
-BACKLOG = 512
-TAKEN_AT_ONCE = 100
+BACKLOG = 4096
 PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 
 
@@ -90,58 +86,32 @@ class HttpServer:
         self._pages = pages
         self._other = other
         self._key = key
-        self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self, report: Report) -> None:
-        listener = open_listener(self._address, self._key)
-        server = await asyncio.start_server(self.serve, sock=listener, limit=HEAD_BYTES, backlog=TAKEN_AT_ONCE)
-        # asyncio takes as many in one go as it lets wait, and these are two things.
-        listener.listen(BACKLOG)
+        connections = Connections(open_listener(self._address, self._key), self.answer)
         report.ready(self._address)
         try:
-            await server.serve_forever()
+            await asyncio.Event().wait()
         finally:
-            server.close()
+            connections.close()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._make_room()
-            self._open[task] = None
-        try:
-            # No other task awaits this one: asyncio logs a traceback for each that ends cancelled.
-            with suppress(asyncio.CancelledError):
-                await self._converse(reader, writer)
-        finally:
-            if task is not None:
-                self._open.pop(task, None)
-            writer.close()
+    def answer(self, came: bytes) -> bytes:
+        """To the head of a question, or to what is none. HEAD tells the length that GET would bring."""
+        page, has_body = self._found(came)
+        phrase = PHRASES.get(page.status, "Service Unavailable")
+        head = (
+            f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
+            f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+        )
+        head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
+        return head.encode() + (page.body if has_body else b"")
 
-    def _make_room(self) -> None:
-        """The oldest connection gives way: whoever asks and reads at once is never kept out by those who do not."""
-        if len(self._open) >= MAX_CONNECTIONS:
-            next(iter(self._open)).cancel()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(REQUEST_LIMIT_S):
-                page, has_body = await self._answer(reader)
-                phrase = PHRASES.get(page.status, "Service Unavailable")
-                head = (
-                    f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
-                    f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-                )
-                head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
-                writer.write(head.encode() + (page.body if has_body else b""))
-                await writer.drain()
-
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
-        """The page, and whether its body is asked for too: HEAD tells the length that GET would bring."""
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    def _found(self, came: bytes) -> tuple[Page, bool]:
+        """The page, and whether its body is asked for too."""
+        head, end, _ = came[: HEAD_BYTES + len(END)].partition(END)
+        if not end:
             return Page(400, b"not an HTTP request of at most 8 KiB\n"), True
-        first, *lines = head.split("\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = first.partition(" ")
         target = rest.partition(" ")[0]
         if method not in ("GET", "HEAD"):

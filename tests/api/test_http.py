@@ -3,7 +3,8 @@ import asyncio
 
 import pytest
 
-from agent.api.http import MAX_CONNECTIONS, HttpServer, Page, health_page
+from agent.api.http import HttpServer, Page, health_page
+from agent.api.http_connections import HEAD_BYTES, MAX_CONNECTIONS
 from agent.api.metrics import Metrics
 from agent.model.component import Board, Component, State
 from agent.model.histogram import Histogram
@@ -151,10 +152,10 @@ async def test_those_who_do_not_read_keep_nobody_out(free_port: int, pages: dict
     assert b"200 OK" in answer
 
 
-async def test_connections_that_give_way_or_end_with_kepd_leave_no_traceback(
+async def test_connections_that_give_way_or_end_with_kepd_leave_nothing(
     free_port: int, pages: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """FX-8: asyncio reports a connection whose task ends cancelled as a fault of the program."""
+    """FX-8: no traceback, no task, and the client hears of it."""
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
     server = HttpServer(f"127.0.0.1:{free_port}", pages)  # type: ignore[arg-type]
@@ -163,18 +164,76 @@ async def test_connections_that_give_way_or_end_with_kepd_leave_no_traceback(
         task = group.create_task(server.run(report))
         await asyncio.sleep(0.05)
         idle = [await asyncio.open_connection("127.0.0.1", free_port) for _ in range(MAX_CONNECTIONS + 20)]
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            first = [await reader.read() for reader, _ in idle[:20]]
+        half = [reader.at_eof() for reader, _ in idle[20:]]
         task.cancel()
-    connections = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
-    for one in connections:
-        one.cancel()
-    await asyncio.gather(*connections, return_exceptions=True)
-    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        rest = [await reader.read() for reader, _ in idle[20:]]
+    tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
     for _, writer in idle:
         writer.close()
 
-    assert len(connections) > 0
-    assert (reported, caplog.records) == ([], [])
+    assert first == [b""] * 20
+    assert half == [False] * MAX_CONNECTIONS
+    assert rest == [b""] * MAX_CONNECTIONS
+    assert (tasks, reported, caplog.records) == ([], [], [])
+
+
+async def test_a_question_may_come_byte_by_byte_and_an_answer_be_read_slowly(free_port: int) -> None:
+    large = b"x" * (4 << 20)
+    server = HttpServer(f"127.0.0.1:{free_port}", {"/": lambda _query, _headers: Page(200, large)})
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
+        for one in b"GET / HTTP/1.1\r\n\r\n":
+            writer.write(bytes([one]))
+            await asyncio.sleep(0.002)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.1)
+        body = await reader.read()
+        writer.close()
+        task.cancel()
+
+    assert b"200 OK" in head
+    assert body == large
+
+
+async def test_who_asks_nothing_or_reads_nothing_is_hung_up_on(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.api.http_connections.REQUEST_LIMIT_S", 0.2)
+    large = Page(200, b"x" * (16 << 20))
+    server = HttpServer(f"127.0.0.1:{free_port}", {"/": lambda _query, _headers: large})
+    report = Board(lambda: 0.0).add("http", State.STARTING)
+    async with asyncio.TaskGroup() as group, asyncio.timeout(5):
+        task = group.create_task(server.run(report))
+        await asyncio.sleep(0.05)
+        silent = await asyncio.open_connection("127.0.0.1", free_port)
+        late = await asyncio.open_connection("127.0.0.1", free_port)
+        late[1].write(b"GET / HTTP/1.1\r\n\r\n")
+        said = await silent[0].read()
+        await asyncio.sleep(0.3)
+        got = 0
+        try:
+            while some := await late[0].read(1 << 20):
+                got += len(some)
+        except ConnectionError:
+            pass
+        for _, writer in (silent, late):
+            writer.close()
+        task.cancel()
+
+    assert said == b""
+    assert got < 16 << 20
+
+
+def test_half_a_question_is_answered_when_its_sender_is_done(pages: dict[str, object]) -> None:
+    server = HttpServer("", pages)  # type: ignore[arg-type]
+
+    assert b"400 Bad Request" in server.answer(b"GET /ok HTTP/1.1\r\n")
+    assert b"400 Bad Request" in server.answer(b"G" * (2 * HEAD_BYTES))
+    assert b"200 OK" in server.answer(b"GET /ok HTTP/1.1\r\n\r\nmore that is not read")
 
 
 async def test_a_page_that_fails_is_told_and_the_others_go_on(free_port: int) -> None:

@@ -80,21 +80,8 @@ def api_frames(data: bytes) -> None:
 
 
 def http_request(data: bytes) -> None:
-    class Writer:
-        def write(self, _data: bytes) -> None: ...
-
-        async def drain(self) -> None: ...
-
-        def close(self) -> None: ...
-
-    async def serve() -> None:
-        reader = asyncio.StreamReader(limit=8192)
-        reader.feed_data(data)
-        reader.feed_eof()
-        server = HttpServer("", {"/": lambda query, headers: Page(200, f"{query}{headers}".encode())})
-        await server.serve(reader, Writer())  # type: ignore[arg-type]
-
-    asyncio.run(serve())
+    server = HttpServer("", {"/": lambda query, headers: Page(200, f"{query}{headers}".encode())})
+    server.answer(data)
 
 
 def probe_answer(data: bytes) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from agent.api.http import HttpServer, Page, listening
+from agent.api.http_connections import Connections
 from agent.model.event import Event
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
@@ -29,7 +30,7 @@ class HealthListeners:
         self._answer = answer
         self._tell = tell
         self._wanted: Mapping[Spot, ServiceKey] = {}
-        self._open: dict[Spot, tuple[ServiceKey, asyncio.Server]] = {}
+        self._open: dict[Spot, tuple[ServiceKey, Connections]] = {}
         self._failed: dict[Spot, str] = {}
         self._changed = asyncio.Event()
 
@@ -45,7 +46,7 @@ class HealthListeners:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                await self._reconcile()
+                self._reconcile()
         finally:
             for _, server in self._open.values():
                 server.close()
@@ -53,16 +54,16 @@ class HealthListeners:
             self._open.clear()
             self._changed.set()
 
-    async def _reconcile(self) -> None:
+    def _reconcile(self) -> None:
         """First close, then open: a port may have moved to another Service."""
         for spot in [spot for spot, (key, _) in self._open.items() if self._wanted.get(spot) != key]:
             self._open.pop(spot)[1].close()
         self._failed = {spot: text for spot, text in self._failed.items() if spot in self._wanted}
         for spot, key in self._wanted.items():
             if spot not in self._open:
-                await self._listen(spot, key)
+                self._listen(spot, key)
 
-    async def _listen(self, spot: Spot, key: ServiceKey) -> None:
+    def _listen(self, spot: Spot, key: ServiceKey) -> None:
         family, address, port = spot
 
         def page(_query: object, _headers: object) -> Page:
@@ -71,7 +72,7 @@ class HealthListeners:
         try:
             kind = socket.AF_INET if family == "IPv4" else socket.AF_INET6
             listener = listening(kind, address, port, takes_both=False)
-            server = await asyncio.start_server(HttpServer("", {}, page).serve, sock=listener)
+            server = Connections(listener, HttpServer("", {}, page).answer)
         except OSError as error:
             self._refused(spot, key, os.strerror(error.errno) if error.errno else str(error))
             return
