@@ -84,6 +84,8 @@ class ProxyCall(msgspec.Struct, eq=False):
     text: str = ""
     added_s: float = 0.0
     is_over: bool = False
+    kept_bytes: int = 0
+    """Of request and answer, since it began."""
     subject: Subject | None = None
     """What the judge remembers of it."""
 

@@ -27,6 +27,7 @@ from time import monotonic
 
 import structlog
 
+from agent.model.allowance import Allowance
 from agent.proxy.frames import layout as http2
 from agent.proxy.frames.credit import CONNECTION, Ledger, flow_bytes
 from agent.proxy.frames.hpack import Headers
@@ -41,9 +42,16 @@ log = structlog.get_logger(plane="proxy")
 
 FrameHandler = Callable[[int, int, int, bytes], bytes | None]
 
-MOST_HEADER_BYTES = 1 << 20
+# Of one block: a request's hundred times what a kubelet sends; in trailers a runtime may tell a long story.
+MOST_REQUEST_HEADERS, MOST_ANSWER_HEADERS = 64 << 10, 1 << 20
+# Calls under way on one connection, and those that its client gave up: at once, and from then on a second. Each costs
+# us more than its client (CVE-2023-44487); a kubelet has some hundreds under way, and gives up one that takes too long.
+MOST_CALLS = 10_000
+RESETS_AT_ONCE, RESETS_A_SECOND = 1000, 100.0
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
+# Of all calls of all clients that are read along; what finds no room passes unread.
+MOST_KEPT_OF_ALL_BYTES = 64 << 20
 # A request that may have to change is kept until it is whole, up to this size: half a stream's usual window.
 MOST_WITHHELD_BYTES = 32 << 10
 # Streams refused before their request had ended whose rest may still come. The rest of older ones goes to the runtime,
@@ -59,24 +67,46 @@ class Broken(Exception):
         self.error = error
 
 
+class Room:
+    """What all links keep of the calls that they read along."""
+
+    def __init__(self) -> None:
+        self.kept_bytes = 0
+
+    def keep(self, call: ProxyCall, more_bytes: int) -> bool:
+        if call.kept_bytes > MOST_KEPT_BYTES or self.kept_bytes > MOST_KEPT_OF_ALL_BYTES:
+            return False
+        call.kept_bytes += more_bytes
+        self.kept_bytes += more_bytes
+        return True
+
+    def leave(self, call: ProxyCall) -> None:
+        self.kept_bytes -= call.kept_bytes
+        call.kept_bytes = 0
+
+
 class Link:
     def __init__(
         self,
         judge: CallJudge,
         on_ready: Callable[["Link"], None],
         on_lost: Callable[["Link"], None],
+        room: Room,
         on_outage: Callable[[Outage], bool] = lambda _outage: False,
     ) -> None:
         """`on_outage`: the runtime has gone, and event streams are open. False: nothing will be heard of it again."""
         self._judge = judge
+        self._room = room
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._on_outage = on_outage
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
+        self.pid = 0
         self.calls: dict[int, ProxyCall] = {}
         self._requests = Ledger(self.front.insert)
         self._answers = Ledger(self.back.insert)
+        self._resets = Allowance(RESETS_AT_ONCE, RESETS_A_SECOND, monotonic())
         self._last_stream = 0
         self._refused: dict[int, None] = {}
         self._has_preface = False
@@ -230,6 +260,8 @@ class Link:
         elif kind == http2.WINDOW:
             return self._credited(self._answers, self.front, stream, whole)
         elif kind == http2.RESET:
+            if not self._resets.take(self._chunk_s):
+                raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {RESETS_AT_ONCE} calls given up at once")
             if stream in self._refused:
                 del self._refused[stream]
                 return b""
@@ -240,6 +272,8 @@ class Link:
 
     def _begin(self, stream: int, headers: Headers) -> None:
         self._last_stream = stream
+        if len(self.calls) >= MOST_CALLS:
+            raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {MOST_CALLS} calls at once on one connection")
         path, deadline_s = b"", None
         for name, value in headers:
             if name == b":path":
@@ -266,7 +300,11 @@ class Link:
             return b""
         if call.is_judged or call.request is None:
             return self._requests.carry(call.stream, whole)
-        call.request += http2.data_of(flags, whole[HEAD_BYTES:])
+        content = http2.data_of(flags, whole[HEAD_BYTES:])
+        if not self._room.keep(call, len(content)):
+            call.request = None
+            return self._carry(call, whole)
+        call.request += content
         message = message_in(call.request)
         if message is None:
             return self._request_piece(call, flags, whole)
@@ -287,8 +325,6 @@ class Link:
     def _request_piece(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
         """A piece without a whole message so far. It passes at once, unless the request may have to change."""
         size = len(call.request or b"")
-        if size > MOST_KEPT_BYTES:
-            call.request = None
         most = min(MOST_WITHHELD_BYTES, self._requests.first_window // 2)
         if call.withheld is None or size > most or flags & http2.END_STREAM:
             return self._carry(call, whole)
@@ -364,7 +400,7 @@ class Link:
         if call.rewriting is not None:
             return self._rewritten(call, call.rewriting, flags, whole)
         call.is_answered = True
-        if call.answer is not None and len(call.answer) < MOST_KEPT_BYTES:
+        if call.answer is not None and self._room.keep(call, len(whole)):
             call.answer += http2.data_of(flags, whole[HEAD_BYTES:])
         if flags & http2.END_STREAM:
             self._end(call, None)
@@ -450,9 +486,10 @@ class Link:
             side.block += payload
         else:
             raise Broken(http2.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        most = MOST_REQUEST_HEADERS if side is self.front else MOST_ANSWER_HEADERS
+        if len(side.block) > most:
+            raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {most} bytes of headers")
         if not flags & http2.END_HEADERS:
-            if len(side.block) > MOST_HEADER_BYTES:
-                raise Broken(http2.PROTOCOL_ERROR, f"more than {MOST_HEADER_BYTES} bytes of headers")
             return None
         headers, side.block_stream = side.decoder.decode(side.block), 0
         return headers
@@ -461,6 +498,7 @@ class Link:
         if call is None or call.is_over:
             return
         del self.calls[call.stream]
+        self._room.leave(call)
         self._answers.end(call.stream, is_reset=False)
         self._requests.end(call.stream, is_reset=False)
         if call.held or call.withheld:

@@ -7,13 +7,16 @@ connected through is hung up on, which its gRPC reports as it reports a runtime 
 
 import asyncio
 import socket
+import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from agent.model.allowance import Allowance
 from agent.model.clock import Clock
 from agent.proxy.run.call import CallJudge
-from agent.proxy.run.link import Link
+from agent.proxy.run.link import Link, Room
 from agent.proxy.run.outage import Outage, Subscribe
 
 log = structlog.get_logger(plane="proxy")
@@ -21,6 +24,9 @@ log = structlog.get_logger(plane="proxy")
 CONNECT_S = 5.0
 TURN_S = 0.05
 LAST_WORDS_S, HEARING_S = 3.0, 1.5
+# A kubelet has two. Each costs another one to the runtime, so that one process cannot take those of all.
+MOST_LINKS, MOST_OF_PROCESS = 256, 128
+CREDENTIALS = struct.Struct("3i")
 
 
 class ProxyServer:
@@ -34,6 +40,10 @@ class ProxyServer:
         self._server: asyncio.Server | None = None
         self.links: set[Link | Outage] = set()
         self.accepted = 0
+        self._room = Room()
+        self._callers: Counter[int] = Counter()
+        """Links by process."""
+        self._tells = Allowance(1, 0.1, clock.now_s())
 
     async def run(self, listener: socket.socket, watch: Callable[[], Awaitable[None]]) -> None:
         """Serve until `watch` ends, which it does when the socket is no longer ours, or until cancelled."""
@@ -81,13 +91,24 @@ class ProxyServer:
         return sum(len(link.awaited()) for link in self.links)
 
     def _accepted(self) -> asyncio.BaseProtocol:
-        link = Link(self._judge, self._connect, self.links.discard, self._outlives)
+        link = Link(self._judge, self._connect, self._lost, self._room, self._outlives)
         self.links.add(link)
         self.accepted += 1
         return link.front
 
+    def _lost(self, link: Link) -> None:
+        self.links.discard(link)
+        self._callers[link.pid] -= 1
+        if self._callers[link.pid] <= 0:
+            del self._callers[link.pid]
+
     def _connect(self, link: Link) -> None:
-        if self._group is None:
+        link.pid = _pid_of(link)
+        self._callers[link.pid] += 1
+        is_full = len(self.links) > MOST_LINKS or self._callers[link.pid] > MOST_OF_PROCESS
+        if is_full and self._tells.take(self._clock.now_s()):
+            log.warning("proxy_connections_refused", pid=link.pid, connections=len(self.links))
+        if self._group is None or is_full:
             link.close()
             return
         self._group.create_task(self._join(link), name="proxy-connect")
@@ -117,3 +138,12 @@ class ProxyServer:
         finally:
             outage.close()
             self.links.discard(outage)
+
+
+def _pid_of(link: Link) -> int:
+    """The process that connected; 0 where the kernel does not know it here."""
+    client = link.front.transport.get_extra_info("socket") if link.front.transport is not None else None
+    if client is None:
+        return 0
+    pid: int = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))[0]
+    return pid

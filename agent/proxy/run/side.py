@@ -9,6 +9,8 @@ from agent.proxy.frames import layout as http2
 from agent.proxy.frames.hpack import HeaderDecoder
 
 FLUSH_S = 5.0
+# Of what we answer ourselves and a client leaves unread; then we read no more of it.
+MOST_UNREAD_BYTES = 1 << 20
 
 
 class Link(Protocol):
@@ -37,6 +39,7 @@ class Side(asyncio.Protocol):
         self.own = b""
         self.is_filled = False
         self.is_choked = False
+        self.is_unread = False
         self.blocked_stream = 0
 
     @property
@@ -55,12 +58,16 @@ class Side(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.other.set_reading(is_choked=False)
+        if self.is_unread:
+            self.is_unread = False
+            self.set_reading()
 
     def set_reading(self, *, is_choked: bool | None = None, blocked_stream: int | None = None) -> None:
-        """Read on unless the other end takes no more, or the next frame has to wait for data of `blocked_stream`."""
+        """Read on unless the other end takes no more, this one leaves our answers unread, or the next frame has to wait
+        for data of `blocked_stream`."""
         self.is_choked = self.is_choked if is_choked is None else is_choked
         self.blocked_stream = self.blocked_stream if blocked_stream is None else blocked_stream
-        if self.transport is not None and self.is_choked | bool(self.blocked_stream):
+        if self.transport is not None and (self.is_choked or self.is_unread or self.blocked_stream):
             self.transport.pause_reading()
         elif self.transport is not None:
             self.transport.resume_reading()
@@ -81,6 +88,9 @@ class Side(asyncio.Protocol):
         if self.own and not self.is_filled and not self.other.block_stream:
             frames, self.own = self.own, b""
             self.write(frames)
+            if self.transport is not None and self.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+                self.is_unread = True
+                self.set_reading()
 
     def close(self) -> None:
         """After what is written has been sent, but not for ever."""

@@ -15,7 +15,7 @@ import h2.connection
 import h2.events
 import h2.windows
 
-from agent.proxy.run.link import Link
+from agent.proxy.run.link import Link, Room
 from agent.proxy.run.side import Side
 from tests.proxy.wire import CallJudge
 
@@ -54,6 +54,10 @@ class Pipe(asyncio.Transport):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        """Whoever reads it reads on."""
+        return 0
 
 
 class End:
@@ -116,7 +120,7 @@ class Network:
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None)
+        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room())
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         self.link.front.connection_made(self.client.pipe)

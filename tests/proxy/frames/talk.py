@@ -18,7 +18,7 @@ import h2.settings
 import h2.windows
 
 from agent.proxy.frames.layout import PREFACE
-from agent.proxy.run.link import Link
+from agent.proxy.run.link import Link, Room
 from agent.proxy.run.side import Side
 from tests.proxy.frames.streams import WINDOW, Pipe, Prompt
 from tests.proxy.wire import CallJudge
@@ -184,7 +184,7 @@ class Conversation:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None)
+        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room())
         self.client = Talker(self.link.front, is_client=True, random=random)
         self.runtime = Talker(self.link.back, is_client=False, random=random)
         self.link.front.connection_made(self.client.pipe)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FX-2: what one client of the proxy may cost, whatever it sends."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.proxy.frames import layout as http2
+from agent.proxy.frames.hpack import LARGEST_TABLE_BYTES, HeaderDecoder, HeadersInvalid, plain_block
+from agent.proxy.run import link as link_module
+from agent.proxy.run import server as server_module
+from agent.proxy.run.call import Refusal
+from agent.proxy.run.side import MOST_UNREAD_BYTES
+from tests.proxy.run.test_link import ECHO, PREFACE, SETTINGS, echo, until, works
+from tests.proxy.wire import Wire, wired
+
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
+LARGE = struct.pack(">BI", 0, 16 << 20)
+
+
+@pytest.fixture
+async def wire(short_path: Path) -> AsyncIterator[Wire]:
+    async with wired(short_path) as found:
+        found.runtime.methods = {ECHO: echo}
+        yield found
+
+
+def begin(stream: int) -> bytes:
+    names = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", CREATE.encode()), (b":authority", b"localhost")]
+    block = plain_block([*names, (b"content-type", b"application/grpc"), (b"te", b"trailers")])
+    return http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
+
+
+async def said_to(wire: Wire, sent: bytes) -> bytes:
+    """Until the proxy hangs up."""
+    reader, writer = await asyncio.open_unix_connection(str(wire.through))
+    writer.write(PREFACE + SETTINGS + sent)
+    found = b""
+    async with asyncio.timeout(10):
+        try:
+            while some := await reader.read(1 << 16):
+                found += some
+        except ConnectionError:
+            pass
+    writer.close()
+    return found
+
+
+async def test_who_gives_up_more_calls_than_it_can_want_is_hung_up_on(wire: Wire) -> None:
+    resets = b"".join(begin(2 * n + 1) + http2.reset_frame(2 * n + 1) for n in range(link_module.RESETS_AT_ONCE + 50))
+    said = await said_to(wire, resets)
+
+    assert b"calls given up at once" in said
+    await works(wire)
+
+
+async def test_calls_under_way_on_a_connection_have_a_bound(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "MOST_CALLS", 50)
+    said = await said_to(wire, b"".join(begin(2 * n + 1) for n in range(60)))
+
+    assert b"calls at once" in said
+    await until(lambda: not any(link.calls for link in wire.server.links))
+    await works(wire)
+
+
+async def test_a_block_of_headers_has_a_bound(wire: Wire) -> None:
+    first = http2.frame(http2.HEADERS, 0, 1, bytes(100))
+    said = await said_to(wire, first + http2.frame(http2.CONTINUATION, 0, 1, b"\0" * 16_000) * 5)
+
+    assert b"bytes of headers" in said
+    await works(wire)
+
+
+def test_a_table_of_headers_has_a_bound() -> None:
+    decoder = HeaderDecoder()
+    decoder.decode(b"\x3f\xe1\xff\x03")
+
+    assert decoder._most_bytes == LARGEST_TABLE_BYTES
+    with pytest.raises(HeadersInvalid):
+        decoder.decode(b"\x3f\xe2\xff\x03")
+
+
+async def test_requests_that_are_read_along_share_a_room(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What finds none passes unread, and arrives."""
+    monkeypatch.setattr(link_module, "MOST_KEPT_OF_ALL_BYTES", 20_000)
+
+    async def whole(requests, context):  # type: ignore[no-untyped-def]
+        async for one in requests:
+            yield b"%d" % len(one)
+
+    wire.runtime.methods[CREATE] = whole
+    _, writer = await asyncio.open_unix_connection(str(wire.through))
+    writer.write(PREFACE + SETTINGS)
+    for stream in (1, 3, 5):
+        writer.write(begin(stream) + http2.data_frame(stream, LARGE + bytes(10_000)))
+    await until(lambda: wire.server._room.kept_bytes > 20_000)
+    async with wire.channel() as through:
+        answer = await through.unary_unary(CREATE)(bytes(30_000), timeout=5)
+    kept = wire.server._room.kept_bytes
+    writer.close()
+    await until(lambda: not wire.server.links)
+
+    assert answer == b"30000"
+    assert kept < 40_000
+    assert wire.server._room.kept_bytes == 0
+    assert len(wire.judge.finished) == 4
+
+
+async def test_connections_have_a_bound_and_no_process_takes_all(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MOST_OF_PROCESS", 5)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    for one in clients:
+        one.connect(str(wire.through))
+    await until(lambda: wire.server.accepted == 20)
+    await until(lambda: len(wire.server.links) == 5)
+    assert sum(wire.server._callers.values()) == 5
+    for one in clients:
+        one.close()
+    await until(lambda: not wire.server.links)
+    assert not wire.server._callers
+    await works(wire)
+
+
+async def test_answers_of_ours_that_are_not_read_fill_no_memory(wire: Wire) -> None:
+    """A client that asks for what is refused, and reads nothing."""
+    wire.judge.verdict = lambda _call, _message: Refusal(9, "x" * 1000)
+    call = b"".join(
+        begin(2 * n + 1) + http2.data_frame(2 * n + 1, struct.pack(">BI", 0, 1) + b"x", ends=True)
+        for n in range(20_000)
+    )
+    _, writer = await asyncio.open_unix_connection(str(wire.through))
+    writer.write(PREFACE + SETTINGS + call)
+    await asyncio.sleep(1.0)
+    (link,) = wire.server.links
+    assert link.front.transport is not None
+    assert link.front.is_unread
+    # What came in one reading is answered, and no more of it is read.
+    assert MOST_UNREAD_BYTES // 2 < link.front.transport.get_write_buffer_size() < 4 * MOST_UNREAD_BYTES
+    await works(wire)
+    writer.transport.abort()
+    await until(lambda: not wire.server.links)
