@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole kepd under a memory limit while callers without rights do their worst: it lives, answers and works on."""
 
-import multiprocessing
-import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.daemon.other_user import NOBODY, passable
+from tests.daemon.other_user import passable
 from tests.daemon.process import Kepd
 from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 from tests.node import hostile_callers
+from tests.node.attacked import attacked
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -23,31 +21,16 @@ LIMIT_MIB = 224
 """Less than the smallest MemoryHigh of the units, and than the limit of the DaemonSet."""
 READERS = "nogroup"
 SERVICES, ENDPOINTS = 100, 100
-ANSWERS_WITHIN_S = 1.0
+ANSWERS_WITHIN_S = WORKS_WITHIN_S = 1.0
 HTTP_ANSWERS_WITHIN_S = 3.0
 """Under a flood of the port itself the kernel may let a connection try again, a second later."""
-
-
-class Watcher(threading.Thread):
-    """Asks /livez all the time."""
-
-    def __init__(self, kepd: Kepd) -> None:
-        super().__init__(daemon=True)
-        self.kepd = kepd
-        self.took_s: list[float] = []
-        self.is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self.is_over.wait(0.1):
-            began_s = time.monotonic()
-            status, _ = self.kepd.get("/livez")
-            self.took_s.append(time.monotonic() - began_s if status == 200 else float("inf"))
 
 
 class Node:
     def __init__(self, kepd: Kepd, group: Limited) -> None:
         self.kepd, self.group = kepd, group
         self.turn = 0
+        self.late: dict[str, tuple[float, list[float]]] = {}
 
     def honest(self) -> float:
         """Another endpoint of a Service, until kepd has it: seconds."""
@@ -61,34 +44,9 @@ class Node:
         return time.monotonic() - began_s
 
     def attacked(self, attack: Callable[..., None], argument: object, within_s: float) -> None:
-        watcher = Watcher(self.kepd)
-        watcher.start()
-        attacker = multiprocessing.get_context("fork").Process(target=as_reader, args=(attack, argument))
-        attacker.start()
-        time.sleep(0.5)
-        took_s = self.honest()
-        attacker.join(60.0)
-        attacker.kill()
-        attacker.join()
-        watcher.is_over.set()
-        watcher.join()
-        answers = sorted(watcher.took_s)
-        print(
-            f"{attack.__name__}: honest work in {took_s:.2f} s, /livez in {answers[-1]:.3f} s at most of"
-            f" {len(answers)}, {self.group.peak_bytes() >> 20} MiB at most"
-        )
-        assert self.kepd.process is not None
-        assert self.kepd.process.poll() is None, self.kepd.log.read_text()[-2000:]
-        assert not self.group.was_killed(), attack.__name__
-        late = [one for one in answers if one > within_s]
-        assert len(late) <= len(answers) // 10, (attack.__name__, late)
-
-
-def as_reader(attack: Callable[..., None], argument: object) -> None:
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    attack(argument)
+        took_s, answers = attacked(self.kepd, self.group, attack, argument, self.honest, as_nobody=True)
+        if answers[-1] > within_s or took_s > WORKS_WITHIN_S:
+            self.late[attack.__name__] = took_s, answers[-3:]
 
 
 def service(name: str, number: int, addresses: list[str]) -> str:
@@ -120,6 +78,7 @@ def scenario(kepd: Kepd, group: Limited) -> None:
             node.attacked(browser, kepd.port, HTTP_ANSWERS_WITHIN_S)
         print(f"afterwards: honest work in {node.honest():.2f} s")
         assert len(kepd.json("get", "services")["items"]) == SERVICES + 1
+        assert node.late == {}
     assert "Traceback" not in kepd.log.read_text()
 
 
