@@ -19,7 +19,7 @@ from agent.model.quantity import parse_quantity
 from agent.services.objects.reading_slice import with_defaults
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
-from agent.topology.manifest.objects import Document, Manifests, read_manifests
+from agent.topology.manifest.objects import Document, Manifests, read_manifests, together
 
 Found = Service | EndpointSlice | NodeObject | ServiceCidr
 Key = tuple[str, str, str]
@@ -52,17 +52,29 @@ class ServiceObjects(msgspec.Struct, frozen=True):
     """Services that choose pods of this node."""
     known: Manifests = msgspec.field(default_factory=Manifests)
     """The same objects as topology reads them."""
-    by_file: Mapping[str, Mapping[Key, "Good"]] = msgspec.field(default_factory=dict)
+    by_file: Mapping[str, "ReadFile"] = msgspec.field(default_factory=dict)
 
 
 NO_OBJECTS = ServiceObjects()
 
 
 class Good(msgspec.Struct, frozen=True):
-    """An object without fault, and its document for those who read other fields of it."""
+    """An object without fault, its document for those who read other fields of it, and what topology reads there."""
 
     found: Found
     document: Document
+    known: Manifests
+
+
+class ReadFile(msgspec.Struct, frozen=True):
+    """What became of a file: the same content becomes the same, so only a file that changed is read again."""
+
+    content: bytes = b""
+    good: Mapping[Key, Good] = msgspec.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+NOT_READ = ReadFile()
 
 
 def hint_options(configuration: Configuration) -> HintOptions:
@@ -79,20 +91,20 @@ def read_service_objects(
     files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = NO_OBJECTS
 ) -> ServiceObjects:
     findings: list[Finding] = []
-    by_file: dict[str, Mapping[Key, Good]] = {}
+    by_file: dict[str, ReadFile] = {}
     owners: dict[Key, str] = {}
     for path in sorted(files):
-        good, complaints = _read_file(path, files[path], before.by_file.get(path, {}))
-        findings += complaints
-        for key in good:
+        last = before.by_file.get(path, NOT_READ)
+        by_file[path] = last if last.content == files[path] else _read_file(path, files[path], last.good)
+        findings += by_file[path].findings
+        for key in by_file[path].good:
             if key in owners:
                 findings.append(
                     Finding(path, "/".join(filter(None, key)), f"is already in {owners[key]}; ignored here")
                 )
             owners.setdefault(key, path)
-        by_file[path] = good
-    chosen = [by_file[path][key] for key, path in owners.items()]
-    known = read_manifests([one.document for one in chosen])
+    chosen = [by_file[path].good[key] for key, path in owners.items()]
+    known = together([one.known for one in chosen])
     with_slices = {(one.namespace, one.service) for one in known.slices}
     slices, hints = _with_hints(_of(EndpointSlice, chosen), known, options)
     return ServiceObjects(
@@ -109,11 +121,11 @@ def read_service_objects(
 
 
 def _choices(
-    by_file: Mapping[str, Mapping[Key, Good]], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
+    by_file: Mapping[str, ReadFile], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
 ) -> Iterator[PodChoice]:
     """A Service whose endpoints stand in the manifests has them from there."""
     for (kind, namespace, name), path in owners.items():
-        content = by_file[path][kind, namespace, name].document.content
+        content = by_file[path].good[kind, namespace, name].document.content
         if kind == "Service" and (namespace, name) not in with_slices and isinstance(content, Mapping):
             choice = pod_choice(namespace, name, content)
             if choice is not None:
@@ -124,23 +136,24 @@ def _of(kind: type[T], chosen: list[Good]) -> list[T]:
     return [one.found for one in chosen if isinstance(one.found, kind)]
 
 
-def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> tuple[Mapping[Key, Good], list[Finding]]:
+def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> ReadFile:
     try:
         trees, findings = parse_documents(content, path)
     except UnreadableYaml as error:
-        return before, [error.finding]
+        return ReadFile(content, before, (error.finding,))
     if findings:
-        return before, findings
+        return ReadFile(content, before, tuple(findings))
     good: dict[Key, Good] = {}
     for document in _objects(Document(tree.where, plain(tree)) for tree in trees):
-        key, found, complaints = _read_object(document)
+        known = read_manifests([document])
+        key, found, complaints = _read_object(document, known)
         findings += complaints
         if found is not None:
-            good.setdefault(key, Good(found, document))
+            good.setdefault(key, Good(found, document, known))
         elif key in before:
             findings.append(Finding(document.where, "/".join(filter(None, key)), "its last good version stays"))
             good.setdefault(key, before[key])
-    return good, findings
+    return ReadFile(content, good, tuple(findings))
 
 
 def _objects(documents: Iterator[Document]) -> Iterator[Document]:
@@ -162,7 +175,7 @@ def _objects(documents: Iterator[Document]) -> Iterator[Document]:
             yield document
 
 
-def _read_object(document: Document) -> tuple[Key, Found | None, list[Finding]]:
+def _read_object(document: Document, known: Manifests) -> tuple[Key, Found | None, list[Finding]]:
     """With the strict complaints of topology about unknown fields, and ours about types."""
     content = document.content
     assert isinstance(content, Mapping)  # noqa: S101 - _objects lets nothing else pass
@@ -172,7 +185,7 @@ def _read_object(document: Document) -> tuple[Key, Found | None, list[Finding]]:
     namespace = "" if kind in WITHOUT_NAMESPACE else str(named.get("namespace") or "default")
     key = (kind, namespace, str(named.get("name") or ""))
     version, struct = KINDS[kind]
-    findings = [] if kind == "ServiceCIDR" else list(read_manifests([document]).errors)
+    findings = [] if kind == "ServiceCIDR" else list(known.errors)
     if kind == "ServiceCIDR" and content.get("apiVersion") != version:
         findings.append(Finding(document.where, "apiVersion", f"must be {version} for a {kind}"))
     findings += _unknown_port_fields(document, kind, content)

@@ -7,6 +7,7 @@ Source of behaviour: the API types; TOP-37, TOP-50. What is assumed for a sparse
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -102,6 +103,12 @@ def read_manifests(documents: Iterable[Document]) -> Manifests:
         errors=tuple(errors),
         notes=tuple(notes),
     )
+
+
+def together(parts: Iterable[Manifests]) -> Manifests:
+    """What is known to be there once in each, as one."""
+    lists = [msgspec.structs.astuple(one) for one in parts]
+    return Manifests(*(tuple(chain.from_iterable(column)) for column in zip(*lists, strict=True)))
 
 
 def _flattened(documents: Iterable[Document], errors: list[Finding]) -> Iterator[tuple[str, Mapping[str, object]]]:

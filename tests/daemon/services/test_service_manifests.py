@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services from files: what counts, what a broken edit does, and hints that nobody wrote."""
 
+import pytest
+
+from agent.daemon.services import manifests
 from agent.daemon.services.manifests import ServiceObjects, read_service_objects
 from agent.topology.hints.standalone import HintOptions
 
@@ -111,3 +114,24 @@ def test_other_kinds_are_for_others() -> None:
     found = read(a="apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
 
     assert (found.services, found.findings) == ((), ())
+
+
+def named(name: str) -> bytes:
+    return SERVICE.replace("name: web", f"name: {name}").encode()
+
+
+def test_only_a_file_that_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FX-1: a change of one of a hundred files cost the parsing of all of them, more than a second."""
+    files = {f"s{number}.yaml": named(f"s{number}") for number in range(5)}
+    broken = {"bad.yaml": b"kind: Service\nkind: Service\n"}
+    first = read_service_objects({**files, **broken}, HintOptions())
+    read: list[str] = []
+    parse = manifests.parse_documents
+    monkeypatch.setattr(manifests, "parse_documents", lambda content, path: read.append(path) or parse(content, path))
+    changed = {**files, **broken, "s3.yaml": named("s3b")}
+    second = read_service_objects(changed, HintOptions(), first)
+
+    assert read == ["s3.yaml"]
+    assert [one.metadata.name for one in second.services] == ["s0", "s1", "s2", "s3b", "s4"]
+    assert second.findings == first.findings != ()
+    assert second == read_service_objects(changed, HintOptions())
