@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 from tests.node import hostile_callers
 from tests.node.attacked import attacked
+from tests.node.programmed import Programmed
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -22,30 +24,31 @@ LIMIT_MIB = 224
 READERS = "nogroup"
 SERVICES, ENDPOINTS = 100, 100
 ANSWERS_WITHIN_S = WORKS_WITHIN_S = 1.0
-HTTP_ANSWERS_WITHIN_S = 3.0
-"""Under a flood of the port itself the kernel may let a connection try again, a second later."""
 
 
 class Node:
     def __init__(self, kepd: Kepd, group: Limited) -> None:
         self.kepd, self.group = kepd, group
+        self.kernel = Programmed()
         self.turn = 0
+        self.alone_s = 0.0
+        """What honest work takes without an attack, on this machine as it is now."""
         self.late: dict[str, tuple[float, list[float]]] = {}
 
     def honest(self) -> float:
-        """Another endpoint of a Service, until kepd has it: seconds."""
+        """Another endpoint of a Service, until the kernel has it: seconds."""
         self.turn += 1
         address = f"10.2.0.{self.turn}"
         began_s = time.monotonic()
         hidden = self.kepd.manifests / ".next"
         hidden.write_text(service("honest", 1, [address]))
         hidden.rename(self.kepd.manifests / "honest.yaml")
-        self.kepd.wait(lambda: address in self.kepd.ctl("explain", "route", "honest").stdout, address, 30.0)
+        self.kepd.wait(lambda: ip_address(address).packed in self.kernel.endpoint("10.96.0.1"), address, 30.0)
         return time.monotonic() - began_s
 
     def attacked(self, attack: Callable[..., None], argument: object, within_s: float) -> None:
         took_s, answers = attacked(self.kepd, self.group, attack, argument, self.honest, as_nobody=True)
-        if answers[-1] > within_s or took_s > WORKS_WITHIN_S:
+        if answers[-1] > within_s or took_s > max(WORKS_WITHIN_S, 2 * self.alone_s):
             self.late[attack.__name__] = took_s, answers[-3:]
 
 
@@ -71,12 +74,14 @@ def scenario(kepd: Kepd, group: Limited) -> None:
         kepd.start("--planes", "services")
         node = Node(kepd, group)
         kepd.wait(lambda: "s7" in kepd.ctl("get", "services").stdout, "Services")
-        print(f"at the start: honest work in {node.honest():.2f} s")
+        node.alone_s = max(node.honest() for _ in range(3))
+        print(f"at the start: honest work in {node.alone_s:.2f} s")
         for caller in hostile_callers.CALLERS:
             node.attacked(caller, str(kepd.socket), ANSWERS_WITHIN_S)
         for browser in hostile_callers.BROWSERS:
-            node.attacked(browser, kepd.port, HTTP_ANSWERS_WITHIN_S)
+            node.attacked(browser, kepd.port, ANSWERS_WITHIN_S)
         print(f"afterwards: honest work in {node.honest():.2f} s")
+        node.kernel.close()
         assert len(kepd.json("get", "services")["items"]) == SERVICES + 1
         assert node.late == {}
     assert "Traceback" not in kepd.log.read_text()

@@ -18,19 +18,17 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.netlink.attributes import nested, text
-from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
-from agent.drivers.nft.elements import deletions
-from agent.drivers.nft.messages import Message
 from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import CLIENTS, MAPS, TABLE, Batch
+from agent.model.nft_table import CLIENTS, Batch
 from agent.services.nftables.structure import MOST_CLIENTS
 from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
+from tests.node.programmed import Programmed
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
@@ -68,7 +66,7 @@ class Cluster:
     def __init__(self, server: ApiServer, kepd: Kepd, node: Namespace) -> None:
         self.server, self.kepd, self.node = server, kepd, node
         self.turn = 0
-        self.asking = Connection(node.call(open_socket))
+        self.kernel = node.call(Programmed)
 
     def put(self, kind: str, item: dict[str, Any]) -> None:
         self.server.objects.put(kind, item)
@@ -80,24 +78,13 @@ class Cluster:
         began_s = time.monotonic()
         self.put("endpointslices", pieces("honest-1", "honest", HTTP, [address]))
         async with asyncio.timeout(WITHIN_S):
-            while ip_address(address).packed not in await asyncio.to_thread(self.programmed):
+            while ip_address(address).packed not in await asyncio.to_thread(self.kernel.endpoint, "10.96.0.10"):
                 assert self.kepd.process is not None
                 assert self.kepd.process.poll() is None, what
                 await asyncio.sleep(0.05)
         peak = self.peak_kib()
         print(f"{what}: {time.monotonic() - began_s:.2f} s until programmed, {peak >> 10} MiB at most")
         assert peak < LIMIT_KIB, what
-
-    def programmed(self) -> bytes:
-        """What the kernel says of the first endpoint of the honest Service."""
-        key = ip_address("10.96.0.10").packed + b"\x06\0\0\0" + struct.pack(">HH", 80, 0) + bytes(4)
-        (element,) = deletions(MAPS["eps"], "IPv4", [key])
-        whose = text(1, TABLE) + text(2, "eps") + nested(3, element)
-        try:
-            block, begin, end = self.asking.ask(Message.GET_ELEMENTS, "IPv4", whose, 10.0)
-        except OSError:
-            return b""
-        return bytes(block[begin:end])
 
     def peak_kib(self) -> int:
         assert self.kepd.process is not None
@@ -210,7 +197,7 @@ async def scenario(folder: Path, node: Namespace, group: Limited) -> None:
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await cluster.honest("a restart, with the start of the process and its first sync")
             await cluster.honest("after a restart")
-            cluster.asking.close()
+            cluster.kernel.close()
             print(f"with the kernel's part and caches {group.peak_bytes() >> 20} MiB")
             assert not group.was_killed()
 

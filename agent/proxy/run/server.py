@@ -26,6 +26,8 @@ TURN_S = 0.05
 LAST_WORDS_S, HEARING_S = 3.0, 1.5
 # A kubelet has two. Each costs another one to the runtime, so that one process cannot take those of all.
 MOST_LINKS, MOST_OF_PROCESS = 256, 128
+# In one turn of the loop, and in the line before it.
+TAKEN_AT_ONCE, BACKLOG = 8, 512
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -48,7 +50,9 @@ class ProxyServer:
     async def run(self, listener: socket.socket, watch: Callable[[], Awaitable[None]]) -> None:
         """Serve until `watch` ends, which it does when the socket is no longer ours, or until cancelled."""
         loop = asyncio.get_running_loop()
-        server = self._server = await loop.create_unix_server(self._accepted, sock=listener)
+        server = self._server = await loop.create_unix_server(self._accepted, sock=listener, backlog=TAKEN_AT_ONCE)
+        # asyncio takes as many in one go as it lets wait, and these are two things.
+        listener.listen(BACKLOG)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group

@@ -156,3 +156,20 @@ async def test_a_token_of_nowhere_is_a_place_like_any_other() -> None:
         for token in tokens:
             for ask, kind in ((api.list_rules, pb.ListRulesRequest), (api.list_endpoints, pb.ListEndpointsRequest)):
                 await ask(kind(options={"page_token": token}))
+
+
+async def test_a_reading_that_is_not_asked_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that is left in the middle would hold it for ever; a page that comes later reads anew."""
+    monkeypatch.setattr("agent.services.run.kept.KEPT_S", 0.05)
+    async with listing("nftables") as (api, kernel, view):
+        request = pb.ListRulesRequest(options={"page_size": PAGE})
+        answer = await api.list_rules(request)
+        await asyncio.sleep(0.2)
+        left = [one._found._found for one in view._rules.values()]  # type: ignore[attr-defined]
+        request.options.page_token = answer.meta.next_page_token
+        later = await api.list_rules(request)
+
+    assert left == [()]
+    assert kernel.reads == 2
+    assert len(later.rules) == PAGE
+    assert later.rules[0] != answer.rules[-1]
