@@ -2,7 +2,7 @@
 """A tenant who may create Services and EndpointSlices, and nothing else, against a whole kepd beside an API server.
 
 After each attack the daemon is alive in a control group with the memory that the DaemonSet gives it, and a Service of
-another tenant is programmed as ever. How long that took is printed.
+another tenant is programmed within a second.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
 LIMIT_KIB = 384 << 10
 WITHIN_S = 60.0
+PROGRAMMED_WITHIN_S = 1.0
 MOST_CHAINS = 250
 """80 or so that every table has, and as many that wait to be removed."""
 
@@ -71,7 +72,7 @@ class Cluster:
     def put(self, kind: str, item: dict[str, Any]) -> None:
         self.server.objects.put(kind, item)
 
-    async def honest(self, what: str) -> None:
+    async def honest(self, what: str) -> float:
         """Another endpoint for the Service of somebody else, until the kernel has it; and what the daemon takes."""
         self.turn += 1
         address = f"10.9.9.{self.turn}"
@@ -82,9 +83,10 @@ class Cluster:
                 assert self.kepd.process is not None
                 assert self.kepd.process.poll() is None, what
                 await asyncio.sleep(0.05)
-        peak = self.peak_kib()
-        print(f"{what}: {time.monotonic() - began_s:.2f} s until programmed, {peak >> 10} MiB at most")
+        took_s, peak = time.monotonic() - began_s, self.peak_kib()
+        print(f"{what}: {took_s:.2f} s until programmed, {peak >> 10} MiB at most")
         assert peak < LIMIT_KIB, what
+        return took_s
 
     def peak_kib(self) -> int:
         assert self.kepd.process is not None
@@ -153,6 +155,8 @@ async def a_million_clients(cluster: Cluster) -> None:
     came_s = time.monotonic() - began_s
     await kernel.apply(Batch(deletes={CLIENTS: [key for key, _ in quiet.adds[CLIENTS]]}))
     await kernel.close()
+    # These came by netlink, as no packet does, so kepd lost count of what others changed and reads everything again.
+    await cluster.honest("while the rules are read again")
     print(f"a million clients: {came_s:.1f} s until there was room again; those of others are all there")
 
 
@@ -187,9 +191,14 @@ async def scenario(folder: Path, node: Namespace, group: Limited) -> None:
             cluster = Cluster(server, kepd, node)
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await cluster.honest("at the start")
+            alone_s = max([await cluster.honest("without an attack") for _ in range(3)])
+            took_s = {}
             for attack in ATTACKS:
                 await attack(cluster)
-                await cluster.honest(attack.__name__)
+                took_s[attack.__name__] = await cluster.honest(attack.__name__)
+            # Where the machine itself is slow, twice what it takes without an attack.
+            most_s = max(PROGRAMMED_WITHIN_S, 2 * alone_s)
+            assert {name: one for name, one in took_s.items() if one > most_s} == {}
             chains = (await cluster.nft("-t", "list", "table", "ip", "kepd")).count("\tchain ")
             print(f"{chains} chains")
             assert 50 < chains < MOST_CHAINS

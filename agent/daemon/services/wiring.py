@@ -39,7 +39,7 @@ from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.metrics import compatible_metrics, service_metrics
-from agent.services.run.pace import Periods
+from agent.services.run.pace import LONGEST_IPTABLES_PAUSE_S, LONGEST_PAUSE_S, Periods
 from agent.services.run.plane import Follower, ServicesPlane
 from agent.services.run.view import ServicesView
 from agent.topology.manifest.objects import Manifests
@@ -281,8 +281,8 @@ def periods(configuration: Configuration) -> Periods:
     if services.profile == "kube-proxy":
         return KUBE_PROXY_PERIODS
     # Each restore of iptables reads and writes whole tables, so a burst becomes a few (FS-27).
-    rest = 20.0 if services.backend == "iptables" else 2.0
-    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest)
+    rest, longest_s = (20.0, LONGEST_IPTABLES_PAUSE_S) if services.backend == "iptables" else (2.0, LONGEST_PAUSE_S)
+    return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest, longest_s)
 
 
 def _flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:

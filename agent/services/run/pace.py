@@ -7,8 +7,10 @@ The shortest pause between two syncs grows with their cost.
 import msgspec
 
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
-# A change is to be programmed within a second, also after a long sync (FS-20).
-LONGEST_PAUSE_S = 0.8
+# A change is to be programmed within a second, also after a long sync (FS-20): this, and the sync itself.
+LONGEST_PAUSE_S = 0.6
+# Where every sync costs much, fewer of them: the programs of iptables take a whole table.
+LONGEST_IPTABLES_PAUSE_S = 0.8
 QUARANTINE_S = 300.0
 FULL_REST = 2.0
 
@@ -21,9 +23,10 @@ class Periods(msgspec.Struct, frozen=True):
     full_s: float = 3600.0
     rest: float = 2.0
     """How many times as long as a sync of changes took to wait before the next one."""
+    longest_s: float = LONGEST_PAUSE_S
 
     def rest_s(self, took_s: float, rest: float | None = None) -> float:
-        return max(self.min_s, min(LONGEST_PAUSE_S, (self.rest if rest is None else rest) * took_s))
+        return max(self.min_s, min(self.longest_s, (self.rest if rest is None else rest) * took_s))
 
 
 class Pace(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from agent.services.run.pace import Pace
         ("iptables", 0.002, 0.05),
         ("iptables", 0.01, 0.2),
         ("iptables", 0.5, 0.8),
+        ("nftables", 0.5, 0.6),
     ],
 )
 def test_a_burst_becomes_few_syncs_where_each_costs_much(backend: str, took_s: float, pause_s: float) -> None:
