@@ -10,6 +10,8 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
@@ -179,3 +181,15 @@ def http_heads(port: int) -> None:
 
 
 BROWSERS: tuple[Callable[[int], None], ...] = (http_connections, http_heads)
+
+
+def expanding_files(manifests: Path) -> None:
+    """FX-9: aliases of aliases, below the bound in each of 40 documents. Who writes manifests is trusted, and errs."""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]" for before, after in pairwise("abcd")]
+    document = "---\n" + "\n".join(lines) + "\n"
+    for number in range(5):
+        (manifests / f"expanding-{number}.yaml").write_text(document * 40)
+    time.sleep(HOLDS_S)
+    for number in range(5):
+        (manifests / f"expanding-{number}.yaml").unlink()
