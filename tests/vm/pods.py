@@ -30,7 +30,8 @@ def orderly(pod: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
         "spec": {
-            "terminationGracePeriodSeconds": 30,
+            # Far more than it takes: in emulation a hook may take half a minute.
+            "terminationGracePeriodSeconds": 90,
             "initContainers": [container("sidecar", restartPolicy="Always")],
             "containers": [container("main", lifecycle={"preStop": {"exec": {"command": hook}}})],
             "volumes": [{"name": "order", "hostPath": {"path": PLACE, "type": "DirectoryOrCreate"}}],
