@@ -58,7 +58,7 @@ def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
     """The chain that a file makes. A file that cannot be read is a problem, and leaves the registry itself."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         return MirrorChain(registry, default_chain(registry).hosts, source, f"cannot be read: {error}")
     listed = document.get("host")
     hosts = [_host(url, fields) for url, fields in listed.items()] if isinstance(listed, dict) else []
