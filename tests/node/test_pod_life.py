@@ -295,6 +295,9 @@ def test_manifests_are_applied_and_bad_ones_refused(stage: Stage, tmp_path: Path
     ctl = stage.kepd.ctl
     assert ctl("apply", "-f", str(path), "--dry-run", "server").returncode == 0
     assert not list(stage.kepd.manifests.iterdir())
+    large = tmp_path / "large.yaml"
+    large.write_text(path.read_text() + ("# more than a message may have\n" * 80_000))
+    assert ctl("apply", "-f", str(large), "--dry-run", "server").returncode == 0
     assert ctl("apply", "-f", str(path)).returncode == 0
     stage.wait(lambda: stage.lines("app"), "it runs")
     path.write_text(path.read_text().replace("Pod", "Pod\nspce: 1"))
