@@ -27,6 +27,7 @@ from agent.images.access.dockerconfig import ConfigInvalid, read_config_file
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry
 from agent.images.access.mirrors import read_hosts
 from agent.images.access.provider_config import read_providers
+from agent.images.view.manifest import read_diff_ids, read_index, read_manifest
 from agent.model.annotation_list import AnnotationFault, parse_duration, parts_of
 from agent.model.image_manifest import read_document
 from agent.model.image_reference import ReferenceInvalid, parse_reference
@@ -158,6 +159,9 @@ def registry_challenge(data: bytes) -> None:
 
 
 def registry_manifest(data: bytes) -> None:
+    read_manifest("sha256:1", data)
+    read_index(data)
+    read_diff_ids(data)
     document = read_document(data)
     if document is not None:
         total_bytes(document)

@@ -109,7 +109,7 @@ async def _end(child: Process) -> None:
 def _issued(plugin: ExecCommand, output: bytes) -> Issued:
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _failed(plugin, "did not print an ExecCredential with a status") from None
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
         raise _failed(plugin, f"answered in another version; expected ExecCredential of {plugin.api_version}")

@@ -58,7 +58,7 @@ def read_index(content: bytes) -> tuple[Blob, ...]:
 def read_diff_ids(content: bytes) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(content, type=_Config).rootfs.diff_ids
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
 
 

@@ -143,6 +143,6 @@ def _has_hidden_hook(sandbox: Sandbox) -> bool:
 def _handler(container: LedgerContainer) -> dict[str, object]:
     try:
         handler = json.loads(container.annotations.get(PRE_STOP, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {key: value for key, value in handler.items() if value} if isinstance(handler, dict) else {}

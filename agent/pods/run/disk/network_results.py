@@ -30,6 +30,6 @@ def set_aside(results: Path, sandbox_id: str) -> list[Path]:
 def _parses(path: Path) -> bool:
     try:
         json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return isinstance(error, FileNotFoundError)
     return True
