@@ -80,7 +80,7 @@ class KubeClient:
         body = await self._once(KubeRequest(verb="get", what=_told(resource, name), path=resource.object_path(name)))
         try:
             return msgspec.json.decode(body, type=resource.kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise AnswerUnreadable(f"get {_told(resource, name)}: {error}") from error
 
     async def create(self, resource: Resource[K], body: Mapping[str, object]) -> None:

@@ -95,6 +95,17 @@ def _split(text: str) -> tuple[str, str, str]:
 def _label_matches(pattern: str, label: str) -> bool:
     if pattern.startswith("["):
         return False  # to Go's glob this is a set of single signs, which no host label equals
-    if "*" not in pattern:
+    first, *rest = pattern.split("*")
+    if not rest:
         return pattern == label
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), label, re.DOTALL) is not None
+    # Piece by piece, each as early as it can be: a regular expression of many stars would try all their lengths.
+    *middle, last = rest
+    at, end = len(first), len(label) - len(last)
+    if at > end or not label.startswith(first) or not label.endswith(last):
+        return False
+    for piece in middle:
+        found = label.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True

@@ -63,7 +63,7 @@ def decode_answer(provider: Provider, content: bytes) -> PluginAnswer:
     """Read what the plugin printed. Raises AnswerInvalid."""
     try:
         response = msgspec.json.decode(content, type=_Response)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AnswerInvalid(f"did not print a {RESPONSE_KIND}") from None
     if response.kind != RESPONSE_KIND or response.api_version != provider.api_version:
         raise AnswerInvalid(f"did not answer with a {RESPONSE_KIND} of {provider.api_version}")
