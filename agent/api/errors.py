@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from agent.model.refused import Refused
+from agent.model.runtime_error import RuntimeCallFailed
 
 DOMAIN = "kepd.dev"
 View = TypeVar("View")
@@ -35,6 +36,7 @@ class FailureReason(StrEnum):
     NO_SUCH_PULL = "NO_SUCH_PULL"
     NO_SUCH_SERVICE = "NO_SUCH_SERVICE"
     OTHER_SOURCE = "OTHER_SOURCE"
+    RUNTIME_UNAVAILABLE = "RUNTIME_UNAVAILABLE"
     PLANE_DISABLED = "PLANE_DISABLED"
     MEMORY_SHORT = "MEMORY_SHORT"
     UNREAD_ANSWERS = "UNREAD_ANSWERS"
@@ -110,6 +112,11 @@ def refused(error: Refused) -> ApiError:
     code, reason = REFUSALS[error.kind]
     violations = [(one.path, str(one)) for one in error.findings]
     return ApiError(code, reason, str(error), violations=violations)
+
+
+def runtime_unavailable(error: RuntimeCallFailed) -> ApiError:
+    text = f"the container runtime does not answer ({error}); kepd goes on trying, see `kepctl status`"
+    return ApiError(code_pb2.UNAVAILABLE, FailureReason.RUNTIME_UNAVAILABLE, text, retry_after_s=1.0)
 
 
 def ending() -> ApiError:

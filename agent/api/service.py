@@ -19,10 +19,21 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
-from agent.api.errors import ApiError, FailureReason, ending, invalid, memory_short, refused, unread
+from agent.api.errors import (
+    ApiError,
+    FailureReason,
+    ending,
+    invalid,
+    memory_short,
+    refused,
+    runtime_unavailable,
+    unread,
+)
 from agent.api.peer import CALLER, Peer
 from agent.api.shares import MIB, Shares, Turns, is_trusted
 from agent.model.refused import Refused
+from agent.model.runtime_error import DeadlineExceeded
+from agent.model.runtime_error import Unavailable as RuntimeUnavailable
 from agent.wire.kepd.v1 import access_pb2
 
 log = structlog.get_logger(plane="api")
@@ -238,10 +249,13 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
 
 def _answer_to(path: str, error: Exception) -> ApiError:
-    while isinstance(error, ExceptionGroup) and (said := error.subgroup((ApiError, Refused))) is not None:
+    told = (ApiError, Refused, RuntimeUnavailable, DeadlineExceeded)
+    while isinstance(error, ExceptionGroup) and (said := error.subgroup(told)) is not None:
         error = said.exceptions[0]
     if isinstance(error, Refused):
         return refused(error)
+    if isinstance(error, RuntimeUnavailable | DeadlineExceeded):
+        return runtime_unavailable(error)
     if isinstance(error, ApiError):
         return error
     log.error("api_call_failed", method=path, error=repr(error), exc_info=error)

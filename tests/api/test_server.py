@@ -31,6 +31,7 @@ from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pod_state import PodState
+from agent.model.runtime_error import DeadlineExceeded, Unavailable
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 
 ROOT_ONLY = AccessRule(None, None, own_uid=os.geteuid())
@@ -274,6 +275,25 @@ async def test_a_bug_shows_nothing_of_its_insides(short_path: Path) -> None:
 
         assert refused.value.code() is grpc.StatusCode.INTERNAL
         assert "secret" not in refused.value.details()
+
+
+@pytest.mark.parametrize("error", [Unavailable("ListImages", "connection refused"), DeadlineExceeded("ListImages", "")])
+async def test_a_runtime_that_does_not_answer_is_told_as_such(short_path: Path, error: Exception) -> None:
+    """A caller may come again; nothing of kepd's is broken."""
+    async with serving(short_path) as api:
+
+        def call_fails() -> None:
+            raise ExceptionGroup("together", [error])
+
+        api.node.behave = call_fails
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await api.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+
+        details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+        info = error_details_pb2.ErrorInfo()
+        assert status_pb2.Status.FromString(details).details[0].Unpack(info)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert (info.reason, "ListImages" in refused.value.details()) == ("RUNTIME_UNAVAILABLE", True)
 
 
 async def test_a_watch_begins_with_everything_and_goes_on(short_path: Path) -> None:
