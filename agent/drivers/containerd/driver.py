@@ -78,8 +78,9 @@ class Containerd:
 
     async def label_image(self, name: str, labels: Mapping[str, str]) -> None:
         """Set labels of a name, or take them away where the value is empty; others stay. Raises NotFound."""
+        # The mask keeps the empty target from being stored. Without one, containerd 1.7 and later ends in a panic.
         request = images_v1_pb2.UpdateImageRequest(
-            image=images_v1_pb2.Image(name=name, labels=dict(labels)),
+            image=images_v1_pb2.Image(name=name, labels=dict(labels), target=types_pb2.Descriptor()),
             update_mask=field_mask_pb2.FieldMask(paths=[f"labels.{key}" for key in labels]),
         )
         await self._call("images.v1.Images/Update", request, images_v1_pb2.UpdateImageResponse)

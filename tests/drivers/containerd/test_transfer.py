@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Transfer service as containerd 1.7 and later serve it, on a socket: what it is sent, and whom it gets logins for.
 
-The real one is not in the lab. Type names are what containerd registers; with any other it refuses the message.
+A containerd of the lab may be older. Type names are what containerd registers; with any other it refuses the message.
 """
 
 import asyncio
