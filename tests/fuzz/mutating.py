@@ -33,4 +33,6 @@ def mutated(seeds: Sequence[bytes], chance: random.Random) -> bytes:
                 data[at:at] = chance.choice(seeds)
             case _:
                 data[at:] = chance.randbytes(chance.randint(0, 16)) + data[at:]
-    return bytes(data[:MOST_BYTES])
+        # At each step: repeated in all of them, it would be larger than the machine.
+        del data[MOST_BYTES:]
+    return bytes(data)

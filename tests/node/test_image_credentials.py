@@ -15,6 +15,7 @@ import pytest
 
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
+from tests.lab.containerd_config import write_registry_hosts
 from tests.node.image_client import ImageClient
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -109,8 +110,6 @@ def test_a_mirror_gets_credentials_only_where_that_is_wanted(
     assert set(own.told) == {LOGIN}
     assert set(mirror.told) == ({LOGIN} if is_told else set())
     assert f"http://{mirror.address}" in shown
-    (hosts / "hosts.toml").unlink()
-    hosts.rmdir()
 
 
 POD = """
@@ -131,9 +130,7 @@ def test_pods_from_files_pull_with_their_secrets_and_use_nobody_elses(
     pushed = lab.push(Image(name="private/app"))
     registry = Registry(lab, is_full=True)
     image = f"{registry.address}/{pushed.partition('/')[2]}"
-    hosts = lab.place.directory / "certs.d" / registry.address
-    hosts.mkdir(parents=True)
-    (hosts / "hosts.toml").write_text(f'server = "http://{registry.address}"\n')
+    write_registry_hosts(lab.place, [registry.address])
 
     def document(login: str) -> str:
         return json.dumps({"auths": {registry.address: {"auth": base64.b64encode(login.encode()).decode()}}})
@@ -178,5 +175,3 @@ def test_pods_from_files_pull_with_their_secrets_and_use_nobody_elses(
         kepd.wait(lambda: not json.loads(kepd.ctl("get", "pods", "-o", "json").stdout)["items"], "all are gone")
     assert set(registry.told) == {LOGIN, "user:wrong"}
     lab.cri.remove_image(image)
-    (hosts / "hosts.toml").unlink()
-    hosts.rmdir()
