@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from agent.drivers.cri import methods
+from agent.drivers.cri.image_settings import read_image_settings
 from agent.drivers.cri.methods import Answer, Method, Request
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
 from agent.model.outside_text import login_values
@@ -252,7 +253,12 @@ class CriRuntime:
             config = json.loads(answer.info.get("config", "{}"))
         except ValueError:
             return {}
-        return config if isinstance(config, dict) else {}
+        if not isinstance(config, dict) or "registry" in config or "containerd" not in config:
+            return config if isinstance(config, dict) else {}
+        # containerd 2.x tells what is the runtime's alone.
+        of_images = await read_image_settings(self.endpoint)
+        containerd = {**_mapping(of_images, "containerd"), **_mapping(config, "containerd")}
+        return {**of_images, **config, "containerd": containerd}
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
         """The runtime's own event stream, until it breaks. Raises NotImplementedByRuntime where it has none."""
@@ -299,6 +305,11 @@ def snapshotters_in(config: Mapping[str, object], filesystem: str) -> frozenset[
         names += [containerd.get("snapshotter")]
         names += [one.get("snapshotter") for one in _values(handlers) if isinstance(one, dict)]
     return frozenset(name for name in names if isinstance(name, str) and name)
+
+
+def _mapping(config: Mapping[str, object], key: str) -> dict[str, object]:
+    value = config.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _values(mapping: object) -> list[object]:
