@@ -17,7 +17,7 @@ from agent.images.view.progress import PullProgress
 from agent.model.image_state import PullStage
 
 # Pulls that are shown at once, a tenth of a millisecond each.
-PORTION = 8
+PORTION = 2
 
 
 class PullDisplay:

@@ -39,6 +39,8 @@ FREQUENT_LOOKS = 40
 LOOK_EVERY = 5
 MOST_KNOWN = 5000
 
+BlobsByPath = dict[str, list[BlobInfo]]
+
 
 class _Followed(msgspec.Struct):
     reference: ImageReference
@@ -146,7 +148,7 @@ class ProgressWatcher:
     async def _look(self, content: Content) -> None:
         try:
             ingests = {_digest_of(one.ref): one.offset_bytes for one in await content.list_ingests()}
-            blobs: dict[str, list[BlobInfo]] = {}
+            blobs: dict[str, BlobsByPath] = {}
             for followed in list(self._followed.values()):
                 await self._attribute(content, followed, blobs)
                 await self._find_finished(content, followed, ingests)
@@ -183,9 +185,9 @@ class ProgressWatcher:
             )
             followed.progress = advance(replace(followed.progress, lazy_by=self._lazy_by), seen, now_s)
 
-    async def _attribute(self, content: Content, followed: _Followed, blobs: dict[str, list[BlobInfo]]) -> None:
-        """Find the manifest of a pull, then its config; both appear while it runs. `blobs`: those of each registry, as
-        far as this look has listed them."""
+    async def _attribute(self, content: Content, followed: _Followed, blobs: dict[str, BlobsByPath]) -> None:
+        """Find the manifest of a pull, then its config; both appear while it runs. `blobs`: those of each registry by
+        path, as far as this look has listed them."""
         followed.looks += 1
         progress = followed.progress
         if progress.manifest is None:
@@ -213,7 +215,7 @@ class ProgressWatcher:
             return ()
 
     async def _find_manifest(
-        self, content: Content, followed: _Followed, blobs: dict[str, list[BlobInfo]]
+        self, content: Content, followed: _Followed, blobs: dict[str, BlobsByPath]
     ) -> Manifest | None:
         """The one manifest that can be meant; with two candidates it is neither."""
         reference = followed.reference
@@ -221,11 +223,10 @@ class ProgressWatcher:
         label = SOURCE_LABEL + re.sub(r":[0-9]+$", "", reference.registry)
         found = []
         if label not in blobs:
-            blobs[label] = await content.list_blobs(label)
-        for blob in blobs[label]:
+            blobs[label] = _by_path(label, await content.list_blobs(label))
+        for blob in blobs[label].get(reference.path, ()):
             is_meant = reference.digest == blob.digest or blob.created_at_s >= followed.began_wall_s - START_SLACK_S
-            is_ours = reference.path in blob.labels.get(label, "").split(",")
-            if is_meant and is_ours and blob.digest not in claimed:
+            if is_meant and blob.digest not in claimed:
                 manifest = await self._read_manifest(content, blob)
                 found += [manifest] if manifest is not None else []
         exact = [one for one in found if one.digest == reference.digest]
@@ -250,6 +251,14 @@ class ProgressWatcher:
             is_asked = is_open and layer.digest not in ingests and layer.digest not in followed.committed
             if is_asked and await content.blob_info(layer.digest) is not None:
                 followed.committed.add(layer.digest)
+
+
+def _by_path(label: str, blobs: list[BlobInfo]) -> BlobsByPath:
+    found: BlobsByPath = {}
+    for blob in blobs:
+        for path in blob.labels.get(label, "").split(","):
+            found.setdefault(path, []).append(blob)
+    return found
 
 
 def _digest_of(ref: str) -> str:
