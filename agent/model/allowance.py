@@ -12,3 +12,8 @@ class Allowance:
         self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most) - 1
         self._at_s = now_s
         return self._left >= 0
+
+    @property
+    def owed_s(self) -> float:
+        """Until who took more than there was has made up for it."""
+        return max(-self._left / self._a_second, 0.0)

@@ -47,7 +47,8 @@ MOST_REQUEST_HEADERS, MOST_ANSWER_HEADERS = 64 << 10, 1 << 20
 # Calls under way on one connection, and those that its client gave up: at once, and from then on a second. Each costs
 # us more than its client (CVE-2023-44487); a kubelet has some hundreds under way, and gives up one that takes too long.
 MOST_CALLS = 10_000
-RESETS_AT_ONCE, RESETS_A_SECOND = 1000, 100.0
+# Who gives up more is read no further for a while, which a busy client hardly notices.
+RESETS_AT_ONCE, RESETS_A_SECOND = 1000, 200.0
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
 # Of all calls of all clients that are read along; what finds no room passes unread.
@@ -241,6 +242,8 @@ class Link:
                 start = position
                 frames, other.own = other.own, b""
                 other.write(frames)
+            if side.rests is not None:
+                break
         other.write(buffer[start:position])
         side.pending = buffer[position:]
 
@@ -261,7 +264,7 @@ class Link:
             return self._credited(self._answers, self.front, stream, whole)
         elif kind == http2.RESET:
             if not self._resets.take(self._chunk_s):
-                raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {RESETS_AT_ONCE} calls given up at once")
+                self.front.rest(self._resets.owed_s)
             if stream in self._refused:
                 del self._refused[stream]
                 return b""

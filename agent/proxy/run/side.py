@@ -40,6 +40,8 @@ class Side(asyncio.Protocol):
         self.is_filled = False
         self.is_choked = False
         self.is_unread = False
+        self.rests: asyncio.TimerHandle | None = None
+        self.ends: asyncio.TimerHandle | None = None
         self.blocked_stream = 0
 
     @property
@@ -63,16 +65,33 @@ class Side(asyncio.Protocol):
             self.set_reading()
 
     def set_reading(self, *, is_choked: bool | None = None, blocked_stream: int | None = None) -> None:
-        """Read on unless the other end takes no more, this one leaves our answers unread, or the next frame has to wait
-        for data of `blocked_stream`."""
+        """Read on unless the other end takes no more, this one leaves our answers unread or has to rest, or the next
+        frame has to wait for data of `blocked_stream`."""
         self.is_choked = self.is_choked if is_choked is None else is_choked
         self.blocked_stream = self.blocked_stream if blocked_stream is None else blocked_stream
-        if self.transport is not None and (self.is_choked or self.is_unread or self.blocked_stream):
+        is_held = self.is_choked or self.is_unread or self.rests is not None or bool(self.blocked_stream)
+        if self.transport is not None and is_held:
             self.transport.pause_reading()
         elif self.transport is not None:
             self.transport.resume_reading()
 
+    def rest(self, seconds: float) -> None:
+        """Read nothing for so long, from now on; what has come already is taken after that."""
+        if self.rests is not None:
+            self.rests.cancel()
+        self.rests = asyncio.get_running_loop().call_later(seconds, self._rested)
+        self.set_reading()
+
+    def _rested(self) -> None:
+        self.rests = None
+        self.set_reading()
+        self.take(b"")
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        # A transport that is gone bears no abort.
+        for timer in (self.rests, self.ends):
+            if timer is not None:
+                timer.cancel()
         self.link.lost(self)
 
     def write(self, data: bytes) -> None:
@@ -97,4 +116,4 @@ class Side(asyncio.Protocol):
         transport = self.transport
         if transport is not None and not transport.is_closing():
             transport.close()
-            asyncio.get_running_loop().call_later(FLUSH_S, transport.abort)
+            self.ends = asyncio.get_running_loop().call_later(FLUSH_S, transport.abort)
