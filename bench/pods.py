@@ -56,8 +56,8 @@ class Node:
         return began_s
 
     def pods(self) -> list[dict[str, Any]]:
-        done = self.kepd.ctl("get", "pods", "-o", "json")
-        return json.loads(done.stdout)["items"] if done.returncode == 0 else []
+        done = self.kepd.ctl("api", "PodService/ListPods")
+        return json.loads(done.stdout).get("pods", []) if done.returncode == 0 else []
 
     def wait_running(self, count: int, from_s: float, within_s: float = 120.0) -> float:
         """When kepd knew that the last container of so many pods runs. Its log tells: asking it would cost more."""

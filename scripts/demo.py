@@ -149,11 +149,11 @@ def remove_cgroups(name: str) -> None:
 
 def pods() -> list[dict[str, object]] | None:
     """None if the daemon does not answer, which is something else than no pods."""
-    command = [str(PROGRAMS / "kepctl"), "get", "pods", "-o", "json"]
+    command = [str(PROGRAMS / "kepctl"), "api", "PodService/ListPods"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None
-    found: list[dict[str, object]] = json.loads(done.stdout)["items"]
+    found: list[dict[str, object]] = json.loads(done.stdout).get("pods", [])
     return found
 
 

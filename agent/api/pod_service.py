@@ -2,8 +2,10 @@
 """PodService: the pods of this node. Converts and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+
+import msgspec
 
 from agent.api.errors import FailureReason, invalid, not_found, running
 from agent.api.messages import timestamp, to_message
@@ -31,12 +33,13 @@ class PodService:
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
         feed = running(self._view, "pods").pods
         walk = in_order(feed.items.values(), _key, place_of(request.options))
-        items, meta = await page(walk, request.options, _pod, pb.Pod, feed.version)
+        items, meta = await page(walk, request.options, _shown(request.with_spec), pb.Pod, feed.version)
         return pb.ListPodsResponse(pods=items, meta=meta)
 
     async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
         holds = parse_filter(request.filter, pb.Pod)
-        async for kind, pod, version in watched(running(self._view, "pods").pods, _pod, holds, _key):
+        shown = _shown(request.with_spec)
+        async for kind, pod, version in watched(running(self._view, "pods").pods, shown, holds, _key):
             yield pb.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
     async def get_pod(self, request: pb.GetPodRequest) -> pb.GetPodResponse:
@@ -44,7 +47,7 @@ class PodService:
         pod = running(self._view, "pods").pods.items.get(key)
         if pod is None:
             raise not_found(FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
-        return pb.GetPodResponse(pod=_pod(pod))
+        return pb.GetPodResponse(pod=_shown(request.with_spec)(pod))
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
         moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
@@ -154,7 +157,11 @@ class PodService:
         return pb.ListContainersResponse(containers=items, meta=meta)
 
 
-def _pod(pod: PodState) -> pb.Pod:
+def _shown(with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
+    return (lambda pod: _pod(pod, msgspec.json.encode(pod.spec))) if with_spec else _pod
+
+
+def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
     parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
     return to_message(
         pb.Pod,
@@ -162,6 +169,9 @@ def _pod(pod: PodState) -> pb.Pod:
         message="; ".join(part for part in parts if part),
         qos_class=pod.qos,
         manifest=pod.file,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        spec=spec,
         conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],
         containers=[_container(pod, one) for one in pod.containers],
     )

@@ -35,9 +35,13 @@ EXIT_CODES = {
 class Client:
     """A connection to one daemon; `other` is one to the next on this node, for planes that the first does not run."""
 
-    def __init__(self, channel: grpc.Channel, path: str, timeout_s: float, other: "Client | None" = None) -> None:
+    def __init__(
+        self, channel: grpc.Channel, path: str, timeout_s: float, other: "Client | None" = None, namespace: str = ""
+    ) -> None:
+        """`namespace`: that of names which have none; empty = it was not said."""
         self.channel = channel
         self.other = other
+        self.namespace = namespace
         self._path = path
         self._timeout_s = timeout_s
 
@@ -105,7 +109,7 @@ def connected(session: Session) -> Iterator[Client]:
                 text = f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a socket path may have"
                 raise CommandFailed(text, USAGE)
             channel = channels.enter_context(grpc.insecure_channel(f"unix:{path}", options=options))
-            client = Client(channel, path, session.timeout_s, client)
+            client = Client(channel, path, session.timeout_s, client, session.namespace)
         if client is not None:
             yield client
 

@@ -2,6 +2,7 @@
 """What `kepctl get images`, `pulls` and `mirrors` list, and how sizes, rates and stages are written."""
 
 from agent.cli.client import Client
+from agent.cli.kinds import Named
 from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import image_pb2
@@ -82,7 +83,10 @@ MIRROR_COLUMNS: Columns[image_pb2.Mirror] = (
 
 def list_images(daemon: Client) -> Listing[image_pb2.Image]:
     answer = daemon.call(f"{SERVICE}/ListImages", image_pb2.ListImagesRequest(), image_pb2.ListImagesResponse)
-    return Listing("Image", answer.images, IMAGE_COLUMNS, lambda one: f"image/{one.id}", "no images")
+    return Listing(
+        "Image", answer.images, IMAGE_COLUMNS, lambda one: f"image/{one.id}", "no images",
+        named=lambda one: Named("", one.id, one.names[0] if one.names else ""),
+    )  # fmt: skip
 
 
 def list_pulls(daemon: Client) -> Listing[image_pb2.Pull]:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.cli.client import Client
+from agent.cli.kinds import DEFAULT_NAMESPACE, Named
+from agent.cli.kube_objects import event_object, pod_object
 from agent.cli.render import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
@@ -55,10 +57,22 @@ POD_COLUMNS: Columns[pod_pb2.Pod] = (
 )
 
 
-def list_pods(daemon: Client) -> Listing[pod_pb2.Pod]:
-    answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    none = "no pods; put a Pod manifest into the manifest directory"
-    return Listing("Pod", answer.pods, POD_COLUMNS, lambda pod: f"pod/{pod.namespace}/{pod.name}", none)
+def list_pods(daemon: Client, *, with_spec: bool = False) -> Listing[pod_pb2.Pod]:
+    request = pod_pb2.ListPodsRequest(with_spec=with_spec)
+    return pod_listing(daemon.call("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse).pods)
+
+
+def pod_listing(pods: Sequence[pod_pb2.Pod]) -> Listing[pod_pb2.Pod]:
+    return Listing(
+        "Pod",
+        pods,
+        POD_COLUMNS,
+        lambda pod: f"pod/{pod.namespace}/{pod.name}",
+        "no pods; put a Pod manifest into the manifest directory",
+        named=lambda pod: Named(pod.namespace, pod.name, pod.manifest_name),
+        labels=lambda pod: pod.labels,
+        objects=lambda pods: [pod_object(pod) for pod in pods],
+    )
 
 
 def resource_lines(pod: pod_pb2.Pod) -> Iterator[str]:
@@ -85,7 +99,10 @@ def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
         Column("POD", lambda one: one.pod_name),
         Column("EXIT", lambda one: str(one.exit_code) if one.state == "Terminated" else "", wide=True),
     )
-    return Listing("Container", containers, columns, lambda one: f"container/{one.id}", "no containers")
+    return Listing(
+        "Container", containers, columns, lambda one: f"container/{one.id}", "no containers",
+        named=lambda one: Named(one.pod_namespace, one.name),
+    )  # fmt: skip
 
 
 EVENT_COLUMNS: Columns[node_pb2.Event] = (
@@ -106,4 +123,12 @@ def event_name(event: node_pb2.Event) -> str:
 
 def list_events(daemon: Client) -> Listing[node_pb2.Event]:
     answer = daemon.call("kepd.v1.NodeService/ListEvents", node_pb2.ListEventsRequest(), node_pb2.ListEventsResponse)
-    return Listing("Event", answer.events, EVENT_COLUMNS, event_name, "no events")
+    return event_listing(answer.events)
+
+
+def event_listing(events: Sequence[node_pb2.Event]) -> Listing[node_pb2.Event]:
+    return Listing(
+        "Event", events, EVENT_COLUMNS, event_name, "no events",
+        named=lambda one: Named(one.namespace or DEFAULT_NAMESPACE, one.id),
+        objects=lambda events: [event_object(one) for one in events],
+    )  # fmt: skip

@@ -60,6 +60,11 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 })  # fmt: skip
 
 
+# Commands, also in groups, whose objects are in a namespace; `get`, `apply` and `delete` have an option of their own.
+IN_NAMESPACE = frozenset({
+    "attach", "checkpoint", "debug", "describe", "exec", "explain", "logs", "port-forward", "restart", "retry",
+    "timeline",
+})  # fmt: skip
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})
 LONGEST_TIMEOUT_S = 86400
@@ -79,6 +84,11 @@ class LazyCommands(click.Group):
         name = cmd_name.replace("-", "_")
         # `exec` is a word of Python's.
         command: click.Command = getattr(module, name, None) or getattr(module, f"{name}_")
+        from agent.cli.common_options import offer_names, take_namespace
+
+        if cmd_name in IN_NAMESPACE:
+            take_namespace(command)
+        offer_names(command)
         return command
 
     def resolve_command(

@@ -9,19 +9,22 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from agent.cli.kube_objects import list_of
 from agent.cli.session import Session
 from agent.cli.table import Grid, Listing, Paragraph
 from agent.cli.terminal import clean, unfiltered
 from agent.model.finding import printable
 
-FORMATS = ("table", "wide", "json", "yaml", "name")
+FORMATS = ("table", "wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…")
 Item = TypeVar("Item", bound=Message)
 STATE_STYLES = {
     "ready": "green", "running": "green", "succeeded": "green", "failed": "red", "degraded": "yellow",
@@ -29,12 +32,10 @@ STATE_STYLES = {
 }  # fmt: skip
 
 
-def print_listing(listing: Listing[Item], output: str, session: Session) -> None:
-    if output in ("json", "yaml") and listing.whole is not None:
-        print_message(listing.whole, output)
-        return
-    if output in ("json", "yaml"):
-        print_data({"kind": listing.kind, "items": [_plain(item) for item in listing.items]}, output)
+def print_listing(listing: Listing[Item], output: str, session: Session, *, is_one: bool = False) -> None:
+    """`is_one`: exactly this object was asked for by name, so programs get it without a list around it."""
+    if wants_objects(output):
+        print_objects(_data_of(listing, is_one=is_one), output)
         return
     if output == "name":
         for item in listing.items:
@@ -48,6 +49,35 @@ def print_listing(listing: Listing[Item], output: str, session: Session) -> None
     _print_rows([column.title for column in columns], rows, session)
     for note in listing.notes:
         click.echo(note, err=True)
+
+
+def _data_of(listing: Listing[Item], *, is_one: bool) -> object:
+    if listing.whole is not None:
+        return _plain(listing.whole)
+    if listing.objects is None:
+        return {"kind": listing.kind, "items": [_plain(item) for item in listing.items]}
+    objects = listing.objects(listing.items)
+    return objects[0] if is_one and len(objects) == 1 else list_of(objects)
+
+
+def print_objects(data: object, output: str) -> None:
+    """In one of the formats that show objects: JSON, YAML, a template, or columns that the caller chose."""
+    style, _, argument = output.partition("=")
+    if style == "jsonpath":
+        from agent.cli.jsonpath import render
+
+        text = render(argument, data)
+        click.echo(text, nl=not text.endswith("\n"))
+    elif style == "custom-columns":
+        from agent.cli.jsonpath import read_path, shown
+
+        columns = [column.partition(":") for column in argument.split(",")]
+        items = data["items"] if isinstance(data, dict) and isinstance(data.get("items"), list) else [data]
+        cells = [[read_path(path, item) for _, _, path in columns] for item in items]
+        rows = [[",".join(map(shown, values)) or "<none>" for values in row] for row in cells]
+        _print_plain([title for title, _, _ in columns], rows)
+    else:
+        print_data(data, style)
 
 
 def print_data(data: object, output: str) -> None:
@@ -132,9 +162,39 @@ def age(stamp: Timestamp) -> str:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+def wants_objects(output: str) -> bool:
+    """Whether a program reads the answer."""
+    return output.partition("=")[0] in ("json", "yaml", "jsonpath", "custom-columns")
+
+
+class OutputFormat(click.ParamType[str]):
+    """One of some words; those that end in `=…` take an argument."""
+
+    name = "format"
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self._formats = {known.partition("=")[0]: "=" in known for known in formats}
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        style, sign, argument = value.partition("=")
+        if style not in self._formats:
+            close = next(iter(get_close_matches(style, self._formats, n=1)), "")
+            hint = f'did you mean "{close}"?' if close else f"formats are {', '.join(self._formats)}"
+            self.fail(f'no format "{style}"; {hint}', param, ctx)
+        if self._formats[style] != bool(sign and argument):
+            self.fail(f'"{value}" {"needs" if self._formats[style] else "takes no"} argument after "="', param, ctx)
+        if style == "custom-columns" and any(not all(part.partition(":")[::2]) for part in argument.split(",")):
+            self.fail(f'"{argument}" are no columns; expected TITLE:PATH, for instance NAME:.metadata.name', param, ctx)
+        return value
+
+    def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        words = [f"{style}=" if takes else style for style, takes in self._formats.items()]
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
 def output_option(*formats: str) -> Callable[[Command], Command]:
     """`-o`; without formats given, all that a list has."""
     choices = formats or FORMATS
     return click.option(
-        "-o", "--output", type=click.Choice(choices), default=choices[0], help=f"Format: {', '.join(choices)}."
+        "-o", "--output", type=OutputFormat(choices), default=choices[0], help=f"Format: {', '.join(choices)}."
     )

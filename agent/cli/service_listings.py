@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `kepctl get services`, `endpoints` and `rules` list, and in which columns."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from agent.cli.client import Client
+from agent.cli.kinds import Named
+from agent.cli.kube_objects import labels_of, service_object, slice_objects
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
@@ -75,16 +80,33 @@ def service_name(one: pb.Service) -> str:
     return f"service/{one.namespace}/{one.name}"
 
 
-def list_services(daemon: Client) -> Listing[pb.Service]:
+def list_services(daemon: Client, manifests: Mapping[str, dict[str, Any]] | None = None) -> Listing[pb.Service]:
     answer = daemon.call(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse)
-    return Listing("Service", answer.services, SERVICE_COLUMNS, service_name, "no Services")
+    return service_listing(answer.services, manifests or {})
+
+
+def service_listing(services: Sequence[pb.Service], manifests: Mapping[str, dict[str, Any]]) -> Listing[pb.Service]:
+    """`manifests`: those of Services that have one on this node, by `namespace/name`."""
+
+    def manifest(one: pb.Service) -> dict[str, Any]:
+        return manifests.get(f"{one.namespace}/{one.name}", {})
+
+    return Listing(
+        "Service", services, SERVICE_COLUMNS, service_name, "no Services",
+        named=lambda one: Named(one.namespace, one.name),
+        labels=lambda one: labels_of(manifest(one)),
+        objects=lambda services: [service_object(one, manifest(one)) for one in services],
+    )  # fmt: skip
 
 
 def list_endpoints(daemon: Client) -> Listing[pb.Endpoint]:
     answer = daemon.call(f"{SERVICE}/ListEndpoints", pb.ListEndpointsRequest(), pb.ListEndpointsResponse)
     return Listing(
-        "Endpoint", answer.endpoints, ENDPOINT_COLUMNS, lambda one: f"endpoint/{one.endpoint}", "no endpoints"
-    )
+        "Endpoint", answer.endpoints, ENDPOINT_COLUMNS, lambda one: f"endpoint/{one.endpoint}", "no endpoints",
+        named=lambda one: Named(one.namespace, one.service),
+        labels=lambda one: {"kubernetes.io/service-name": one.service},
+        objects=slice_objects,
+    )  # fmt: skip
 
 
 def list_rules(daemon: Client, service: str = "", *, is_desired: bool = False) -> Listing[pb.Rule]:

@@ -26,6 +26,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     color: str = "auto"
     debug: bool = False
+    namespace: str = ""
+    """What `-n` says."""
 
     def sockets(self) -> list[str]:
         given = self.endpoint or os.environ.get("KEPD_ENDPOINT")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a command returns: messages for programs, rows for people."""
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from google.protobuf.message import Message
+
+from agent.cli.kinds import Named
 
 Item = TypeVar("Item", bound=Message)
 
@@ -32,6 +34,11 @@ class Listing(msgspec.Struct, Generic[Item], frozen=True):
     notes: Sequence[str] = msgspec.field(default=())
     whole: Message | None = None
     """What programs get in place of the items, where those are a part of it."""
+    named: Callable[[Item], Named] | None = None
+    """What an item may be called; without it, the last part of `name` is all."""
+    labels: Callable[[Item], Mapping[str, str]] | None = None
+    objects: Callable[[Sequence[Item]], list[dict[str, Any]]] | None = None
+    """What programs get of items that Kubernetes has as well."""
 
 
 class Paragraph(msgspec.Struct, frozen=True):

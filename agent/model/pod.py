@@ -60,6 +60,8 @@ class PodSpec:
     file: str = ""
     source: str = ""
     has_own_uid: bool = False
+    manifest_name: str = ""
+    """Without the node's suffix, which `name` has."""
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 
 import msgspec
 
-from agent.model.pod_fields import Resources
+from agent.model.pod_fields import PodFields, Resources
 
 WAITING = "Waiting"
 RUNNING = "Running"
@@ -69,6 +69,10 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     containers: tuple[ContainerState, ...] = ()
     resources: Resources = Resources()
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    spec: PodFields = PodFields()
+    manifest_name: str = ""
 
     @property
     def key(self) -> str:

@@ -113,6 +113,13 @@ class Kepd:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def pods(self) -> list[Any]:
+        """As the API has them."""
+        done = self.ctl("api", "PodService/ListPods")
+        assert done.returncode == 0, done.stderr
+        found: list[Any] = json.loads(done.stdout).get("pods", [])
+        return found
+
 
 def kepctl(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The client as a process."""

@@ -122,10 +122,10 @@ class Stage:
 
     def pod(self) -> dict[str, Any] | None:
         """As kepctl shows it; while nobody answers, something that is no pod and not nothing."""
-        done = self.kepd.ctl("get", "pods", "-o", "json")
+        done = self.kepd.ctl("api", "PodService/ListPods")
         if done.returncode != 0:
             return {}
-        items = json.loads(done.stdout)["items"]
+        items = json.loads(done.stdout).get("pods", [])
         return next((pod for pod in items if pod["name"] == f"{self.name}-n1"), None)
 
     def wait_gone(self, within_s: float = 60.0) -> float:

@@ -49,7 +49,7 @@ def kepd(lab: Lab, short_path: Path) -> Iterator[Kepd]:
         yield daemon
         for path in daemon.manifests.iterdir():
             path.unlink()
-        daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", 20.0)
+        daemon.wait(lambda: not daemon.pods(), "all pods gone", 20.0)
     lab.netns.run(["nft", "flush", "ruleset"])
 
 
@@ -70,8 +70,8 @@ def test_a_service_finds_the_pods_of_its_node_by_their_labels(kepd: Kepd, lab: L
 
 
 def used(kepd: Kepd) -> int:
-    listed = json.loads(kepd.ctl("get", "endpoints", "-o", "json").stdout or "{}")
-    return sum(bool(one.get("isUsed")) for one in listed.get("items", []))
+    listed = json.loads(kepd.ctl("api", "ServiceProxyService/ListEndpoints").stdout or "{}")
+    return sum(bool(one.get("isUsed")) for one in listed.get("endpoints", []))
 
 
 def test_the_addresses_of_the_default_route_are_this_nodes() -> None:

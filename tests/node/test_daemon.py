@@ -56,7 +56,7 @@ def write_pod(
 
 
 def pods(kepd: Kepd) -> list[dict[str, object]]:
-    items: list[dict[str, object]] = kepd.json("get", "pods")["items"]
+    items: list[dict[str, object]] = kepd.pods()
     return items
 
 

@@ -76,7 +76,7 @@ class Node:
         self.put(pod(name, [self.container("app", QUIET, readinessProbe=ready, livenessProbe=ready)]))
 
     def shown(self, name: str) -> dict[str, Any] | None:
-        items = self.kepd.json("get", "pods")["items"]
+        items = self.kepd.pods()
         return next((one for one in items if one["name"] == f"{name}-n1"), None)
 
     def app(self, name: str) -> dict[str, Any]:

@@ -411,7 +411,7 @@ def test_events_of_a_pod_have_the_kubelets_words_and_outlive_kepd(lab: Lab, shor
         assert "Error: ErrImagePull" in lines
         for path in (good, bad):
             path.unlink()
-        kepd.wait(lambda: kepd.json("get", "pods")["items"] == [], "all pods gone", 30)
+        kepd.wait(lambda: kepd.pods() == [], "all pods gone", 30)
         kepd.end()
         kepd.start("--planes", "images")
         kepd.wait(lambda: kepd.socket.exists() and "Pulled" in kepd.ctl("events").stdout, "events of before", 20)

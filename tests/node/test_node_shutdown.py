@@ -36,11 +36,11 @@ def kepd(lab: Lab, short_path: Path, free_port: int, logind: LogindDouble) -> It
         yield daemon
         for path in daemon.manifests.iterdir():
             path.unlink()
-        daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+        daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 def states(kepd: Kepd) -> dict[str, tuple[str, str]]:
-    return {pod["name"]: (pod["phase"], pod.get("reason", "")) for pod in kepd.json("get", "pods")["items"]}
+    return {pod["name"]: (pod["phase"], pod.get("reason", "")) for pod in kepd.pods()}
 
 
 def test_the_node_waits_for_its_pods_and_takes_them_again_when_it_stays(

@@ -31,7 +31,7 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
         for path in daemon.manifests.iterdir():
             path.unlink()
         if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture
@@ -46,7 +46,11 @@ def container(stage: Stage, name: str) -> dict[str, Any]:
 
 def events(stage: Stage) -> list[tuple[str, str]]:
     items = stage.kepd.json("get", "events")["items"]
-    return [(one["reason"], one.get("message", "")) for one in items if one.get("objectName") == f"{stage.name}-n1"]
+    return [
+        (one["reason"], one.get("message", ""))
+        for one in items
+        if one["involvedObject"].get("name") == f"{stage.name}-n1"
+    ]
 
 
 def test_containers_start_in_order_and_hooks_hold_up_the_next(stage: Stage) -> None:
@@ -316,9 +320,7 @@ def test_a_drain_ends_pods_by_priority_and_they_stay_as_records(stage: Stage, ke
 
     assert done.stdout.splitlines() == ["pod/default/low-n1 ended", "pod/default/play-n1 ended"]
     assert dict(other.lines("app"))["exit"] <= dict(stage.lines("app"))["term"]
-    assert [(pod["phase"], pod["status"]) for pod in kepd.json("get", "pods")["items"]] == [
-        ("Failed", "Terminated")
-    ] * 2
+    assert [(pod["phase"], pod["status"]) for pod in kepd.pods()] == [("Failed", "Terminated")] * 2
 
 
 def test_a_drained_node_says_so_and_uncordon_brings_its_pods_back(stage: Stage, kepd: Kepd) -> None:
@@ -330,7 +332,7 @@ def test_a_drained_node_says_so_and_uncordon_brings_its_pods_back(stage: Stage, 
     kepd.start("--planes", "pods").wait_ready()
     again = kepd.json("get", "nodes")["items"][0]
     done = kepd.ctl("uncordon")
-    kepd.wait(lambda: kepd.json("get", "pods")["items"][0]["phase"] == "Running", "it runs again")
+    kepd.wait(lambda: kepd.pods()[0]["phase"] == "Running", "it runs again")
 
     assert "drained  by root (uid 0), " in status
     assert "all pods have ended; kepctl uncordon ends it" in status

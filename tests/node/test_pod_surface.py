@@ -26,7 +26,7 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
         yield daemon
         for path in daemon.manifests.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+        daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

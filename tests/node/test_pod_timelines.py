@@ -27,7 +27,7 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
         for path in daemon.manifests.iterdir():
             path.unlink()
         if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.json("get", "pods")["items"], "all pods gone", within_s=60)
+            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

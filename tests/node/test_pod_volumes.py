@@ -44,7 +44,7 @@ def start(lab: Lab, short_path: Path, free_port: int) -> Iterator[Start]:
 def take_away(kepd: Kepd) -> None:
     for path in kepd.manifests.iterdir():
         path.unlink()
-    kepd.wait(lambda: not kepd.json("get", "pods")["items"], "all pods gone", within_s=60)
+    kepd.wait(lambda: not kepd.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

@@ -101,10 +101,10 @@ class Company:
         self.kepd.start("--planes", "pods")
 
     def phases(self) -> dict[str, str]:
-        done = self.kepd.ctl("get", "pods", "-o", "json")
+        done = self.kepd.ctl("api", "PodService/ListPods")
         if done.returncode != 0 or not is_up(self.kepd):
             return {}
-        return {one["name"]: one["phase"] for one in json.loads(done.stdout)["items"]}
+        return {one["name"]: one["phase"] for one in json.loads(done.stdout).get("pods", [])}
 
     def are_on_stage(self) -> bool:
         phases = self.phases()
@@ -117,7 +117,7 @@ class Company:
 
     def are_gone(self) -> bool:
         records = self.kepd.folder / "state" / "pods" / "records"
-        return is_up(self.kepd) and not any(records.glob("*.json")) and not self.kepd.json("get", "pods")["items"]
+        return is_up(self.kepd) and not any(records.glob("*.json")) and not self.kepd.pods()
 
     def left(self) -> list[str]:
         """Sandboxes, addresses, groups and mounts."""

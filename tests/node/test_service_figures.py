@@ -72,5 +72,5 @@ def counted(page: str, series: str) -> int:
 
 
 def listed(made: Node) -> str:
-    found = json.loads(made.kepd.ctl("get", "services", "-o", "json").stdout)["items"]
+    found = json.loads(made.kepd.ctl("api", "ServiceProxyService/ListServices").stdout)["services"]
     return "\n".join(f"{one['namespace']}/{one['name']} {one.get('connections', 0)}" for one in found)

@@ -96,7 +96,7 @@ def test_nothing_that_kepd_touches_can_be_taken_by_another_user(lab: Lab, short_
             kepd.start()
 
             def running() -> bool:
-                items = kepd.json("get", "pods")["items"] if kepd.socket.exists() else []
+                items = kepd.pods() if kepd.socket.exists() else []
                 return bool(items) and items[0]["phase"] == "Running"
 
             kepd.wait(running, "a pod runs")
@@ -104,7 +104,7 @@ def test_nothing_that_kepd_touches_can_be_taken_by_another_user(lab: Lab, short_
             while_there = as_user(NOBODY, NOBODY, [], lambda: succeeded(paths))
             assert kepd.get("/livez")[0] in (0, 200)
             (kepd.manifests / "web.yaml").unlink()
-            kepd.wait(lambda: not kepd.json("get", "pods")["items"], "no pod")
+            kepd.wait(lambda: not kepd.pods(), "no pod")
         paths = recorded(record, short_path)
         afterwards = as_user(NOBODY, NOBODY, [], lambda: succeeded(paths))
     names = {str(path) for path in paths}

@@ -5,16 +5,17 @@ import click
 
 from agent.cli.client import ask, connected
 from agent.cli.commands.pods import SERVICE as PODS
-from agent.cli.commands.pods import find_pod
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
 from agent.cli.image_listings import stage_line
+from agent.cli.kind_group import KindGroup
+from agent.cli.pod_names import find_pod
 from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 
-@click.group()
+@click.group(cls=KindGroup)
 def explain() -> None:
     """Explain why a pod, pull, route or hint is as it is."""
 

@@ -2,31 +2,28 @@
 """`kepctl get`: lists of everything the daemon knows."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
+from typing import Any
 
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.image_listings import PULL_COLUMNS, list_images, list_mirrors, list_pulls, pull_name
-from agent.cli.listings import (
-    EVENT_COLUMNS,
-    POD_COLUMNS,
-    event_name,
-    list_containers,
-    list_events,
-    list_nodes,
-    list_planes,
-    list_pods,
-)
+from agent.cli.completing import complete_objects
+from agent.cli.image_listings import list_images, list_mirrors, list_pulls
+from agent.cli.kinds import Kind, Wanted, parse_wanted
+from agent.cli.listings import list_containers, list_events, list_nodes, list_planes, list_pods
+from agent.cli.object_listings import list_objects, manifests_of
 from agent.cli.proxy_listings import list_proxy
-from agent.cli.render import output_option, print_listing
-from agent.cli.service_listings import SERVICE_COLUMNS, list_endpoints, list_rules, list_services, service_name
+from agent.cli.render import output_option, print_listing, print_objects, wants_objects
+from agent.cli.selection import Scope, picked, scope_of, scope_options
+from agent.cli.service_listings import list_endpoints, list_rules, list_services
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing
-from agent.model.exit_codes import NOT_FOUND
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.cli.watching import follow
+from agent.model.exit_codes import USAGE
 
-NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # each noun has its own message
+AnyListing = Listing[Any]
+
+LISTS: dict[str, Callable[[Client], AnyListing]] = {
     "nodes": list_nodes,
     "planes": list_planes,
     "pods": list_pods,
@@ -42,78 +39,66 @@ NOUNS: dict[str, Callable[[Client], Listing]] = {  # type: ignore[type-arg]  # e
 }
 
 
-COMPLETION_LIMIT_S = 0.5
-
-
-def _noun(word: str) -> str:
-    for candidate in (word, f"{word}s"):
-        if candidate in NOUNS:
-            return candidate
-    close = get_close_matches(word, NOUNS, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"nouns are {', '.join(NOUNS)}"
-    raise click.UsageError(f'no list of "{word}"; {hint}')
-
-
-def _complete_noun(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
-    return [word for word in NOUNS if word.startswith(typed)]
-
-
-def _complete_name(ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
-    """Live names for the shell, if the daemon answers quickly."""
-    session = Session(endpoint=ctx.parent.params.get("endpoint") if ctx.parent else None, timeout_s=COMPLETION_LIMIT_S)
-    try:
-        with connected(session) as daemon:
-            listing = NOUNS[_noun(ctx.params["kind"])](daemon)
-    except (CommandFailed, click.UsageError):
-        return []
-    names = [listing.name(item).rpartition("/")[2] for item in listing.items]
-    return [name for name in names if name.startswith(typed)]
+def listed(daemon: Client, kind: Kind, *, with_objects: bool = False) -> AnyListing:
+    """All objects of a kind; `with_objects`: with what only programs read."""
+    if kind.plural == "pods":
+        return list_pods(daemon, with_spec=with_objects)
+    if kind.plural == "services" and with_objects:
+        return list_services(daemon, manifests_of(daemon, kind))
+    if kind.plural in LISTS:
+        return LISTS[kind.plural](daemon)
+    return list_objects(daemon, kind)
 
 
 @click.command()
-@click.argument("kind", metavar="NOUN", shell_complete=_complete_noun)
-@click.argument("name", required=False, shell_complete=_complete_name)
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME…]", shell_complete=complete_objects)
+@scope_options
 @output_option()
 @click.option("-w", "--watch", is_flag=True, help="Keep printing changes (pods, pulls, services, events).")
 @click.pass_obj
-def get(session: Session, kind: str, name: str | None, output: str, *, watch: bool) -> None:
-    """List nodes, planes, pods, containers, images, pulls, mirrors, services, endpoints, rules or events."""
-    kind = _noun(kind)
+def get(
+    session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,
+    watch: bool,
+) -> None:  # fmt: skip
+    """List objects: all of KIND, or those that are named, also as KIND/NAME.
+
+    Kinds, with their short names: nodes (no), planes, pods (po), containers, images (im), pulls, mirrors, services
+    (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs, rules, proxy, events (ev).
+    """
+    scope, found = scope_of(namespace, selector, everywhere=everywhere), parse_wanted(words)
     with connected(session) as daemon:
         if watch:
-            _follow(daemon, kind, output, session)
+            if len({one.kind for one in found}) > 1:
+                raise CommandFailed("only one kind can be watched at a time", USAGE)
+            one = Wanted(found[0].kind, tuple(name for wanted in found for name in wanted.names))
+            follow(daemon, one, scope, output, session)
             return
-        listing = NOUNS[kind](daemon)
-    if name is not None:
-        items = [item for item in listing.items if listing.name(item).rpartition("/")[2] == name]
-        if not items:
-            raise CommandFailed(f'no {kind.removesuffix("s")} "{name}"', NOT_FOUND)
-        listing = Listing(listing.kind, items, listing.columns, listing.name)
-    print_listing(listing, output, session)
+        listings = _all(daemon, found, scope, with_objects=wants_objects(output) or bool(selector))
+    if len(listings) > 1 and wants_objects(output):
+        print_objects(_together(listings), output)
+        return
+    is_one = len(found) == 1 and len(found[0].names) == 1
+    for place, listing in enumerate(listings):
+        if place and output in ("table", "wide"):
+            click.echo()
+        print_listing(listing, output, session, is_one=is_one)
 
 
-def _follow(daemon: Client, kind: str, output: str, session: Session) -> None:
-    if kind == "pods":
-        request = pod_pb2.WatchPodsRequest()
-        for change in daemon.follow("kepd.v1.PodService/WatchPods", request, pod_pb2.WatchPodsResponse):
-            if change.type != list_pb2.CHANGE_TYPE_BOOKMARK:
-                pods = Listing("Pod", [change.pod], POD_COLUMNS, lambda pod: f"pod/{pod.namespace}/{pod.name}")
-                print_listing(pods, output, session)
-    elif kind == "pulls":
-        wanted = image_pb2.WatchImagePullsRequest()
-        for step in daemon.follow("kepd.v1.ImageService/WatchImagePulls", wanted, image_pb2.WatchImagePullsResponse):
-            if step.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
-                print_listing(Listing("Pull", [step.pull], PULL_COLUMNS, pull_name), output, session)
-    elif kind == "services":
-        sought = service_proxy_pb2.WatchServicesRequest()
-        path = "kepd.v1.ServiceProxyService/WatchServices"
-        for turn in daemon.follow(path, sought, service_proxy_pb2.WatchServicesResponse):
-            if turn.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
-                print_listing(Listing("Service", [turn.service], SERVICE_COLUMNS, service_name), output, session)
-    elif kind == "events":
-        asked = node_pb2.WatchEventsRequest()
-        for news in daemon.follow("kepd.v1.NodeService/WatchEvents", asked, node_pb2.WatchEventsResponse):
-            if news.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
-                print_listing(Listing("Event", [news.event], EVENT_COLUMNS, event_name), output, session)
-    else:
-        raise click.UsageError("only pods, pulls, services and events can be watched")
+def _all(daemon: Client, found: tuple[Wanted, ...], scope: Scope, *, with_objects: bool) -> list[AnyListing]:
+    """One listing for each kind, whatever the order of KIND/NAME."""
+    names: dict[Kind, tuple[str, ...]] = {}
+    for one in found:
+        names[one.kind] = (*names.get(one.kind, ()), *one.names)
+    return [
+        picked(listed(daemon, kind, with_objects=with_objects), Wanted(kind, given), scope)
+        for kind, given in names.items()
+    ]
+
+
+def _together(listings: list[AnyListing]) -> dict[str, Any]:
+    from agent.cli.kube_objects import list_of
+
+    for one in listings:
+        if one.objects is None:
+            raise CommandFailed(f"{one.kind} is no kind of Kubernetes; list it by itself", USAGE)
+    return list_of(made for one in listings if one.objects is not None for made in one.objects(one.items))

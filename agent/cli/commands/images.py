@@ -7,6 +7,7 @@ import click
 
 from agent.cli.client import Client, ask, connected
 from agent.cli.image_listings import size
+from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
@@ -92,14 +93,14 @@ def pull_limit(session: Session, limit: int, registry: str) -> None:
 
 
 @click.command()
-@click.argument("pod", metavar="[NAMESPACE/]POD")
+@click.argument("pod", metavar="POD")
 @click.pass_obj
 def retry(session: Session, pod: str) -> None:
     """Clear the back-off of a pod's images and containers, and retry at once."""
-    namespace, _, name = pod.rpartition("/")
-    request = image_pb2.RetryPullsRequest(namespace=namespace or "default", pod=name)
     with connected(session) as daemon:
-        is_local = _retry_local(daemon, namespace or "default", name)
+        namespace, name = _known_or_given(daemon, pod)
+        is_local = _retry_local(daemon, namespace, name)
+        request = image_pb2.RetryPullsRequest(namespace=namespace, pod=name)
         try:
             forgotten = daemon.call(f"{SERVICE}/RetryPulls", request, image_pb2.RetryPullsResponse).forgotten
         except CommandFailed as error:
@@ -108,8 +109,18 @@ def retry(session: Session, pod: str) -> None:
                 raise
             forgotten = 0
     if not forgotten and not is_local:
-        raise CommandFailed(f"no image of {pod} is in back-off", NOT_FOUND)
+        raise CommandFailed(f"no image or container of {namespace}/{name} is in back-off", NOT_FOUND)
     click.echo(f"{forgotten} back-offs cleared" + (f"; {name} is retried at once" if is_local else ""))
+
+
+def _known_or_given(daemon: Client, pod: str) -> tuple[str, str]:
+    """A short name means a pod of this node; those of a kubelet, which only the images plane knows, have full ones."""
+    try:
+        return find_pod(daemon, pod, elsewhere=False)
+    except CommandFailed as error:
+        if error.exit_code not in (NOT_FOUND, CONFLICT):
+            raise
+        return given_pod(daemon, pod)
 
 
 def _retry_local(daemon: Client, namespace: str, name: str) -> bool:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from agent.cli.client import Client, ask, connected
 from agent.cli.listings import resource_lines
+from agent.cli.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
@@ -27,40 +28,6 @@ DEFAULT_TIMEOUT_S, LONGEST_S = 10.0, 3600.0
 def patient(session: Session) -> Session:
     """For what takes long, unless --timeout says otherwise."""
     return replace(session, timeout_s=LONGEST_S) if session.timeout_s == DEFAULT_TIMEOUT_S else session
-
-
-def _split(name: str) -> tuple[str, str]:
-    """`namespace/name`, or a name in `default`."""
-    namespace, slash, rest = name.rpartition("/")
-    return (namespace or "default", rest) if slash else ("default", name)
-
-
-def _split_container(name: str) -> tuple[str, str, str]:
-    """`[namespace/]pod/container`; a container is after the last slash where two are given, or `-c` says it."""
-    parts = name.split("/")
-    if len(parts) == 3:  # namespace, pod, container
-        return parts[0], parts[1], parts[2]
-    if len(parts) == 2:  # pod, container
-        return "default", parts[0], parts[1]
-    return "default", name, ""
-
-
-def find_pod(daemon: Client, name: str) -> tuple[str, str]:
-    """A name as lists show it, or without the node's suffix where that is clear."""
-    namespace, short = _split(name)
-    answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    names = [pod.name for pod in answer.pods if pod.namespace == namespace]
-    if short in names:
-        return namespace, short
-    close = [known for known in names if known.startswith(f"{short}-")]
-    if len(close) == 1:
-        return namespace, close[0]
-    raise CommandFailed(f'no pod "{namespace}/{short}"', NOT_FOUND)
-
-
-def find_container(daemon: Client, target: str) -> tuple[str, str, str]:
-    namespace, short, container = _split_container(target)
-    return *find_pod(daemon, f"{namespace}/{short}"), container
 
 
 @click.command()
@@ -105,7 +72,7 @@ def _past_or_present(daemon: Client, pod: str) -> tuple[str, str]:
     try:
         return find_pod(daemon, pod)
     except CommandFailed:
-        return _split(pod)
+        return given_pod(daemon, pod)
 
 
 def _planned_timeline(path: Path, name: str, output: str) -> None:
@@ -131,7 +98,7 @@ def _planned_timeline(path: Path, name: str, output: str) -> None:
 def delete(session: Session, pod: str, grace_s: int | None) -> None:
     """Stop a pod with its hooks and order, and remove its manifest."""
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, pod)
+        namespace, name = find_pod(daemon, pod, elsewhere=False)
         request = pod_pb2.DeletePodRequest(namespace=namespace, name=name, grace_seconds=grace_s)
         daemon.call(f"{SERVICE}/DeletePod", request, pod_pb2.DeletePodResponse)
     click.echo(f"pod/{namespace}/{name} ends")
@@ -186,7 +153,7 @@ def _check(path: str, content: bytes) -> None:
 def restart(session: Session, target: str) -> None:
     """Stop one container, or all containers of a pod, with hooks and grace, and start them again."""
     with connected(session) as daemon:
-        namespace, name, container = find_container(daemon, target)
+        namespace, name, container = find_container(daemon, target, elsewhere=False)
         request = pod_pb2.RestartContainerRequest(namespace=namespace, name=name, container=container)
         answer = daemon.call(f"{SERVICE}/RestartContainer", request, pod_pb2.RestartContainerResponse)
     for one in answer.containers:

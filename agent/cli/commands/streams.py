@@ -7,7 +7,8 @@ import sys
 import click
 
 from agent.cli.client import connected
-from agent.cli.commands.pods import SERVICE, find_container, find_pod, patient
+from agent.cli.commands.pods import SERVICE, patient
+from agent.cli.pod_names import find_container, find_pod
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2

@@ -191,6 +191,7 @@ def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec
         file=path,
         source=tree.where,
         has_own_uid=bool(metadata.uid),
+        manifest_name=metadata.name,
     )
 
 

@@ -64,6 +64,10 @@ def pod_status(look: Look) -> PodState:
         conditions=_conditions(look, phase, containers),
         containers=(*containers, *(_container(look, one) for one in added)),
         resources=_with_requests(pod.spec.resources),
+        labels=pod.labels,
+        annotations=pod.annotations,
+        spec=pod.spec,
+        manifest_name=pod.manifest_name,
     )
 
 

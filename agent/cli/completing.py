@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shell offers after Tab: kinds, and the live names of objects."""
+
+import click
+
+from agent.cli.kinds import BY_WORD, KINDS, Kind, Named
+from agent.cli.session import CommandFailed, Session
+
+LIMIT_S = 0.5
+NAMESPACE = "kepctl.namespace"
+"""Where a context remembers `-n`."""
+
+
+def complete_objects(ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    """After a kind its names, after `KIND/` those as KIND/NAME, else kinds."""
+    kind, slash, rest = typed.partition("/")
+    if slash and kind in BY_WORD:
+        return [f"{kind}/{name}" for name in names_of(ctx, BY_WORD[kind], rest)]
+    words = ctx.params.get("words") or ()
+    if words and words[0] in BY_WORD:
+        return names_of(ctx, BY_WORD[words[0]], typed)
+    return [one.plural for one in KINDS if one.plural.startswith(typed)]
+
+
+def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
+    """None if the daemon does not answer quickly. Of another namespace with that, unless `-n` says it."""
+    from agent.cli.client import connected
+    from agent.cli.commands.get import listed
+    from agent.cli.selection import named
+
+    root = ctx.find_root()
+    session = Session(endpoint=root.params.get("endpoint"), timeout_s=LIMIT_S)
+    try:
+        with connected(session) as daemon:
+            listing = listed(daemon, kind)
+    except CommandFailed:
+        return []
+    namespace = ctx.params.get("namespace") or ctx.meta.get(NAMESPACE, "")
+    names = (_word(named(listing, item), namespace) for item in listing.items)
+    return sorted({name for name in names if name and name.startswith(typed)})
+
+
+def _word(one: Named, namespace: str) -> str:
+    if not one.namespace or one.namespace == (namespace or "default"):
+        return one.short or one.name
+    return "" if namespace else f"{one.namespace}/{one.name}"

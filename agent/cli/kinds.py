@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be named on the command line: kinds with their short names, and the words that select objects of them.
+
+    kepctl VERB KIND [NAME…]      kepctl VERB KIND/NAME…      kepctl VERB KIND,KIND
+
+Imports nothing heavy, for completion waits for it.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import msgspec
+
+from agent.cli.session import CommandFailed
+from agent.model.exit_codes import NOT_FOUND, USAGE
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """`api` is its name in manifests; empty for what only kepd has."""
+
+    plural: str
+    singular: str
+    short: tuple[str, ...] = ()
+    api: str = ""
+    has_namespace: bool = True
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.plural, self.singular, *self.short)
+
+
+KINDS = (
+    Kind("nodes", "node", ("no",), has_namespace=False),
+    Kind("planes", "plane", has_namespace=False),
+    Kind("pods", "pod", ("po",), "Pod"),
+    Kind("containers", "container"),
+    Kind("images", "image", ("im", "img"), has_namespace=False),
+    Kind("pulls", "pull", has_namespace=False),
+    Kind("mirrors", "mirror", has_namespace=False),
+    Kind("services", "service", ("svc",), "Service"),
+    Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
+    Kind("configmaps", "configmap", ("cm",), "ConfigMap"),
+    Kind("secrets", "secret", (), "Secret"),
+    Kind("servicecidrs", "servicecidr", (), "ServiceCIDR", has_namespace=False),
+    Kind("rules", "rule", has_namespace=False),
+    Kind("proxy", "method", has_namespace=False),
+    Kind("events", "event", ("ev",)),
+)
+BY_WORD = {word: kind for kind in KINDS for word in kind.words}
+BY_API = {kind.api: kind for kind in KINDS if kind.api}
+
+
+def kind_of(word: str, what: str = "list") -> Kind:
+    """By any of its names, whatever their case. Raises with the nearest name."""
+    found = BY_WORD.get(word.lower())
+    if found is not None:
+        return found
+    close = nearest(word.lower(), [kind.plural for kind in KINDS]) or nearest(word.lower(), BY_WORD)
+    hint = f'did you mean "{close}"?' if close else f"kinds are {', '.join(kind.plural for kind in KINDS)}"
+    raise CommandFailed(f'no {what} of "{word}"; {hint}', USAGE)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    return next(iter(get_close_matches(word, list(known), n=1)), "")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Objects of one kind. Without names: all of them."""
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+
+
+def parse_wanted(words: Sequence[str], default: str = "") -> tuple[Wanted, ...]:
+    """What the words of a command select. A first word that is no kind is a name of the kind `default`, if there is
+    one."""
+    if not words:
+        raise CommandFailed(f"no kind is named; kinds are {', '.join(kind.plural for kind in KINDS)}", USAGE)
+    if all(_is_typed(word) for word in words):
+        return tuple(Wanted(kind_of(kind), (name,)) for kind, _, name in (word.partition("/") for word in words))
+    first = words[0]
+    if default and not all(one.lower() in BY_WORD for one in first.split(",")):
+        return (Wanted(BY_WORD[default], tuple(words)),)
+    kinds = tuple(kind_of(one) for one in first.split(",") if one)
+    if len(kinds) > 1 and len(words) > 1:
+        raise CommandFailed(f'"{first}" are several kinds; name objects of them as KIND/NAME', USAGE)
+    if mixed := next((word for word in words[1:] if _is_typed(word) and kind_of(word.partition("/")[0])), ""):
+        raise CommandFailed(f'"{mixed}" names its kind, and so does "{first}"; name it once', USAGE)
+    return tuple(Wanted(kind, tuple(words[1:])) for kind in kinds)
+
+
+def _is_typed(word: str) -> bool:
+    kind, slash, name = word.partition("/")
+    return bool(slash and name) and kind.lower() in BY_WORD
+
+
+def without_kind(word: str, kind: str) -> str:
+    """`pod/web` where only a pod can be meant."""
+    first, slash, rest = word.partition("/")
+    return rest if slash and rest and BY_WORD.get(first.lower()) is BY_WORD[kind] else word
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An object as names see it: in full, and what else it may be called."""
+
+    namespace: str
+    name: str
+    short: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def split_name(text: str, namespace: str = "") -> tuple[str, str]:
+    """`namespace/name`, or a name in the namespace of `-n`, which may be empty: not said."""
+    given, slash, name = text.partition("/")
+    if not slash:
+        return namespace, text
+    if namespace and given != namespace:
+        raise CommandFailed(f'"{text}" and -n {namespace} name two namespaces; expected one', USAGE)
+    return given, name
+
+
+def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "", *, elsewhere: bool = True) -> Named:
+    """The one object that a full or short name means; every command asks here.
+
+    A namespace that is not said is `default`; if nothing is called so there, the only one of all others, but not for
+    commands that change something (`elsewhere`)."""
+    given, name = split_name(text, namespace) if kind.has_namespace else ("", text)
+    everything = list(known)
+    sought = given or (DEFAULT_NAMESPACE if kind.has_namespace else "")
+    there = [one for one in everything if one.namespace == sought or not kind.has_namespace]
+    others = [one for one in everything if not given and one not in there]
+    for scope in (there, others if elsewhere else []):
+        # A full name beats a short one.
+        for matches in ([one for one in scope if one.name == name], [one for one in scope if one.short == name]):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                shown = ", ".join(sorted(one.key for one in matches))
+                raise CommandFailed(f'"{text}" may mean {shown}; name one of them in full', USAGE)
+    raise CommandFailed(f'no {kind.singular} "{text}"{_hint(name, there, others)}', NOT_FOUND)
+
+
+def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:
+    found = next((one for one in others if name in (one.name, one.short)), None)
+    if found is not None:
+        return f"; there is {found.key}: say -n {found.namespace}"
+    words = {word: one for one in (*others, *there) for word in (one.name, one.short) if word}
+    close = nearest(name, words)
+    return f'; did you mean "{close}"?' if close else ""

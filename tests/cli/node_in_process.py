@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real API server in a thread, with views that a test fills, for kepctl as users run it."""
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.api.access import AccessRule
+from agent.api.pod_service import PodService
+from agent.api.server import ApiServer
+from agent.api.service_proxy_service import ServiceProxyService
+from agent.api.socket_path import listen_at
+from agent.model.component import Board, State
+from agent.model.feed import Feed
+from agent.model.pod_state import PodState
+from agent.model.refused import Refused
+from agent.model.service_report import EndpointReport, ServiceReport
+from agent.wire.kepd.v1 import node_pb2, pod_pb2, service_proxy_pb2
+from tests.daemon.forked_kepctl import forked_kepctl
+
+START_S = 20.0
+
+
+class Pods:
+    """A pods plane that remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.pods: Feed[PodState] = Feed()
+        self.asked: list[str] = []
+
+    def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
+        return "", [f"plan: {namespace}/{name}"]
+
+    async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
+        if f"{namespace}/{name}" not in self.pods.items:
+            raise Refused("not_found", f'no pod "{namespace}/{name}" on this node')
+        self.asked.append(f"delete {namespace}/{name} {grace_s}")
+
+    def restart(self, namespace: str, name: str, container: str) -> list[str]:
+        self.asked.append(f"restart {namespace}/{name} {container}")
+        return [container or "all"]
+
+
+class Services:
+    """A services plane with what a test gives it."""
+
+    def __init__(self) -> None:
+        self.changes: Feed[Any] = Feed()
+        self.reports: list[ServiceReport] = []
+        self.found: list[EndpointReport] = []
+
+    async def services(self, _after: str = "") -> AsyncIterator[tuple[str, ServiceReport]]:
+        for one in self.reports:
+            yield one.key, one
+
+    async def endpoints(
+        self, _key: object = None, _after: str = "", _port: object = None
+    ) -> AsyncIterator[tuple[str, EndpointReport]]:
+        for one in self.found:
+            yield one.endpoint, one
+
+
+class Events:
+    def __init__(self) -> None:
+        self.events: list[node_pb2.Event] = []
+
+    async def list_events(self, _request: object) -> node_pb2.ListEventsResponse:
+        return node_pb2.ListEventsResponse(events=self.events)
+
+    def __getattr__(self, name: str) -> Any:
+        async def served(*_: object) -> None:
+            raise AssertionError(name)
+
+        return served
+
+
+class Node:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pods, self.services, self.events = Pods(), Services(), Events()
+        self.more: dict[Any, object] = {}
+        self.loop = asyncio.new_event_loop()
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return forked_kepctl("--endpoint", str(self.path), *arguments)
+
+    def out(self, *arguments: str) -> str:
+        done = self.ctl(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def put(self, *pods: PodState) -> None:
+        """From any thread."""
+        for pod in pods:
+            self.loop.call_soon_threadsafe(self.pods.pods.put, pod.key, pod)
+
+    async def serve(self, is_ready: threading.Event, ended: asyncio.Event) -> None:
+        board = Board(lambda: 0.0)
+        listener = listen_at(self.path, 0o666)
+        rule = AccessRule(None, None, own_uid=os.geteuid())
+        services = {
+            pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(self.pods, self.pods),  # type: ignore[arg-type]
+            service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: ServiceProxyService(self.services),  # type: ignore[arg-type]
+            node_pb2.DESCRIPTOR.services_by_name["NodeService"]: self.events,
+            **self.more,
+        }
+        server = ApiServer(services, listener, self.path.parent / "private", lambda: rule, lambda *_: None)
+        with listener:
+            task = asyncio.create_task(server.run(board.add("api", State.STARTING)))
+            while board.line("api").state is not State.READY:
+                await asyncio.sleep(0.01)
+            is_ready.set()
+            await ended.wait()
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@contextmanager
+def running_node(folder: Path, fill: Callable[[Node], None] = lambda _: None) -> Iterator[Node]:
+    node = Node(folder / "kepd.sock")
+    fill(node)
+    is_ready, ended = threading.Event(), asyncio.Event()
+
+    def run() -> None:
+        asyncio.set_event_loop(node.loop)
+        node.loop.run_until_complete(node.serve(is_ready, ended))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert is_ready.wait(START_S)
+        yield node
+    finally:
+        node.loop.call_soon_threadsafe(ended.set)
+        thread.join(START_S)
+        node.loop.close()
