@@ -19,6 +19,7 @@ from agent.model.image_state import (
     PullExplanation,
     PullState,
 )
+from agent.model.manifest_report import AppliedObject, ListedObject
 from agent.model.placed import Walk
 from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
@@ -89,6 +90,19 @@ class PodActions(Protocol):
     async def uncordon(self) -> list[str]: ...
 
     async def checkpoint(self, namespace: str, name: str, container: str) -> str: ...
+
+
+class ObjectsView(Protocol):
+    """Objects of the manifests by kind, namespace and name; Refused says why not."""
+
+    async def listed(self, kind: str) -> Sequence[ListedObject]: ...
+
+    async def manifest(self, key: tuple[str, str, str]) -> tuple[str, str]:
+        """The text, and where it stands."""
+
+    async def apply(self, content: bytes, *, dry_run: bool, create_only: bool) -> Sequence[AppliedObject]: ...
+
+    async def delete(self, key: tuple[str, str, str], grace_s: float | None, *, dry_run: bool) -> str: ...
 
 
 class PodStreams(Protocol):

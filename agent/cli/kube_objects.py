@@ -83,8 +83,8 @@ def _terminated(one: pod_pb2.Container | pod_pb2.Termination) -> Object:
 def service_object(service: pb.Service, manifest: Object | None = None) -> Object:
     made: Object = manifest or {"metadata": {"name": service.name, "namespace": service.namespace}, "spec": {}}
     spec: Object = dict(made.get("spec", {}))
-    if not manifest:
-        spec["ports"] = _service_ports(service)
+    ports = _service_ports(service) if not manifest else spec.get("ports", ())
+    spec["ports"] = [{"protocol": "TCP", "targetPort": port.get("port"), **port} for port in ports]
     spec |= _set(type=service.type, clusterIP=service.cluster_ips[0] if service.cluster_ips else "")
     spec |= _set(
         clusterIPs=list(service.cluster_ips), externalIPs=spec.get("externalIPs") or list(service.external_ips)

@@ -16,7 +16,7 @@ import click
 from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
-    "apply": ("pods", "Put a pod's manifest into the manifest directory."),
+    "apply": ("objects", "Put the objects of manifests into the manifest directory."),
     "api": ("api", "Call any method of the API with JSON."),
     "cancel": ("images", "Cancel a pull."),
     "checkpoint": ("pods", "Write a checkpoint of a running container to an archive."),
@@ -24,11 +24,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "config": ("config", "Show, change, reload or check the configuration."),
     "diff": ("services", "Compare the rules in the kernel with those that should be there."),
     "debug": ("streams", "Run a container with other tools inside a pod that runs."),
-    "delete": ("pods", "Stop a pod with its hooks and order, and remove its manifest."),
+    "create": ("making", "Make a ConfigMap, a Secret, or what a file says, unless it is there."),
+    "delete": ("objects", "Remove objects from the manifests; pods stop with their hooks and order."),
     "describe": ("pods", "Show all details of a pod."),
     "doctor": ("node", "List what should be changed on this node, with the reason."),
     "drain": ("pods", "Stop all pods of this node, lowest priority first."),
     "attach": ("streams", "Show a container's output, and send it input."),
+    "edit": ("making", "Change the manifest of an object in an editor."),
     "exec": ("streams", "Run a command in a container."),
     "port-forward": ("streams", "Forward local ports to a pod."),
     "explain": ("explain", "Explain why a pod, pull, route or hint is as it is."),
@@ -42,13 +44,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "pull": ("images", "Pull images under the node's limit."),
     "restart": ("pods", "Stop containers with grace and start them again."),
     "retry": ("images", "Clear a back-off and retry at once."),
+    "run": ("making", "Run an image as a pod."),
     "rules": ("services", "List the rules of Services."),
     "set": ("images", "Change limits."),
     "status": ("node", "Show the node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
     "timeline": ("pods", "Draw what happened to a pod."),
     "uncordon": ("pods", "Let pods begin again after a drain, and bring back those that it ended."),
-    "validate": ("pods", "Check manifests without a daemon."),
+    "validate": ("objects", "Check manifests without a daemon."),
     "version": ("version", "Print the version of this program, and optionally of the daemon."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({

@@ -56,10 +56,13 @@ def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) ->
 
 
 @config_commands.command()
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path, readable=False))
 @configuration_flags
-def check(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
-    """Check the configuration and print every fault."""
-    checked(file, settings, planes)
+def check(path: Path | None, file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
+    """Check the configuration and print every fault. FILE says the same as --config FILE."""
+    if path is not None and file is not None:
+        raise click.UsageError(f"{path} and --config {file} name two files; expected one")
+    checked(path or file, settings, planes)
     click.echo("the configuration is valid")
 
 

@@ -23,6 +23,7 @@ from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_pag
 from agent.api.image_service import ImageService
 from agent.api.metrics import Metrics
 from agent.api.node_service import NodeService
+from agent.api.object_service import ObjectService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service_proxy_service import ServiceProxyService
@@ -38,6 +39,7 @@ from agent.daemon.logs import Levels
 from agent.daemon.memory import settle_memory
 from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_view import NodeAnswers
+from agent.daemon.object_wiring import EndPod, wire_objects
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import LastWork, Unit
@@ -48,7 +50,7 @@ from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
 from agent.model.runtime_features import RuntimeFacts
 from agent.topology.manifest.objects import Manifests
-from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2, topology_pb2
 
 if TYPE_CHECKING:
     from agent.daemon.runtime import Runtime
@@ -90,6 +92,7 @@ class Daemon:
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
+        self.end_pod: EndPod | None = None
         self.programmed: Callable[[], Manifests] | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
         self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock)
@@ -292,6 +295,7 @@ def _pods(parts: Daemon) -> PodService:
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
+    parts.end_pod = plane.commands.delete
     parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
@@ -347,6 +351,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         service_proxy_pb2: planes["services"],
         cri_proxy_pb2: planes["proxy"],
         topology_pb2: TopologyService(topology),
+        object_pb2: ObjectService(wire_objects(lambda: parts.running.configuration, parts.end_pod)),
         health_pb2: HealthService(parts.board),
     }
     server = ApiServer(

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.access import AccessRule
+from agent.api.object_service import ObjectService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service_proxy_service import ServiceProxyService
 from agent.api.socket_path import listen_at
+from agent.daemon.manifest_objects import ManifestObjects
 from agent.model.component import Board, State
 from agent.model.feed import Feed
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.service_report import EndpointReport, ServiceReport
-from agent.wire.kepd.v1 import node_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import node_pb2, object_pb2, pod_pb2, service_proxy_pb2
 from tests.daemon.forked_kepctl import forked_kepctl
 
 START_S = 20.0
@@ -83,7 +85,7 @@ class Node:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.pods, self.services, self.events = Pods(), Services(), Events()
-        self.more: dict[Any, object] = {}
+        self.objects: Callable[[], ManifestObjects] | None = None
         self.loop = asyncio.new_event_loop()
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,12 +105,13 @@ class Node:
         board = Board(lambda: 0.0)
         listener = listen_at(self.path, 0o666)
         rule = AccessRule(None, None, own_uid=os.geteuid())
-        services = {
+        services: dict[Any, object] = {
             pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(self.pods, self.pods),  # type: ignore[arg-type]
             service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: ServiceProxyService(self.services),  # type: ignore[arg-type]
             node_pb2.DESCRIPTOR.services_by_name["NodeService"]: self.events,
-            **self.more,
         }
+        if self.objects is not None:
+            services[object_pb2.DESCRIPTOR.services_by_name["ObjectService"]] = ObjectService(self.objects())
         server = ApiServer(services, listener, self.path.parent / "private", lambda: rule, lambda *_: None)
         with listener:
             task = asyncio.create_task(server.run(board.add("api", State.STARTING)))

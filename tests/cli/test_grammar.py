@@ -242,7 +242,7 @@ def test_services_slices_and_events_are_kubernetes_objects(node: Node) -> None:
     (event,) = json.loads(node.out("get", "ev", "-o", "json"))["items"]
 
     assert service["spec"]["clusterIP"] == "10.96.0.9"
-    assert service["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "name": "http"}]
+    assert service["spec"]["ports"] == [{"protocol": "TCP", "targetPort": 80, "port": 80, "name": "http"}]
     assert service["status"] == {"loadBalancer": {}}
     assert (piece["apiVersion"], piece["kind"]) == ("discovery.k8s.io/v1", "EndpointSlice")
     assert [port["name"] for port in piece["ports"]] == ["http", "metrics"]

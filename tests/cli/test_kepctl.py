@@ -163,7 +163,11 @@ def test_configuration_files_are_checked_without_a_daemon(tmp_path: Path) -> Non
     bad = tmp_path / "c.yaml"
     bad.write_text("apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {nam: x}\n")
     done = kepctl("config", "check", "--config", str(bad))
+    short = kepctl("config", "check", str(bad))
+    both = kepctl("config", "check", str(bad), "--config", "other")
 
+    assert (short.returncode, short.stderr) == (78, done.stderr), "CL-17"
+    assert (both.returncode, "name two files" in both.stderr) == (2, True)
     assert done.returncode == 78
     assert done.stderr == f'{bad}:3: node.nam: unknown key; did you mean "name"?\n'
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl timeline`, `delete`, `apply`, `restart`, `drain`, `logs`, `describe`, `checkpoint`, `validate`: pods."""
+"""`kepctl timeline`, `restart`, `drain`, `logs`, `describe`, `checkpoint`: pods."""
 
 import json
 import sys
@@ -13,14 +13,12 @@ from agent.cli.client import Client, ask, connected
 from agent.cli.listings import resource_lines
 from agent.cli.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
-from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
+from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
-# Of a manifest: less than the least that a caller may send at once, so that one without rights reads just that.
-PART_BYTES = 32 << 10
 # The sum of all graces may be long, and so may a checkpoint or a pull: the daemon answers before an hour is over.
 DEFAULT_TIMEOUT_S, LONGEST_S = 10.0, 3600.0
 
@@ -87,64 +85,6 @@ def _planned_timeline(path: Path, name: str, output: str) -> None:
         moments = life_moments(pod, float(pod.grace_s), Guess(), UP_S)
         picture = draw_picture(moments, [one.name for one in pod.containers], moments[-1].at_s)
         show(picture, f"{pod.key}, as planned", output)
-
-
-@click.command()
-@click.argument("pod", metavar="POD")
-@click.option(
-    "--grace", "grace_s", type=click.IntRange(0), help="Grace in seconds, instead of the pod's own; 0 = force."
-)
-@click.pass_obj
-def delete(session: Session, pod: str, grace_s: int | None) -> None:
-    """Stop a pod with its hooks and order, and remove its manifest."""
-    with connected(session) as daemon:
-        namespace, name = find_pod(daemon, pod, elsewhere=False)
-        request = pod_pb2.DeletePodRequest(namespace=namespace, name=name, grace_seconds=grace_s)
-        daemon.call(f"{SERVICE}/DeletePod", request, pod_pb2.DeletePodResponse)
-    click.echo(f"pod/{namespace}/{name} ends")
-
-
-@click.command()
-@click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False), required=True, help="The manifest.")
-@click.option("--dry-run", type=click.Choice(["client", "server"]), help="Only show what would be done.")
-@click.pass_obj
-def apply(session: Session, path: str, dry_run: str | None) -> None:
-    """Put a pod's manifest into the node's manifest directory."""
-    content = Path(path).read_bytes()
-    if dry_run == "client":
-        _check(path, content)
-        return
-    parts = [
-        pod_pb2.ApplyManifestRequest(content=content[at : at + PART_BYTES], dry_run=dry_run == "server")
-        for at in range(0, len(content) or 1, PART_BYTES)
-    ]
-    with connected(session) as daemon:
-        answer = daemon.send(f"{SERVICE}/ApplyManifest", parts, pod_pb2.ApplyManifestResponse)
-    for pod in answer.pods:
-        click.echo(f"pod/{pod} {'would be applied' if dry_run else f'applied as {answer.path}'}")
-
-
-@click.command()
-@click.option("-f", "--file", "paths", type=click.Path(exists=True), multiple=True, required=True, help="Manifests.")
-def validate(paths: tuple[str, ...]) -> None:
-    """Check manifests without a daemon."""
-    files = [file for path in paths for file in (sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)])]
-    for file in files:
-        _check(str(file), file.read_bytes())
-
-
-def _check(path: str, content: bytes) -> None:
-    from agent.pods.manifest.objects import NodeIdentity, parse_objects
-    from agent.pods.manifest.validation import warnings_about
-
-    found = parse_objects(path, content, NodeIdentity("", has_name_suffix=False))
-    for pod in found.pods:
-        for place, text in warnings_about(pod.spec):
-            click.echo(f"{pod.source}: {place}: warning: {text}")
-    if found.findings:
-        raise CommandFailed("\n".join(str(one) for one in found.findings), FAILURE)
-    for pod in found.pods:
-        click.echo(f"{pod.source}: pod {pod.key} is valid")
 
 
 @click.command()

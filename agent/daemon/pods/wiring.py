@@ -18,6 +18,7 @@ from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.logind.driver import Logind
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
 from agent.drivers.mounts.driver import Mounts
@@ -153,7 +154,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
     runner = PodRunner(context, manifests, outside.runtime.events)
     drainer = Drainer(runner, context)
-    commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory))
+    commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)
     shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown)
     return PodPlane(
         runner=runner,

@@ -7,8 +7,7 @@ A command that cannot be carried out raises Refused with the reason. Keepers end
 import asyncio
 import secrets
 import string
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,13 +36,20 @@ FILE_MODE = 0o640
 NAME_SIGNS = string.ascii_lowercase + string.digits
 
 
+TakeOut = Callable[[str, tuple[str, str, str]], None]
+
+
 class LogPlace(msgspec.Struct, frozen=True):
     path: Path
     is_running: bool
 
 
 class PodCommands:
-    def __init__(self, runner: PodRunner, drainer: Drainer, context: PodContext, directory: Path) -> None:
+    def __init__(
+        self, runner: PodRunner, drainer: Drainer, context: PodContext, directory: Path, take_out: TakeOut
+    ) -> None:
+        """`take_out` takes an object, by kind, namespace and name, out of its file."""
+        self._take_out = take_out
         self._runner = runner
         self._context = context
         self._directory = directory
@@ -104,14 +110,13 @@ class PodCommands:
         pod = waiting or self.keeper(namespace, name).run.pod
         path = pod.file
         reading = self._runner.reading.files.get(path)
-        if reading is not None and (len(reading.pods) > 1 or reading.sources):
-            text = f"{path} holds other objects as well; remove the pod from that file"
-            raise Refused("precondition", text)
+        if reading is not None and reading.findings and len(reading.accepted) == 1 and not reading.sources:
+            # With its faults it may not be taken apart, and it holds nothing else.
+            await asyncio.to_thread(Path(path).unlink, missing_ok=True)
+        elif reading is not None:
+            await asyncio.to_thread(self._take_out, path, ("Pod", pod.namespace, pod.manifest_name))
         if keeper is not None:
             keeper.remove(grace_s)
-        if reading is not None:
-            with suppress(FileNotFoundError):
-                await asyncio.to_thread(Path(path).unlink)
         log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s, path=path)
 
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
@@ -24,7 +25,7 @@ def told(plane: Plane, reason: str) -> list[str]:
 
 def commands(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"))
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
 
 
 async def test_a_second_pod_with_the_same_host_port_waits_until_the_first_has_gone(tmp_path: Path) -> None:

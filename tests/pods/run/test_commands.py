@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from agent.cli.commands import pods
 from agent.cli.session import CommandFailed, Session
 from agent.drivers.cri import methods
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
 from agent.model.runtime_error import DeadlineExceeded
@@ -27,7 +28,7 @@ def given() -> FakeManifestDirectory:
 
 def commands_of(plane: Plane, directory: Path) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory, take_out)
 
 
 async def test_explain_says_in_words_what_is_being_done(given: FakeManifestDirectory, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent.api.pod_service import PodService
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
@@ -60,7 +61,7 @@ class Urls:
 
 def commands_of(plane: Plane, directory: Path) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory, take_out)
 
 
 async def debug(plane: Plane, name: str = "", profile: str = "", target: str = "", **fields: Any) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
 from agent.pods.plan.drain import Group
@@ -18,7 +19,7 @@ ROOT = "root (uid 0)"
 
 def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"))
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
 
 
 def once(name: str) -> bytes:

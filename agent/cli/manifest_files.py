@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests as commands take them with `-f`: files, directories and standard input, checked before they are sent."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from agent.cli.client import Client
+from agent.cli.kinds import BY_API
+from agent.cli.session import CommandFailed
+from agent.config.manifest_documents import ManifestObject, read_objects
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
+from agent.model.finding import Finding
+from agent.wire.kepd.v1 import object_pb2 as pb
+
+SERVICE = "kepd.v1.ObjectService"
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
+# Less than the least that a caller may send at once, so that one without rights reads just that.
+PART_BYTES = 32 << 10
+
+file_option = click.option(
+    "-f", "--file", "paths", multiple=True, metavar="FILE|DIR|-",
+    help="Manifests; - is standard input. May be given again.",
+)  # fmt: skip
+
+
+class ManifestFile(msgspec.Struct, frozen=True):
+    path: str
+    content: bytes
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What is in a file. With findings it cannot be applied."""
+
+    path: str
+    objects: Sequence[ManifestObject] = ()
+    findings: Sequence[Finding] = ()
+    warnings: Sequence[Finding] = ()
+
+
+def read_files(paths: Sequence[str]) -> list[ManifestFile]:
+    if not paths:
+        raise CommandFailed("no file is named; expected -f with a file, a directory or -", USAGE)
+    found = [one for path in paths for one in _read(path)]
+    if not found:
+        raise CommandFailed(f"no manifest is in {', '.join(paths)}; they end in {', '.join(SUFFIXES)}", NOT_FOUND)
+    return found
+
+
+def _read(path: str) -> Iterator[ManifestFile]:
+    if path == STDIN:
+        yield ManifestFile("standard input", sys.stdin.buffer.read())
+        return
+    place = Path(path)
+    try:
+        inside = sorted(one for one in place.iterdir() if one.suffix in SUFFIXES and not one.name.startswith("."))
+    except NotADirectoryError:
+        inside = [place]
+    except FileNotFoundError as error:
+        raise CommandFailed(f"{path}: there is no such file", USAGE) from error
+    for one in inside:
+        try:
+            yield ManifestFile(str(one), one.read_bytes())
+        except OSError as error:
+            raise CommandFailed(f"{one}: cannot be read: {error.strerror}", USAGE) from error
+
+
+def check_file(file: ManifestFile) -> Checked:
+    """As the daemon would; Services are read as topology reads them."""
+    from agent.pods.manifest.objects import NodeIdentity, parse_objects
+    from agent.pods.manifest.validation import warnings_about
+    from agent.topology.manifest.objects import Document, read_manifests
+
+    found = parse_objects(file.path, file.content, NodeIdentity("", has_name_suffix=False))
+    try:
+        objects = read_objects(file.path, file.content)
+        trees, _ = parse_documents(file.content, file.path)
+    except UnreadableYaml as error:
+        return Checked(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
+    others = read_manifests([Document(tree.where, plain(tree)) for tree in trees if not _is_pods(plain(tree))])
+    warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
+    findings = list(dict.fromkeys((*found.findings, *others.errors)))
+    if not objects and not findings:
+        findings = [Finding(file.path, "", "has no object")]
+    return Checked(file.path, objects, findings, warnings)
+
+
+def _is_pods(content: object) -> bool:
+    """What the pods plane checks whole; topology knows less of it."""
+    kind = content.get("kind") if isinstance(content, dict) else None
+    return kind in ("Pod", "PodList", "ConfigMap", "Secret", "ServiceCIDR")
+
+
+def checked_files(paths: Sequence[str]) -> list[ManifestFile]:
+    """Files without fault. Warnings go to standard error; any fault ends the command, after all were looked at."""
+    files = read_files(paths)
+    checks = [check_file(file) for file in files]
+    for one in (warning for check in checks for warning in check.warnings):
+        click.echo(f"{one.where}: {one.path}: warning: {one.text}", err=True)
+    findings = [str(one) for check in checks for one in check.findings]
+    if findings:
+        raise CommandFailed("\n".join(findings), FAILURE)
+    return files
+
+
+def joined(files: Sequence[ManifestFile]) -> bytes:
+    return b"\n---\n".join(file.content for file in files)
+
+
+def send_objects(
+    daemon: Client, content: bytes, *, dry_run: bool = False, create_only: bool = False
+) -> Sequence[pb.AppliedObject]:
+    parts = [
+        pb.ApplyObjectsRequest(content=content[at : at + PART_BYTES], dry_run=dry_run, create_only=create_only)
+        for at in range(0, len(content) or 1, PART_BYTES)
+    ]
+    return daemon.send(f"{SERVICE}/ApplyObjects", parts, pb.ApplyObjectsResponse).objects
+
+
+def called(kind: str, namespace: str, name: str) -> str:
+    """As `-o name` has it."""
+    known = BY_API.get(kind)
+    return "/".join(filter(None, (known.singular if known is not None else kind.lower(), namespace, name)))

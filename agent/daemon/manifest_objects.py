@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of the manifest directory as things that people list, apply and delete, whatever plane carries them out.
+
+Every call reads the directory again, so that two calls in a row see each other. A change goes to the file where the
+object is; a new object gets a file of its own. Files are replaced whole. Never: shows a Secret's value to who may only
+read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from agent.config.manifest_documents import (
+    CLUSTER_KINDS,
+    Content,
+    ManifestObject,
+    dumped,
+    own_text,
+    read_objects,
+    replaced,
+)
+from agent.config.strict_yaml import UnreadableYaml
+from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
+from agent.model.finding import Finding, suggestion
+from agent.model.manifest_report import AppliedObject, ListedObject
+from agent.model.refused import Refused
+from agent.model.source_folder import SourceFolder
+
+log = structlog.get_logger(plane="api")
+
+Key = tuple[str, str, str]
+LONGEST_FILE_NAME = 250
+MOST_DIFF_LINES = 5000
+# What others need is written before those that need it.
+LAST_KINDS = ("Service", "Pod")
+VALUES = ("data", "stringData", "binaryData")
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Placed(msgspec.Struct, frozen=True):
+    path: str
+    found: ManifestObject
+
+
+class ManifestObjects:
+    def __init__(
+        self,
+        directory: Callable[[], Path],
+        read: Callable[[], Mapping[str, bytes]],
+        folders: Callable[[], Sequence[SourceFolder]],
+        check: Callable[[bytes], Sequence[Finding]],
+        end_pod: Callable[[str, str, float | None], Awaitable[None]] | None = None,
+        suffix: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
+        names have more than those of their manifests."""
+        self._directory = directory
+        self._read = read
+        self._folders = folders
+        self._check = check
+        self._end_pod = end_pod
+        self._suffix = suffix
+        self._lock = asyncio.Lock()
+
+    async def listed(self, kind: str) -> list[ListedObject]:
+        return await asyncio.to_thread(lambda: list(self._listed(kind)))
+
+    def _listed(self, kind: str) -> Iterator[ListedObject]:
+        seen = set()
+        for one in _placed(self._read()):
+            if kind in ("", one.found.kind) and one.found.key not in seen:
+                seen.add(one.found.key)
+                yield _shown(one.found.key, one.found.content, one.found.where)
+        for folder in self._folders():
+            if kind in ("", folder.kind) and folder.key not in seen:
+                yield _shown(folder.key, _of_folder(folder), folder.path)
+
+    async def manifest(self, key: Key) -> tuple[str, str]:
+        files = await asyncio.to_thread(self._read)
+        one = self._find(files, key)
+        return own_text(files[one.path], one.found), one.found.where
+
+    async def apply(self, content: bytes, *, dry_run: bool, create_only: bool = False) -> list[AppliedObject]:
+        async with self._lock:
+            return await asyncio.to_thread(self._apply, content, dry_run=dry_run, create_only=create_only)
+
+    def _apply(self, content: bytes, *, dry_run: bool, create_only: bool) -> list[AppliedObject]:
+        wanted = self._wanted(content)
+        before = self._read()
+        now = dict(before)
+        results = [self._put(now, content, one, create_only=create_only) for one in wanted]
+        if not dry_run:
+            changed = {
+                one.path: one.kind for one in sorted(results, key=_turn) if now[one.path] != before.get(one.path)
+            }
+            for path, kind in changed.items():
+                write_whole(Path(path), now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
+            log.info("objects_applied", paths=list(changed), count=len(results))
+        return results
+
+    def _wanted(self, content: bytes) -> list[ManifestObject]:
+        try:
+            wanted = read_objects("manifest", content)
+        except UnreadableYaml as error:
+            raise Refused("invalid", str(error.finding), [error.finding]) from error
+        findings = list(self._check(content))
+        keys = [one.key for one in wanted]
+        twice = [one for place, one in enumerate(wanted) if one.key in keys[:place]]
+        findings += [Finding(one.where, "metadata.name", f"{_name(one.key)} is there twice") for one in twice]
+        if findings:
+            raise Refused("invalid", "; ".join(map(str, findings)), findings)
+        if not wanted:
+            raise Refused("invalid", "the manifest has no object")
+        return wanted
+
+    def _put(self, files: dict[str, bytes], content: bytes, one: ManifestObject, *, create_only: bool) -> AppliedObject:
+        """Into `files`, which are not written yet."""
+        kind, namespace, name = one.key
+        text = own_text(content, one)
+        there = next((placed for placed in _placed(files) if placed.found.key == one.key), None)
+        if there is not None and create_only:
+            raise Refused("precondition", f"{_name(one.key)} is already in {there.found.where}")
+        if there is None:
+            if folder := next((folder for folder in self._folders() if folder.key == one.key), None):
+                raise Refused("precondition", f"{_name(one.key)} is the directory {folder.path}; change its files")
+            path = self._new_path(one.key)
+            more = files.get(path, b"").strip()
+            files[path] = (more + b"\n---\n" if more else b"") + text.encode()
+            diff = _difference({}, one.content, "", text, path)
+            return AppliedObject(kind=kind, namespace=namespace, name=name, result="created", path=path, diff=diff)
+        path, old = there.path, there.found
+        if old.content == one.content:
+            return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
+        diff = _difference(old.content, one.content, own_text(files[path], old), text, path)
+        try:
+            files[path] = replaced(path, files[path], old, text, one.content)
+        except UnreadableYaml as error:
+            raise Refused("precondition", str(error.finding)) from error
+        return AppliedObject(kind=kind, namespace=namespace, name=name, result="configured", path=path, diff=diff)
+
+    def _new_path(self, key: Key) -> str:
+        kind, namespace, name = key
+        directory = self._directory()
+        if directory.is_file():
+            raise Refused("precondition", f"{directory} is one file and no directory; write new objects into it")
+        stem = f"kepctl-{namespace}-{name}" if kind == "Pod" else ".".join(filter(None, (f"kepctl-{kind}", *key[1:])))
+        if len(stem) > LONGEST_FILE_NAME:
+            stem = f"{stem[:180]}-{sha256(stem.encode()).hexdigest()[:16]}"
+        return str(directory / f"{stem}.yaml")
+
+    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool) -> str:
+        async with self._lock:
+            files = await asyncio.to_thread(self._read)
+            one = self._find(files, key)
+            kind, namespace, name = one.found.key
+            if not dry_run and kind == "Pod" and self._end_pod is not None:
+                await self._end_pod(namespace, name + self._suffix(), grace_s)
+            elif not dry_run:
+                await asyncio.to_thread(take_out, one.path, one.found.key)
+            log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
+            return one.path
+
+    def _find(self, files: Mapping[str, bytes], key: Key) -> Placed:
+        """A pod also by its name on this node."""
+        kind, namespace, name = key
+        namespace = "" if kind in CLUSTER_KINDS else namespace
+        short = name.removesuffix(self._suffix()) if kind == "Pod" and self._suffix() else name
+        everything = list(_placed(files))
+        for called in (name, short):
+            for one in everything:
+                if one.found.key == (kind, namespace, called):
+                    return one
+        if folder := next((one for one in self._folders() if one.key == key), None):
+            raise Refused("precondition", f"{_name(key)} is the directory {folder.path}; change or remove that")
+        known = [one.found.name for one in everything if (one.found.kind, one.found.namespace) == (kind, namespace)]
+        raise Refused("not_found", f"no {_name((kind, namespace, name))} is in the manifests{suggestion(name, known)}")
+
+
+def _placed(files: Mapping[str, bytes]) -> Iterator[Placed]:
+    """Of files that can be taken apart; about the others their plane complains."""
+    for path in sorted(files):
+        try:
+            for one in read_objects(path, files[path]):
+                yield Placed(path, one)
+        except UnreadableYaml:
+            continue
+
+
+def _turn(one: AppliedObject) -> int:
+    return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
+
+
+def _name(key: Key) -> str:
+    kind, namespace, name = key
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _shown(key: Key, content: Content, source: str) -> ListedObject:
+    kind, namespace, name = key
+    if kind == "Secret":
+        content = {**content, "data": dict.fromkeys(_keys(content), "")}
+        content.pop("stringData", None)
+    encoded = msgspec.json.encode(content)
+    return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
+
+
+def _keys(content: Content) -> list[str]:
+    return [str(key) for part in VALUES if isinstance(given := content.get(part), dict) for key in given]
+
+
+def _of_folder(folder: SourceFolder) -> Content:
+    metadata: Content = {"name": folder.name, "namespace": folder.namespace}
+    content: Content = {"apiVersion": "v1", "kind": folder.kind, "metadata": metadata}
+    data: dict[str, object] = {}
+    for key, value in folder.values.items():
+        try:
+            data[key] = value.decode()
+        except UnicodeError:
+            content["binaryData"] = {**(content.get("binaryData") or {}), key: value}  # type: ignore[dict-item]
+    return {**content, "data": data}
+
+
+def _difference(old: Content, new: Content, old_text: str, new_text: str, path: str) -> str:
+    """As `diff -u` has it; of a Secret only which keys differ."""
+    if "Secret" in (old.get("kind"), new.get("kind")):
+        old_text, new_text = _without_values(old, {}), _without_values(new, old)
+    lines = old_text.splitlines(), new_text.splitlines()
+    if sum(map(len, lines)) > MOST_DIFF_LINES:
+        return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
+    return "\n".join(unified_diff(*lines, f"{path} (now)", f"{path} (then)", lineterm=""))
+
+
+def _without_values(content: Content, before: Content) -> str:
+    shown: Content = dict(content)
+    for part in VALUES:
+        given, old = content.get(part), before.get(part)
+        if isinstance(given, dict):
+            known = old if isinstance(old, dict) else {}
+            is_other = {key for key, value in given.items() if before and known.get(key) != value}
+            shown[part] = {key: "*** (changed)" if key in is_other else "***" for key in given}
+    return dumped(shown) if content else ""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the objects of the manifests meet those who read them: what a pod's manifest may say, and a Service's."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config.document import Configuration
+from agent.daemon.manifest_objects import ManifestObjects
+from agent.drivers.manifests.driver import read_manifests
+from agent.drivers.manifests.source_folders import read_source_folders
+from agent.drivers.manifests.trust import Trust
+from agent.model.finding import Finding
+
+if TYPE_CHECKING:
+    from agent.pods.manifest.objects import NodeIdentity
+
+EndPod = Callable[[str, str, float | None], Awaitable[None]]
+
+
+def wire_objects(current: Callable[[], Configuration], end_pod: EndPod | None) -> ManifestObjects:
+    def directory() -> Path:
+        return Path(current().manifests.directory)
+
+    def trust() -> Trust:
+        return Trust(current().manifests.group_writable)
+
+    return ManifestObjects(
+        directory,
+        lambda: read_manifests(directory(), trust=trust()).files,
+        lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
+        lambda content: faults_of(content, current()),
+        end_pod,
+        lambda: identity_of(current()).suffix,
+    )
+
+
+def identity_of(configuration: Configuration) -> "NodeIdentity":
+    from agent.pods.manifest.objects import NodeIdentity
+
+    return NodeIdentity(configuration.node.name, configuration.pods.name_suffix)
+
+
+def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
+    for them."""
+    from agent.daemon.services.manifests import hint_options, read_service_objects
+    from agent.pods.manifest.objects import parse_objects
+
+    found = parse_objects("manifest", content, identity_of(configuration)).findings
+    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+    return list(dict.fromkeys((*found, *of_services)))

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""apply, delete, edit, create, run and validate as people use them, against the real API server and a directory."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.cli.manifest_files import ManifestFile, check_file
+from agent.model.pod_state import Condition, PodState
+from agent.model.service_report import ServiceReport
+from tests.cli.node_in_process import Node, running_node
+from tests.daemon.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in
+
+CONFIG = b"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: web}}\ndata: {a: '1'}\n"
+
+
+class Shop:
+    def __init__(self, node: Node, manifests: Path, work: Path) -> None:
+        self.node, self.manifests, self.work = node, manifests, work
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.node.ctl(*arguments)
+
+    def out(self, *arguments: str) -> list[str]:
+        return self.node.out(*arguments).splitlines()
+
+    def file(self, name: str, content: bytes) -> str:
+        path = self.work / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(content)
+        return str(path)
+
+
+@pytest.fixture
+def shop(short_path: Path, tmp_path: Path) -> Iterator[Shop]:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir(mode=0o755)
+
+    def fill(node: Node) -> None:
+        node.objects = lambda: objects_in(manifests)
+        for name in ("web", "db"):
+            pod = PodState(
+                namespace="default",
+                name=f"{name}-n1",
+                manifest_name=name,
+                uid=name,
+                phase="Running",
+                conditions=(Condition(type="Ready", is_true=True),),
+            )
+            node.pods.pods.put(pod.key, pod)
+        node.services.reports = [ServiceReport(namespace="default", name="web", type="ClusterIP")]
+
+    with running_node(short_path, fill) as node:
+        yield Shop(node, manifests, tmp_path / "work")
+
+
+def test_files_directories_and_standard_input_are_applied_with_all_kinds(shop: Shop) -> None:
+    """CL-6."""
+    shop.file("d/one.yaml", POD + SERVICE)
+    shop.file("d/two.yml", CONFIG)
+    shop.file("d/notes.txt", b"no manifest")
+    applied = shop.out("apply", "-f", str(shop.work / "d"), "--wait")
+    command = [sys.executable, "-m", "agent.cli.main", "--endpoint", str(shop.node.path), "apply", "-f", "-"]
+    piped = subprocess.run(command, input=SECRET, capture_output=True, check=True)
+
+    assert applied == [
+        "pod/default/web created",
+        "service/default/web created",
+        "configmap/default/settings created",
+        "pod/default/web is ready",
+    ]
+    assert piped.stdout == b"secret/default/key created\n"
+    assert len(contents(shop.manifests)) == 4
+
+
+def test_a_dry_run_shows_what_would_differ(shop: Shop) -> None:
+    path = shop.file("s.yaml", SERVICE)
+    shop.out("apply", "-f", path)
+    changed = shop.file("s.yaml", SERVICE.replace(b"80", b"81"))
+    server, client = (
+        shop.out("apply", "-f", changed, "--dry-run=server"),
+        shop.out("apply", "-f", changed, "--dry-run=client"),
+    )
+
+    assert server[0] == "service/default/web configured (dry run)"
+    assert "+spec: {ports: [{port: 81}]}" in server
+    assert client == ["service/default/web is valid (dry run)"]
+    assert b"80" in contents(shop.manifests)["kepctl-Service.default.web.yaml"]
+
+
+def test_objects_are_deleted_by_kind_name_label_and_file(shop: Shop) -> None:
+    (shop.manifests / "all.yaml").write_bytes(POD + SERVICE + CONFIG + SECRET)
+    without_service = shop.out("delete", "svc", "web")
+    after = contents(shop.manifests)
+    by_label = shop.out("delete", "cm", "-l", "app=web")
+    by_file = shop.out("delete", "-f", shop.file("key.yaml", SECRET))
+
+    assert without_service == ["service/default/web deleted"]
+    assert after == {"all.yaml": POD + CONFIG + SECRET}
+    assert by_label == ["configmap/default/settings deleted"]
+    assert by_file == ["secret/default/key deleted"]
+    assert contents(shop.manifests) == {"all.yaml": POD}
+
+
+def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
+    assert shop.out("delete", "web", "--grace", "3") == ["pod/default/web-n1 ends"]
+    assert shop.out("delete", "pod", "web-n1", "db") == ["pod/default/web-n1 ends", "pod/default/db-n1 ends"]
+    assert shop.out("delete", "po/web", "--dry-run=client") == ["pod/default/web-n1 ends (dry run)"]
+    assert shop.node.pods.asked == [
+        "delete default/web-n1 3.0",
+        "delete default/web-n1 None",
+        "delete default/db-n1 None",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("delete", "svc", "wob"), 3, 'no service "wob"'),
+        (("delete", "pods"), 2, "no name is given; expected names, -l LABELS or --all"),
+        (("delete", "images", "x"), 2, "images cannot be deleted"),
+        (("delete",), 2, "expected either KIND and NAME, or -f"),
+        (("apply", "-f", "/nowhere.yaml"), 2, "there is no such file"),
+        (("edit", "pods"), 2, "expected KIND NAME"),
+        (("run", "x", "--image", "i", "--rm"), 2, "--rm needs -i"),
+        (("create", "configmop", "x"), 2, 'did you mean "configmap"?'),
+        (("create", "cm", "x", "--from-literal", "a"), 2, "expected KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_done_says_what_is_right(shop: Shop, arguments: tuple[str, ...], code: int, says: str) -> None:
+    done = shop.ctl(*arguments)
+
+    assert says in done.stderr
+    assert done.returncode == code
+    assert contents(shop.manifests) == {}
+
+
+def test_what_is_gone_can_be_ignored(shop: Shop) -> None:
+    assert shop.ctl("delete", "svc", "x", "--ignore-not-found").returncode == 0
+
+
+def test_an_object_is_edited_in_its_file(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shop.manifests / "all.yaml").write_bytes(POD + SERVICE)
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/80/82/")
+    edited, again = shop.out("edit", "svc/web"), shop.out("edit", "svc", "web")
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/ports/prots/")
+    faulty = shop.ctl("edit", "svc/web")
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/web/other/")
+    renamed = shop.ctl("edit", "svc/web")
+
+    assert (edited, again) == (["service/default/web configured"], ["nothing has changed"])
+    assert contents(shop.manifests) == {"all.yaml": POD + SERVICE.replace(b"80", b"82")}
+    assert "prots: unknown field" in faulty.stderr
+    kept = Path(faulty.stderr.rpartition("your text is kept in ")[2].strip())
+    assert b"prots" in kept.read_bytes()
+    kept.unlink()
+    assert "expected service/default/web. Use apply for other objects" in renamed.stderr
+
+
+def test_config_maps_and_secrets_are_made_of_literals_and_files(shop: Shop) -> None:
+    file, env = shop.file("motd", b"hello\n"), shop.file("vars.env", b"# some\nA=1\n")
+    made = shop.out("create", "configmap", "c", "--from-literal", "k=v", "--from-file", file, "--from-env-file", env)
+    shown = json.loads("".join(shop.out("get", "cm", "c", "-o", "json")))
+    shop.out("create", "secret", "generic", "s", "-n", "shop", "--from-literal", "p=hush")
+    hidden = "".join(shop.out("get", "secret", "s", "-n", "shop", "-o", "json"))
+    again = shop.ctl("create", "cm", "c")
+
+    assert made == ["configmap/default/c created"]
+    assert shown["data"] == {"k": "v", "motd": "hello\n", "A": "1"}
+    assert json.loads(hidden)["data"] == {"p": ""}, "who may read sees no values"
+    assert b"p: aHVzaA==" in contents(shop.manifests)["kepctl-Secret.shop.s.yaml"]
+    assert (again.returncode, "is already in" in again.stderr) == (6, True)
+
+
+def test_run_writes_the_manifest_of_a_pod(shop: Shop) -> None:
+    done = shop.out(
+        "run", "box", "--image", "busybox:1", "--env", "A=b", "--port", "80", "--restart", "Never", "--", "sleep", "9"
+    )
+    content = contents(shop.manifests)["kepctl-default-box.yaml"]
+    printed = shop.out("run", "x", "--image", "i", "--dry-run=client", "-o", "yaml", "--command", "--", "a")
+
+    assert done == ["pod/default/box created"]
+    assert check_file(ManifestFile("f", content)).findings == []
+    assert b"args:\n    - sleep\n    - '9'" in content
+    assert "    command:" in printed
+    assert len(contents(shop.manifests)) == 1
+
+
+def test_config_maps_are_kubernetes_objects_and_listed(shop: Shop) -> None:
+    (shop.manifests / "all.yaml").write_bytes(POD + CONFIG + SERVICE)
+    listed = shop.out("get", "cm")
+    service = json.loads("".join(shop.out("get", "svc", "web", "-o", "json")))
+
+    assert [line.split() for line in listed] == [["NAMESPACE", "NAME", "DATA"], ["default", "settings", "1"]]
+    assert service["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}], (
+        "what the manifest has is the object"
+    )
+
+
+def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) -> None:
+    """CL-10."""
+    from tests.daemon.process import kepctl
+
+    (tmp_path / "a.yaml").write_bytes(POD + SERVICE)
+    (tmp_path / "b.yaml").write_bytes(POD.replace(b"spec", b"spek"))
+    (tmp_path / "c.yaml").write_bytes(b"{")
+    (tmp_path / "d.yaml").write_bytes(SERVICE.replace(b"ports", b"prots"))
+    (tmp_path / "readme.md").write_text("{")
+    done = kepctl("validate", "-f", str(tmp_path))
+    good = kepctl("validate", str(tmp_path / "a.yaml"))
+
+    assert done.returncode == 1
+    assert [line.split(":")[0].rpartition("/")[2] for line in done.stderr.splitlines()[:-1]] == [
+        "b.yaml", "b.yaml", "c.yaml", "d.yaml",
+    ]  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "kepctl: 3 of 4 files have faults"
+    assert done.stdout.splitlines() == [
+        f"{tmp_path}/a.yaml:1: pod/default/web is valid",
+        f"{tmp_path}/a.yaml:7: service/default/web is valid",
+    ]
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "all is valid; objects: 2, files: 1")
