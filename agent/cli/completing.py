@@ -25,7 +25,7 @@ def complete_objects(ctx: click.Context, _param: click.Parameter, typed: str) ->
 def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
     """None if the daemon does not answer quickly. Of another namespace with that, unless `-n` says it."""
     from agent.cli.client import connected
-    from agent.cli.commands.get import listed
+    from agent.cli.listed import listed
     from agent.cli.selection import named
 
     root = ctx.find_root()

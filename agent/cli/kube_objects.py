@@ -5,14 +5,17 @@ Zeros stand where Kubernetes has them (`exitCode: 0`, `restartCount: 0`, `ready:
 one must not get `null`. What stands in a manifest is the object; what the node knows is laid over it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.wire.kepd.v1 import node_pb2, object_pb2, pod_pb2
-from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+    from agent.wire.kepd.v1 import node_pb2, object_pb2, pod_pb2
+    from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 Object = dict[str, Any]
 Ports = tuple[tuple[str, str, int], ...]

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 import click
+from click.shell_completion import CompletionItem
 
 from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
@@ -104,6 +105,13 @@ class LazyCommands(click.Group):
             hint = f'; did you mean "{close[0]}"?' if close else "; see kepctl --help"
             raise click.UsageError(f'no command "{args[0]}"{hint}', ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Of the first word nothing need be imported."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        found = [(name, text) for name, (_, text) in sorted(COMMANDS.items()) if name.startswith(incomplete)]
+        return [CompletionItem(name, help=text) for name, text in found]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import click
 from click.shell_completion import CompletionItem
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -103,6 +102,8 @@ def print_message(message: Message, output: str) -> None:
 
 
 def _plain(message: Message) -> object:
+    from google.protobuf.json_format import MessageToDict
+
     return MessageToDict(message, preserving_proto_field_name=False)
 
 

@@ -18,6 +18,7 @@ from agent.model.pod_state import Condition, ContainerState, PodState, Terminati
 from agent.model.service_report import EndpointReport, PortReport, ServiceReport
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
+from tests.daemon.process import kepctl
 
 SPEC = PodFields(containers=(Container(name="app", image="i:1", ports=(ContainerPort(container_port=80),)),))
 
@@ -315,8 +316,25 @@ def test_names_are_completed_for_all_commands(node: Node, typed: str, offered: s
         "_KEPCTL_COMPLETE": "bash_complete", "COMP_WORDS": f"kepctl {typed}",
         "COMP_CWORD": str(len(f"kepctl {typed}".split(" ")) - 1), "KEPD_ENDPOINT": str(node.path),
     }  # fmt: skip
-    from tests.daemon.process import kepctl
-
     words = [line.partition(",")[2] for line in kepctl(environment=environment).stdout.splitlines()]
 
     assert offered in words
+
+
+@pytest.mark.parametrize(("shell", "shown"), [("bash", "plain,web"), ("zsh", "plain\nweb\n_"), ("fish", "plain,web")])
+def test_every_shell_gets_names(node: Node, shell: str, shown: str) -> None:
+    environment = {
+        "_KEPCTL_COMPLETE": f"{shell}_complete", "COMP_WORDS": "kepctl delete pod w",
+        "COMP_CWORD": "w" if shell == "fish" else "3", "KEPD_ENDPOINT": str(node.path),
+    }  # fmt: skip
+
+    assert shown in kepctl(environment=environment).stdout
+
+
+def test_the_first_word_is_completed_without_any_command_loaded() -> None:
+    code = (
+        "import sys, agent.cli.main as m, click; "
+        "print([one.value for one in m.cli.shell_complete(click.Context(m.cli), 'ge')], 'grpc' in sys.modules)"
+    )
+
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "['get'] False\n"

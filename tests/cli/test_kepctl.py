@@ -159,6 +159,18 @@ def test_completion_scripts_and_answers(shell: str) -> None:
     assert answers.stdout == "plain,health\n"
 
 
+def test_objects_are_applied_by_a_daemon_that_runs_no_plane_for_them(kepd: Kepd, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}\n")
+    applied = kepd.ctl("apply", "-f", str(file))
+    listed = kepd.ctl("get", "cm", "-o", "jsonpath={.items[*].data.a}")
+    deleted = kepd.ctl("delete", "cm", "c")
+
+    assert (applied.stdout, applied.stderr) == ("configmap/default/c created\n", "")
+    assert (listed.stdout, deleted.stdout) == ("b\n", "configmap/default/c deleted\n")
+    assert not list(kepd.manifests.iterdir())
+
+
 def test_configuration_files_are_checked_without_a_daemon(tmp_path: Path) -> None:
     bad = tmp_path / "c.yaml"
     bad.write_text("apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {nam: x}\n")

@@ -13,6 +13,7 @@ from agent.cli.manifest_files import ManifestFile, check_file
 from agent.model.pod_state import Condition, PodState
 from agent.model.service_report import ServiceReport
 from tests.cli.node_in_process import Node, running_node
+from tests.daemon.process import kepctl
 from tests.daemon.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in
 
 CONFIG = b"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: web}}\ndata: {a: '1'}\n"
@@ -203,8 +204,6 @@ def test_config_maps_are_kubernetes_objects_and_listed(shop: Shop) -> None:
 
 def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) -> None:
     """CL-10."""
-    from tests.daemon.process import kepctl
-
     (tmp_path / "a.yaml").write_bytes(POD + SERVICE)
     (tmp_path / "b.yaml").write_bytes(POD.replace(b"spec", b"spek"))
     (tmp_path / "c.yaml").write_bytes(b"{")

@@ -1,53 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl get`: lists of everything the daemon knows."""
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from agent.cli.client import Client, connected
 from agent.cli.completing import complete_objects
-from agent.cli.image_listings import list_images, list_mirrors, list_pulls
 from agent.cli.kinds import Kind, Wanted, parse_wanted
-from agent.cli.listings import list_containers, list_events, list_nodes, list_planes, list_pods
-from agent.cli.object_listings import list_objects, manifests_of
-from agent.cli.proxy_listings import list_proxy
+from agent.cli.listed import AnyListing, listed
 from agent.cli.render import output_option, print_listing, print_objects, wants_objects
 from agent.cli.selection import Scope, picked, scope_of, scope_options
-from agent.cli.service_listings import list_endpoints, list_rules, list_services
 from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Listing
-from agent.cli.watching import follow
 from agent.model.exit_codes import USAGE
-
-AnyListing = Listing[Any]
-
-LISTS: dict[str, Callable[[Client], AnyListing]] = {
-    "nodes": list_nodes,
-    "planes": list_planes,
-    "pods": list_pods,
-    "containers": list_containers,
-    "images": list_images,
-    "pulls": list_pulls,
-    "mirrors": list_mirrors,
-    "services": list_services,
-    "endpoints": list_endpoints,
-    "rules": list_rules,
-    "proxy": list_proxy,
-    "events": list_events,
-}
-
-
-def listed(daemon: Client, kind: Kind, *, with_objects: bool = False) -> AnyListing:
-    """All objects of a kind; `with_objects`: with what only programs read."""
-    if kind.plural == "pods":
-        return list_pods(daemon, with_spec=with_objects)
-    if kind.plural == "services" and with_objects:
-        return list_services(daemon, manifests_of(daemon, kind))
-    if kind.plural in LISTS:
-        return LISTS[kind.plural](daemon)
-    return list_objects(daemon, kind)
 
 
 @click.command()
@@ -68,6 +33,8 @@ def get(
     scope, found = scope_of(namespace, selector, everywhere=everywhere), parse_wanted(words)
     with connected(session) as daemon:
         if watch:
+            from agent.cli.watching import follow
+
             if len({one.kind for one in found}) > 1:
                 raise CommandFailed("only one kind can be watched at a time", USAGE)
             one = Wanted(found[0].kind, tuple(name for wanted in found for name in wanted.names))

@@ -151,7 +151,7 @@ def _of_files(paths: Sequence[str]) -> list[tuple[Kind, str]]:
 def _selected(
     daemon: Client, words: Sequence[str], namespace: str, selector: str, *, everywhere: bool
 ) -> list[tuple[Kind, str]]:
-    from agent.cli.commands.get import listed
+    from agent.cli.listed import listed
 
     found = []
     for one in _of_words(words):

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of each kind, imported when it is asked for: most of what a short command costs is its imports."""
+
+from importlib import import_module
+from typing import Any
+
+from agent.cli.client import Client
+from agent.cli.kinds import Kind
+from agent.cli.table import Listing
+
+AnyListing = Listing[Any]
+
+LISTS = {
+    "nodes": ("listings", "list_nodes"),
+    "planes": ("listings", "list_planes"),
+    "pods": ("listings", "list_pods"),
+    "containers": ("listings", "list_containers"),
+    "images": ("image_listings", "list_images"),
+    "pulls": ("image_listings", "list_pulls"),
+    "mirrors": ("image_listings", "list_mirrors"),
+    "services": ("service_listings", "list_services"),
+    "endpoints": ("service_listings", "list_endpoints"),
+    "rules": ("service_listings", "list_rules"),
+    "proxy": ("proxy_listings", "list_proxy"),
+    "events": ("listings", "list_events"),
+}
+
+
+def listed(daemon: Client, kind: Kind, *, with_objects: bool = False) -> AnyListing:
+    """All objects of a kind; `with_objects`: with what only programs read."""
+    if kind.plural not in LISTS or (kind.plural == "services" and with_objects):
+        from agent.cli.object_listings import list_objects, manifests_of
+
+        if kind.plural not in LISTS:
+            return list_objects(daemon, kind)
+    module, name = LISTS[kind.plural]
+    make = getattr(import_module(f"agent.cli.{module}"), name)
+    if with_objects and kind.plural == "pods":
+        found: AnyListing = make(daemon, with_spec=True)
+    elif with_objects and kind.plural == "services":
+        found = make(daemon, manifests_of(daemon, kind))
+    else:
+        found = make(daemon)
+    return found
