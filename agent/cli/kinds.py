@@ -102,6 +102,12 @@ def without_kind(word: str, kind: str) -> str:
     return rest if slash and rest and BY_WORD.get(first.lower()) is BY_WORD[kind] else word
 
 
+def qualified(word: str, kind: str, namespace: str) -> str:
+    """`namespace/name` for what the daemon looks up itself: a kind before it goes, and `-n` or `default` comes."""
+    given, name = split_name(without_kind(word, kind), namespace)
+    return f"{given or DEFAULT_NAMESPACE}/{name}"
+
+
 class Named(msgspec.Struct, frozen=True):
     """An object as names see it: in full, and what else it may be called."""
 

@@ -67,7 +67,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 # Commands, also in groups, whose objects are in a namespace; `get`, `apply` and `delete` have an option of their own.
 IN_NAMESPACE = frozenset({
     "attach", "checkpoint", "debug", "describe", "exec", "explain", "logs", "port-forward", "restart", "retry",
-    "timeline",
+    "rules", "timeline",
 })  # fmt: skip
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})

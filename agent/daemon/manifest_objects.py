@@ -38,8 +38,11 @@ LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
 LAST_KINDS = ("Service", "Pod")
+KINDS = ("Pod", "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR")
 VALUES = ("data", "stringData", "binaryData")
-SUFFIXES = (".yaml", ".yml", ".json")
+# All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
+OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -73,7 +76,7 @@ class ManifestObjects:
     def _listed(self, kind: str) -> Iterator[ListedObject]:
         seen = set()
         for one in _placed(self._read()):
-            if kind in ("", one.found.kind) and one.found.key not in seen:
+            if one.found.kind in KINDS and kind in ("", one.found.kind) and one.found.key not in seen:
                 seen.add(one.found.key)
                 yield _shown(one.found.key, one.found.content, one.found.where)
         for folder in self._folders():
@@ -99,7 +102,7 @@ class ManifestObjects:
                 one.path: one.kind for one in sorted(results, key=_turn) if now[one.path] != before.get(one.path)
             }
             for path, kind in changed.items():
-                write_whole(Path(path), now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
+                _write(path, now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
             log.info("objects_applied", paths=list(changed), count=len(results))
         return results
 
@@ -131,12 +134,12 @@ class ManifestObjects:
             path = self._new_path(one.key)
             more = files.get(path, b"").strip()
             files[path] = (more + b"\n---\n" if more else b"") + text.encode()
-            diff = _difference({}, one.content, "", text, path)
+            diff = _difference({}, one, "", text, path)
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="created", path=path, diff=diff)
         path, old = there.path, there.found
         if old.content == one.content:
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
-        diff = _difference(old.content, one.content, own_text(files[path], old), text, path)
+        diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:
             files[path] = replaced(path, files[path], old, text, one.content)
         except UnreadableYaml as error:
@@ -191,6 +194,14 @@ def _placed(files: Mapping[str, bytes]) -> Iterator[Placed]:
             continue
 
 
+def _write(path: str, content: bytes, mode: int) -> None:
+    try:
+        write_whole(Path(path), content, mode)
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
+        raise Refused("precondition", text) from error
+
+
 def _turn(one: AppliedObject) -> int:
     return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
 
@@ -203,10 +214,20 @@ def _name(key: Key) -> str:
 def _shown(key: Key, content: Content, source: str) -> ListedObject:
     kind, namespace, name = key
     if kind == "Secret":
-        content = {**content, "data": dict.fromkeys(_keys(content), "")}
-        content.pop("stringData", None)
+        shown = {field: value for field, value in _without_copy(content).items() if field in OPEN_FIELDS}
+        content = {**shown, "data": dict.fromkeys(_keys(content), "")}
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
+
+
+def _without_copy(content: Content) -> Content:
+    """kubectl keeps the whole object, values too, in an annotation."""
+    metadata = content.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
+        return content
+    kept = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
+    return {**content, "metadata": {**metadata, "annotations": kept}}
 
 
 def _keys(content: Content) -> list[str]:
@@ -225,10 +246,10 @@ def _of_folder(folder: SourceFolder) -> Content:
     return {**content, "data": data}
 
 
-def _difference(old: Content, new: Content, old_text: str, new_text: str, path: str) -> str:
+def _difference(old: Content, new: ManifestObject, old_text: str, new_text: str, path: str) -> str:
     """As `diff -u` has it; of a Secret only which keys differ."""
-    if "Secret" in (old.get("kind"), new.get("kind")):
-        old_text, new_text = _without_values(old, {}), _without_values(new, old)
+    if new.kind == "Secret":
+        old_text, new_text = _without_values(old, {}), _without_values(new.content, old)
     lines = old_text.splitlines(), new_text.splitlines()
     if sum(map(len, lines)) > MOST_DIFF_LINES:
         return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
@@ -236,7 +257,7 @@ def _difference(old: Content, new: Content, old_text: str, new_text: str, path: 
 
 
 def _without_values(content: Content, before: Content) -> str:
-    shown: Content = dict(content)
+    shown: Content = dict(_without_copy(content))
     for part in VALUES:
         given, old = content.get(part), before.get(part)
         if isinstance(given, dict):

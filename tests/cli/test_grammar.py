@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.kinds import BY_WORD, Named, find_named, parse_wanted
+from agent.cli.kinds import BY_WORD, Named, find_named, parse_wanted, qualified
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import NOT_FOUND, USAGE
@@ -120,6 +120,19 @@ def test_a_name_that_means_none_or_several_says_what_is_there(text: str, namespa
         find_named(BY_WORD["po"], text, KNOWN, namespace)
 
     assert (failed.value.exit_code, str(failed.value)) == (code, says)
+
+
+@pytest.mark.parametrize(
+    ("word", "namespace", "found"),
+    [
+        ("web", "", "default/web"),
+        ("svc/web", "", "default/web"),
+        ("shop/web", "", "shop/web"),
+        ("web", "shop", "shop/web"),
+    ],
+)
+def test_what_the_daemon_looks_up_has_its_namespace(word: str, namespace: str, found: str) -> None:
+    assert qualified(word, "service", namespace) == found
 
 
 def test_what_changes_something_looks_in_no_other_namespace() -> None:

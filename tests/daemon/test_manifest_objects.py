@@ -99,6 +99,21 @@ async def test_no_difference_and_no_list_has_the_value_of_a_secret(folder: Path)
     assert b'"data":{"password":""}' in listed.content
 
 
+async def test_a_slip_in_a_secret_and_kubectls_copy_of_it_show_no_value(folder: Path) -> None:
+    copy = "annotations: {a: b, kubectl.kubernetes.io/last-applied-configuration: 'hush'}"
+    slip = f"kind: Secret\nmetadata: {{name: a, {copy}}}\nstrongData: {{password: hush}}\n---\n"
+    (folder / "a.yaml").write_text(slip + "kind: secret\nmetadata: {name: b}\ndata: {password: hush}\n")
+    (listed,) = await objects_in(folder).listed("")
+
+    assert b"hush" not in listed.content
+    assert b'"a":"b"' in listed.content
+
+
+async def test_a_directory_that_is_not_there_is_told(folder: Path) -> None:
+    with pytest.raises(Refused, match="cannot be written: No such file or directory"):
+        await objects_in(folder / "none").apply(SERVICE, dry_run=False)
+
+
 async def test_one_fault_keeps_everything_out(folder: Path) -> None:
     with pytest.raises(Refused, match="prots: unknown field"):
         await objects_in(folder).apply(POD + SERVICE.replace(b"ports", b"prots"), dry_run=False)

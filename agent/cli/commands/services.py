@@ -9,6 +9,7 @@ import re
 import click
 
 from agent.cli.client import ask, connected
+from agent.cli.kinds import qualified
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, list_rules
 from agent.cli.session import Session
@@ -34,7 +35,8 @@ DIFFERENCES: Columns[pb.RuleDifference] = (
 def rules(session: Session, service: str, output: str, *, desired: bool) -> None:
     """List the elements of kepd's nftables maps, for one Service or all."""
     with connected(session) as daemon:
-        listing = list_rules(daemon, service, is_desired=desired)
+        wanted = qualified(service, "service", session.namespace) if service else ""
+        listing = list_rules(daemon, wanted, is_desired=desired)
     print_listing(listing, output, session)
 
 
@@ -89,7 +91,7 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
 def route(session: Session, service: str, output: str) -> None:
     """Show where a Service's traffic goes from this node, and why each endpoint is used or not."""
     name, sign, port = service.partition(":")
-    request = pb.ExplainRouteRequest(service=name)
+    request = pb.ExplainRouteRequest(service=qualified(name, "service", session.namespace))
     if sign:
         request.port = port
     answer = ask(session, f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from agent.cli.kinds import qualified
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.cli.topology_text import hints_text, plan_text, spread_text
@@ -61,6 +62,7 @@ def plan() -> None:
 def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
     """Explain why a Service has or has no topology hints. Exit code 0: it has, 1: it has none, 2: wrong input."""
     session: Session = ctx.obj
+    service = qualified(service, "service", session.namespace)
     if source is None:
         explanation = _asked_hints(session, service)
     else:
@@ -99,6 +101,7 @@ def spread(
     """Show where a pod's spread constraints let it go. Exit code 0: somewhere, 1: nowhere, 2: wrong input."""
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
     session: Session = ctx.obj
+    pod = qualified(pod, "pod", session.namespace)
     if source is None:
         explanation = _asked_spread(session, pod, what_if)
     else:
