@@ -36,6 +36,9 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
     spec: Object = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30}
     spec |= json.loads(pod.spec or b"{}")
     spec["containers"] = [_with_zeros(one) for one in spec.get("containers", ())]
+    if pod.name.startswith(f"{pod.manifest_name}-") and pod.manifest_name:
+        # Whoever appended the node's name runs it there.
+        spec = {"nodeName": pod.name.removeprefix(f"{pod.manifest_name}-"), **spec}
     status: Object = {"phase": pod.phase}
     status |= _set(reason=pod.reason, message=pod.message, qosClass=pod.qos_class, startTime=_time(pod.created_at))
     if pod.ip:

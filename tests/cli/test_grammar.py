@@ -242,7 +242,7 @@ def test_pods_are_kubernetes_objects_with_their_zeros(node: Node) -> None:
     assert one["metadata"]["labels"] == {"app": "web"}
     assert one["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert one["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
-    assert one["spec"]["restartPolicy"] == "Always"
+    assert (one["spec"]["restartPolicy"], one["spec"]["nodeName"]) == ("Always", "n1")
     assert one["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
     assert status["restartCount"] == 0
     assert status["lastState"]["terminated"]["exitCode"] == 0
