@@ -162,6 +162,20 @@ def test_an_object_is_edited_in_its_file(shop: Shop, monkeypatch: pytest.MonkeyP
     assert "expected service/default/web. Use apply for other objects" in renamed.stderr
 
 
+@pytest.mark.parametrize("editor", ["false", "/no/such/editor"])
+def test_an_editor_that_fails_leaves_no_copy_of_a_secret(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, editor: str
+) -> None:
+    (shop.manifests / "all.yaml").write_bytes(SECRET)
+    shop.work.mkdir()
+    monkeypatch.setenv("TMPDIR", str(shop.work))
+    monkeypatch.setenv("KUBE_EDITOR", editor)
+    done = shop.ctl("edit", "secret", "key")
+
+    assert done.returncode != 0
+    assert not list(shop.work.glob("kepctl-*"))
+
+
 def test_config_maps_and_secrets_are_made_of_literals_and_files(shop: Shop) -> None:
     file, env = shop.file("motd", b"hello\n"), shop.file("vars.env", b"# some\nA=1\n")
     made = shop.out("create", "configmap", "c", "--from-literal", "k=v", "--from-file", file, "--from-env-file", env)

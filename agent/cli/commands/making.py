@@ -78,8 +78,10 @@ def _edited(content: bytes, word: str) -> str:
     try:
         done = subprocess.run([*shlex.split(editor), path], check=False)
     except (OSError, ValueError) as error:
+        Path(path).unlink()
         raise CommandFailed(f"the editor {editor} cannot be started: {error}; set EDITOR", USAGE) from error
     if done.returncode:
+        Path(path).unlink()
         raise CommandFailed(f"the editor ended with exit code {done.returncode}; nothing was applied")
     return path
 
