@@ -59,7 +59,9 @@ class PodService:
 
     async def explain_pod(self, request: pb.ExplainPodRequest) -> pb.ExplainPodResponse:
         waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
-        return pb.ExplainPodResponse(waits_for=waits_for, lines=lines)
+        pod = running(self._view, "pods").pods.items.get(f"{request.namespace or 'default'}/{request.name}")
+        status, phase = (pod.status, pod.phase) if pod is not None else ("", "")
+        return pb.ExplainPodResponse(waits_for=waits_for, lines=lines, status=status, phase=phase)
 
     async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
         def place() -> tuple[Path, bool]:
@@ -168,6 +170,7 @@ def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
         pod,
         message="; ".join(part for part in parts if part),
         qos_class=pod.qos,
+        labels=dict(pod.labels),
         manifest=pod.file,
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),

@@ -50,6 +50,19 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a volume comes from, and where containers see it, as people are told."""
+
+    name: str
+    source: str
+    mounts: tuple[str, ...] = ()
+
+
+class NamedPort(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    port: int
+
+
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """One pod. `waits_for` says in a line what it waits for (BEY-04)."""
 
@@ -73,6 +86,8 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     annotations: tuple[tuple[str, str], ...] = ()
     spec: PodFields = PodFields()
     manifest_name: str = ""
+    volumes: tuple[VolumeState, ...] = ()
+    ports: tuple[NamedPort, ...] = ()
 
     @property
     def key(self) -> str:

@@ -34,9 +34,18 @@ def pod(session: Session, name: str) -> None:
         namespace, found = find_pod(daemon, name)
         request = pod_pb2.ExplainPodRequest(namespace=namespace, name=found)
         answer = daemon.call(f"{PODS}/ExplainPod", request, pod_pb2.ExplainPodResponse)
-    click.echo(f"POD {namespace}/{found}  waits for: {answer.waits_for or 'nothing'}")
+    click.echo(explained_head(f"{namespace}/{found}", answer))
     for line in answer.lines:
         click.echo(f"- {line}")
+
+
+def explained_head(name: str, answer: pod_pb2.ExplainPodResponse) -> str:
+    """CL-9: what has ended, or failed again, does not wait for nothing as one does that is well."""
+    if answer.waits_for:
+        return f"POD {name}  {answer.status or 'Pending'}; waits for: {answer.waits_for}"
+    if answer.phase in ("Succeeded", "Failed"):
+        return f"POD {name}  {answer.status}; it has ended, and nothing more happens to it"
+    return f"POD {name}  {answer.status or 'Running'}; waits for: nothing"
 
 
 @explain.command()

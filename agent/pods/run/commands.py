@@ -28,6 +28,7 @@ from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.view.explanation import container_lines
 from agent.pods.view.history import Moment
 
 log = structlog.get_logger(plane="pods")
@@ -91,9 +92,10 @@ class PodCommands:
         if run.memory.stop is not None:
             since_s = max(self._context.clock.now_s() - run.memory.stop.began_s, 0)
             lines.append(f"ending ({run.memory.stop_cause}) since {since_s:.0f} s")
+        if state is not None:
+            clock, policy = self._context.clock, run.pod.spec.restart_policy
+            lines += container_lines(state, run.plan.waiting, policy, clock.now_s(), clock.wall_s())
         for container, one in run.memory.containers.items():
-            if one.reason:
-                lines.append(f"{container}: {one.reason}: {one.message}")
             if one.backoff.restarts:
                 lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
         lines += [f"{one.name}: ephemeral, {one.stage}, no part of the manifest" for one in run.seen.ephemerals]
@@ -101,7 +103,8 @@ class PodCommands:
             lines.append(state.message)
         lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
         lines += [f"doing: {task}" for task in run.tasks if not isinstance(task, Probing)]
-        return state.waits_for if state is not None else "", lines
+        # As of now, not of when something last changed.
+        return run.look("").waits_for, lines
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back."""

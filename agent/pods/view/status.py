@@ -16,6 +16,7 @@ from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.qos import qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
+from agent.pods.view.volume_text import named_ports, volumes_of
 
 # How pods end that the node itself gave up.
 DISRUPTIONS = ("Evicted", "Terminated", "Preempting")
@@ -68,6 +69,8 @@ def pod_status(look: Look) -> PodState:
         annotations=pod.annotations,
         spec=pod.spec,
         manifest_name=pod.manifest_name,
+        volumes=volumes_of(pod),
+        ports=named_ports(pod),
     )
 
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of `kepctl explain pod` (CL-9): how each container ended last, what the runtime said, and what comes next."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from agent.model.finding import printable
+from agent.model.pod_state import TERMINATED, WAITING, ContainerState, PodState, Termination
+from agent.pods.plan.start import WaitingContainer
+
+LONGEST_WORDS = 400
+
+
+def container_lines(
+    pod: PodState, waiting: Sequence[WaitingContainer], policy: str, now_s: float, wall_s: float
+) -> Iterator[str]:
+    """`now_s` is on the clock of `waiting`, `wall_s` on that of the pod."""
+    is_over = pod.phase in ("Succeeded", "Failed")
+    due = {one.name: one.until_s for one in waiting if one.until_s is not None}
+    for one in pod.containers:
+        if one.state == WAITING and one.message:
+            yield f"{one.name}: {one.reason}: {one.message}"
+        ended = _last_end(one)
+        if ended is not None and ended.id:
+            yield f"{one.name}: {_told(ended, wall_s)}"
+        if is_over:
+            continue
+        if one.name in due:
+            left_s = max(due[one.name] - now_s, 0.0)
+            when = datetime.fromtimestamp(wall_s + left_s, UTC)
+            yield f"{one.name}: next it is started again, in {left_s:.0f} s, at {when:%H:%M:%S} UTC"
+        elif one.state == TERMINATED and one.kind == "main" and not pod.is_terminating:
+            yield f"{one.name}: it is not started again: restartPolicy is {policy}"
+    if is_over:
+        ended_how = "All its containers have succeeded" if pod.phase == "Succeeded" else _failure(pod)
+        yield f"{ended_how}; it is not tried again, for restartPolicy is {policy}" if not pod.reason else ended_how
+
+
+def _last_end(one: ContainerState) -> Termination | None:
+    if one.state != TERMINATED:
+        return one.last
+    return Termination(
+        exit_code=one.exit_code,
+        reason=one.reason,
+        message=one.message,
+        started_at_s=one.started_at_s,
+        finished_at_s=one.finished_at_s,
+        id=one.id,
+    )
+
+
+def _told(ended: Termination, wall_s: float) -> str:
+    ago = f" {max(wall_s - ended.finished_at_s, 0):.0f} s ago" if ended.finished_at_s else ""
+    parts = [f"ended{ago} with exit code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason else "")]
+    if 0 < ended.started_at_s <= ended.finished_at_s:
+        parts.append(f"after {ended.finished_at_s - ended.started_at_s:.1f} s")
+    return ", ".join(parts) + (f": {_words(ended.message)}" if ended.message else "")
+
+
+def _words(message: str) -> str:
+    """On one line, and its end, which is where a program says why it gives up."""
+    line = printable(" ".join(message.split()))
+    return line if len(line) <= LONGEST_WORDS else f"…{line[-LONGEST_WORDS:]}"
+
+
+def _failure(pod: PodState) -> str:
+    if pod.reason:
+        return f"The pod has failed: {pod.reason}"
+    bad = [f"{one.name} ({one.exit_code})" for one in pod.containers if one.state == TERMINATED and one.exit_code]
+    return f"The pod has failed with {', '.join(bad)}" if bad else "The pod has failed"
