@@ -54,7 +54,7 @@ EVENTS = {
     "LifecycleHTTPFallback": "A hook asked by HTTPS got an answer in plain HTTP.",
     "ManifestDuplicate": "Two manifests name the same object; the first one counts.",
     "ManifestStale": "A manifest became invalid or unreadable; its pod runs on as before.",
-    "MissingClusterDNS": "A pod asks for cluster DNS, but `pods.clusterDNS` is empty; it gets the node's DNS.",
+    "MissingClusterDNS": "A pod on the node's network asks for cluster DNS, but `pods.clusterDNS` is empty.",
     "NetworkNotReady": "The runtime has no pod network yet.",
     "NodeAffinity": "The pod's node selector or affinity excludes this node.",
     "NodeDrained": "The node is drained; the pod waits for `kepctl uncordon`.",

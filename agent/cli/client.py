@@ -128,17 +128,20 @@ def _next_page(request: Message, answer: Message) -> str:
 
 def _is_plane_elsewhere(error: grpc.RpcError) -> bool:
     """Whether a daemon does not run the plane that was asked for; another of the node may."""
+    return error.code() is grpc.StatusCode.FAILED_PRECONDITION and _reason(error) == "PLANE_DISABLED"
+
+
+def _reason(error: grpc.RpcError) -> str:
+    """As kepd gives it with each of its errors; empty if the error is not kepd's own."""
     from google.rpc import error_details_pb2
 
-    if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
-        return False
     info = error_details_pb2.ErrorInfo()
-    return any(packed.Unpack(info) and info.reason == "PLANE_DISABLED" for packed in _details(error))
+    return next((info.reason for packed in _details(error) if packed.Unpack(info)), "")
 
 
 def failure(error: grpc.RpcError, path: str) -> CommandFailed:
     code = error.code()
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code is grpc.StatusCode.UNAVAILABLE and not _reason(error):
         return CommandFailed(_unreachable(path), UNREACHABLE)
     violations = _violations(error)
     text = error.details() or code.name.lower()
@@ -173,10 +176,25 @@ def _unreachable(path: str) -> str:
     except FileNotFoundError:
         return f"no daemon at {path}: there is no such socket; start kepd, or name its socket with --endpoint"
     except PermissionError:
-        return f"{path} is in a directory this user may not enter; join the group of that directory, or use root"
+        return f"no access to {path}: this user may not enter its directory; {_join(Path(path).parent)}"
     if not stat.S_ISSOCK(entry.st_mode):
         return f"{path} is not a socket; name the socket of kepd with --endpoint"
     if not os.access(path, os.R_OK | os.W_OK):
         mode = stat.filemode(entry.st_mode)
-        return f"{path} ({mode}, gid {entry.st_gid}) does not allow this user; join that group, or use root"
+        return f"no access to {path} ({mode}); {_join(Path(path))}"
     return f"{path} exists but nothing answers there; is kepd running?"
+
+
+def _join(closed: Path) -> str:
+    """What opens it to this user."""
+    from grp import getgrgid
+
+    try:
+        gid = closed.stat().st_gid
+    except OSError:
+        return "use root"
+    try:
+        group = getgrgid(gid).gr_name
+    except KeyError:
+        group = str(gid)
+    return f"join group {group} and log in anew, or use root" if gid else "use root"

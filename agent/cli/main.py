@@ -186,7 +186,9 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(FAILURE)
     except OSError as error:
-        click.echo(f"kepctl: the output cannot be written: {error.strerror}", err=True)
+        # What has no name is the output (CL-4).
+        what = error.filename if error.filename is not None else "the output cannot be written"
+        click.echo(f"kepctl: {what}: {error.strerror}", err=True)
         sys.exit(FAILURE)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
 

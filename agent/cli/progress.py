@@ -35,6 +35,9 @@ class ProgressLines:
         if self._bars is not None:
             self._bars.show(pull)
             return
+        if pull.stage == "failed":
+            # The outcome says why, once (CL-15).
+            return
         line = stage_line(pull)
         if self._told.get(pull.id) != line:
             self._told[pull.id] = line
@@ -59,7 +62,7 @@ class _Bars:
     def show(self, pull: image_pb2.Pull) -> None:
         if pull.id not in self._tasks:
             self._tasks[pull.id] = self.progress.add_task(printable(pull.image), total=None, text="")
-        parts = [stage_line(pull)]
+        parts = [pull.stage if pull.stage == "failed" else stage_line(pull)]
         if pull.stage == "downloading":
             eta = f"{'~' if pull.is_eta_rough else ''}{span(pull.eta_seconds)} left" if pull.eta_seconds else ""
             parts += [f"{size(pull.done_bytes)} of {size(pull.total_bytes)}", rate(pull.rate_bytes_per_second), eta]

@@ -36,6 +36,8 @@ class RuntimeWatch:
         self._now_s = now_s
         self._hurry = asyncio.Event()
         self._features = RuntimeFeatures()
+        # They hear why it does not answer, and nothing once it does.
+        self.listeners: list[Callable[[str], None]] = []
 
     def look_again(self) -> None:
         self._hurry.set()
@@ -79,6 +81,7 @@ class RuntimeWatch:
             log.info("runtime_connected", endpoint=found.endpoint, runtime=found.name, version=found.version, v=0)
         self.facts = found
         self.connected.set()
+        self._tell("")
         blocking = [condition for condition in unready if condition.type in ("RuntimeReady", "NetworkReady")]
         if blocking:
             report.degraded("; ".join(f"{one.type}: {one.message or one.reason}" for one in blocking))
@@ -102,3 +105,8 @@ class RuntimeWatch:
         self.facts = replace(self.facts, is_connected=False, message=message)
         self.connected.clear()
         report.degraded(f"{self.facts.endpoint} {message}")
+        self._tell(f"the container runtime {message}")
+
+    def _tell(self, problem: str) -> None:
+        for listener in self.listeners:
+            listener(problem)

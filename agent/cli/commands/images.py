@@ -154,7 +154,8 @@ def gc(session: Session, mode: str | None, output: str) -> None:
         raise click.UsageError("expected --dry-run or --now")
     request = image_pb2.CollectGarbageRequest(dry_run=mode == "dry-run")
     answer = ask(session, f"{SERVICE}/CollectGarbage", request, image_pb2.CollectGarbageResponse)
-    note = f"the image filesystem is {answer.usage_percent} % full; {size(answer.freed_bytes)} freed"
+    freed = f"would free {size(answer.freed_bytes)}" if request.dry_run else f"{size(answer.freed_bytes)} freed"
+    note = f"the image filesystem is {answer.usage_percent} % full; {freed}"
     listing = Listing(
         "CollectedImage", answer.images, COLLECTED, lambda one: f"image/{one.image.id}", "nothing to collect", (note,)
     )

@@ -103,6 +103,7 @@ def wire_images(outside: Outside) -> ImagePlane:
     collector = _collector(shared, settings)
     puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
     collector.protect(puller)
+    outside.runtime.watch.listeners.append(puller.note_runtime)
     prefetcher = _prefetcher(shared, settings, puller, collector)
     limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
 

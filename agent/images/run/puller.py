@@ -97,6 +97,7 @@ class Puller:
         self._plan = PullPlan()
         self._alarm_s: float | None = None
         self._is_ending = False
+        self._problem = ""
 
     # what others use
 
@@ -126,6 +127,12 @@ class Puller:
         self._parts.intake.apply(settings)
         self._queue.set_rules(settings.queue, self._clock.now_s())
         self._wake.set()
+
+    def note_runtime(self, problem: str) -> None:
+        """Why it does not answer; empty: it does (CL-15)."""
+        if problem != self._problem:
+            self._problem = problem
+            self._wake.set()
 
     def tune(self, limit: int) -> None:
         """Another limit of the node, found by measuring (IMG-N02)."""
@@ -256,7 +263,10 @@ class Puller:
             while True:
                 now_s = self._clock.now_s()
                 self._dispatch(group, now_s)
-                report.ready(self._summary())
+                if self._problem:
+                    report.degraded(f"{self._problem}; {self._summary()}")
+                else:
+                    report.ready(self._summary())
                 self._set_alarm(group)
                 await self._display.show(self._plan, self._jobs, self._settings, now_s)
                 await self._wake.wait()

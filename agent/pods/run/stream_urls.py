@@ -4,7 +4,7 @@
 from collections.abc import Awaitable, Sequence
 
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.ports import Streams
 from agent.pods.run.commands import PodCommands
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -56,5 +56,8 @@ class StreamUrls:
 async def _answered(url: Awaitable[str]) -> str:
     try:
         return await url
+    except (Unavailable, DeadlineExceeded):
+        # Not of this container: the API says that the runtime is away (CL-15).
+        raise
     except RuntimeCallFailed as error:
         raise Refused("unavailable", str(error)) from error

@@ -97,8 +97,10 @@ def resolver_of(pod: PodSpec, node: Resolver, cluster_dns: Sequence[str], cluste
             searches = (f"{pod.namespace}.svc.{cluster_domain}", f"svc.{cluster_domain}", cluster_domain)
             found = Resolver(tuple(cluster_dns), _merged(searches, node.searches), ("ndots:5",))
         else:
-            text = 'kepd does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
-            warnings.append(("MissingClusterDNS", text + 'Falling back to "Default" policy.'))
+            # CL-15: ClusterFirst is what a pod has that asks for nothing, and fine on a node without a cluster.
+            if spec.dns_policy != "ClusterFirst":
+                text = f"dnsPolicy {spec.dns_policy} needs pods.clusterDNS, which is empty; the pod gets the node's DNS"
+                warnings.append(("MissingClusterDNS", text))
             found = node
     else:
         found = node if policy == "Default" else Resolver()

@@ -10,11 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.document import Images
+from agent.daemon.runtime_watch import RuntimeWatch
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.containerd.fake import FakeContainerd
 from agent.drivers.cri.fake import FakeCri
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.settings import image_settings
+from agent.model.component import Board, State
 from agent.model.image_credential import PullSecret, SecretId, SecretText
 from agent.model.image_pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LimitState, PullStage
@@ -937,3 +939,26 @@ async def test_what_takes_longer_than_the_drain_is_given_up() -> None:
 
         assert (await running).result is PullResult.CANCELLED
         assert node.running == set()
+
+
+async def test_without_a_runtime_the_plane_is_not_ready() -> None:
+    """CL-15: nothing can be pulled then."""
+    async with Node().up() as node:
+        watch = RuntimeWatch(node.cri, "fake", node.clock.now_s)
+        watch.listeners.append(node.puller.note_runtime)
+        report = Board(node.clock.wall_s).add("runtime", State.STARTING)
+
+        def line():
+            return node.plane.board.line("images")
+
+        await node.until(lambda: line().state is State.READY)
+        node.cri.reachable = False
+        await watch._look(report)
+        await node.until(lambda: line().state is State.DEGRADED)
+        message = line().message
+        node.cri.reachable = True
+        await watch._look(report)
+        await node.until(lambda: line().state is State.READY)
+
+    assert message.startswith("the container runtime does not answer: ")
+    assert message.endswith("; 0 pulling, 0 waiting")

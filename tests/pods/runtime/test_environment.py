@@ -235,10 +235,17 @@ class TestNetworkFiles:
         assert found.searches == ("default.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org")
         assert found.options == ("ndots:5",)
 
-    def test_without_a_cluster_the_nodes_resolver_is_used_and_told(self) -> None:
-        found = resolver_of(make_pod(), Resolver(("192.0.2.53",)), [], "cluster.local")
+    @pytest.mark.parametrize(
+        ("spec", "reasons"),
+        [({}, []), ({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": True}, ["MissingClusterDNS"])],
+    )
+    def test_without_a_cluster_the_nodes_resolver_is_used_and_told_to_those_who_asked(
+        self, spec: dict[str, object], reasons: list[str]
+    ) -> None:
+        """CL-15: a pod on a node of its own that asks for nothing is no reason to warn."""
+        found = resolver_of(make_pod(**spec), Resolver(("192.0.2.53",)), [], "cluster.local")
 
-        assert (found.servers, [reason for reason, _ in found.warnings]) == (("192.0.2.53",), ["MissingClusterDNS"])
+        assert (found.servers, [reason for reason, _ in found.warnings]) == (("192.0.2.53",), reasons)
 
     def test_options_merge_by_name_and_too_much_is_cut(self) -> None:
         """NET-03."""
