@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from agent.cli.client import Client
 from agent.cli.kinds import DEFAULT_NAMESPACE, Named
@@ -73,17 +73,6 @@ def pod_listing(pods: Sequence[pod_pb2.Pod]) -> Listing[pod_pb2.Pod]:
         labels=lambda pod: pod.labels,
         objects=lambda pods: [pod_object(pod) for pod in pods],
     )
-
-
-def resource_lines(pod: pod_pb2.Pod) -> Iterator[str]:
-    yield "resources:"
-    listed = [(f"container {one.name}", one.resources) for one in pod.containers]
-    for name, given in (*listed, ("pod as a whole", pod.resources)):
-        yield f"  {name}: requests {_amounts(given.requests)}; limits {_amounts(given.limits)}"
-
-
-def _amounts(given: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {given[name]}" for name in sorted(given)) or "none"
 
 
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "debug": ("streams", "Run a container with other tools inside a pod that runs."),
     "create": ("making", "Make a ConfigMap, a Secret, or what a file says, unless it is there."),
     "delete": ("objects", "Remove objects from the manifests; pods stop with their hooks and order."),
-    "describe": ("pods", "Show all details of a pod."),
+    "describe": ("describe", "Show all details of a pod, a Service or the node."),
     "doctor": ("node", "List what should be changed on this node, with the reason."),
     "drain": ("pods", "Stop all pods of this node, lowest priority first."),
     "attach": ("streams", "Show a container's output, and send it input."),

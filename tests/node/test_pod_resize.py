@@ -116,7 +116,5 @@ def test_a_pod_as_a_whole_is_resized_where_it_is(stage: Stage, lab: Lab) -> None
 
     assert container(stage, "app").get("restartCount", 0) == 0
     assert not {"ResizeError", "SandboxChanged", "Killing"} & dict(events(stage)).keys()
-    assert (
-        "pod as a whole: requests cpu 10m, memory 8Mi; limits cpu 1, memory 96Mi"
-        in stage.kepd.ctl("describe", "pod", "play").stdout
-    )
+    described = stage.kepd.ctl("describe", "pod", "play").stdout
+    assert "Requests:          cpu=10m, memory=8Mi\nLimits:            cpu=1, memory=96Mi" in described

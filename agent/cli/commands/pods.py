@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl timeline`, `restart`, `drain`, `logs`, `describe`, `checkpoint`: pods."""
+"""`kepctl timeline`, `restart`, `drain`, `logs`, `checkpoint`: pods."""
 
-import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,6 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import Client, ask, connected
-from agent.cli.listings import resource_lines
 from agent.cli.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import NOT_FOUND, USAGE
@@ -172,35 +170,3 @@ def checkpoint(session: Session, target: str) -> None:
             click.echo("kepctl waits no longer; kepd goes on with it and logs checkpoint_ended", err=True)
             raise
     click.echo(answer.path)
-
-
-@click.command()
-@click.argument("kind", type=click.Choice(["pod"]), metavar="NOUN")
-@click.argument("pod", metavar="NAME")
-@click.pass_obj
-def describe(session: Session, kind: str, pod: str) -> None:
-    """Show all details of a pod."""
-    from google.protobuf.json_format import MessageToDict
-
-    del kind
-    with connected(session) as daemon:
-        namespace, name = find_pod(daemon, pod)
-        request = pod_pb2.GetPodRequest(namespace=namespace, name=name)
-        answer = daemon.call(f"{SERVICE}/GetPod", request, pod_pb2.GetPodResponse)
-        explained = daemon.call(
-            f"{SERVICE}/ExplainPod",
-            pod_pb2.ExplainPodRequest(namespace=namespace, name=name),
-            pod_pb2.ExplainPodResponse,
-        )
-    shown = MessageToDict(answer.pod)
-    for one in (shown, *shown.get("containers", ())):
-        one.pop("resources", None)
-    for key, value in shown.items():
-        if isinstance(value, list):
-            click.echo(f"{key}:")
-            for one in value:
-                click.echo(f"  {json.dumps(one, ensure_ascii=False)}")
-        else:
-            click.echo(f"{key}: {value}")
-    for line in (*resource_lines(answer.pod), *explained.lines):
-        click.echo(line)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl describe`: one pod, Service or node in full, with its events at the end."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import click
+
+from agent.cli.client import Client, connected
+from agent.cli.commands.pods import SERVICE as PODS
+from agent.cli.described import node_lines, pod_lines, service_lines
+from agent.cli.pod_names import find_pod, given_pod
+from agent.cli.service_listings import SERVICE as SERVICES
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import CONFLICT, NOT_FOUND
+from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
+NODE = "kepd.v1.NodeService"
+KINDS = {
+    "pod": "pod", "pods": "pod", "po": "pod", "service": "service", "services": "service", "svc": "service",
+    "node": "node", "nodes": "node", "no": "node",
+}  # fmt: skip
+
+
+@click.command()
+@click.argument("kind", metavar="KIND[/NAME]")
+@click.argument("name", metavar="[NAME]", default="")
+@click.pass_obj
+def describe(session: Session, kind: str, name: str) -> None:
+    """Show all details of a pod, a Service or the node, in sections as kubectl has them."""
+    word, slash, rest = kind.partition("/")
+    name = rest if slash else name
+    if word not in KINDS:
+        close = get_close_matches(word, KINDS, n=1)
+        hint = f'did you mean "{close[0]}"?' if close else "expected pod, service or node"
+        raise click.UsageError(f'"{word}" cannot be described; {hint}')
+    known = KINDS[word]
+    if not name and known != "node":
+        raise click.UsageError(f"no {known} is named; expected kepctl describe {known} NAME")
+    with connected(session) as daemon:
+        found = _node(daemon) if known == "node" else _pod(daemon, name) if known == "pod" else _service(daemon, name)
+    for line in found:
+        click.echo(line)
+
+
+def _pod(daemon: Client, name: str) -> Iterable[str]:
+    namespace, short = find_pod(daemon, name)
+    asked = pod_pb2.GetPodRequest(namespace=namespace, name=short)
+    pod = daemon.call(f"{PODS}/GetPod", asked, pod_pb2.GetPodResponse).pod
+    why = pod_pb2.ExplainPodRequest(namespace=namespace, name=short)
+    explained = daemon.call(f"{PODS}/ExplainPod", why, pod_pb2.ExplainPodResponse)
+    return pod_lines(pod, explained.waits_for, events_of(daemon, namespace, short))
+
+
+def _service(daemon: Client, name: str) -> Iterable[str]:
+    namespace, short = given_pod(daemon, name)
+    options = list_pb2.ListOptions(filter=f"namespace={namespace},name={short}")
+    answer = daemon.call(f"{SERVICES}/ListServices", pb.ListServicesRequest(options=options), pb.ListServicesResponse)
+    if not answer.services:
+        raise CommandFailed(f'no Service "{namespace}/{short}"', NOT_FOUND)
+    request = pb.ListEndpointsRequest(service=f"{namespace}/{short}")
+    endpoints = daemon.call(f"{SERVICES}/ListEndpoints", request, pb.ListEndpointsResponse).endpoints
+    return service_lines(answer.services[0], endpoints, events_of(daemon, namespace, short))
+
+
+def _node(daemon: Client) -> Iterable[str]:
+    node = daemon.call(f"{NODE}/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse).node
+    planes = daemon.call(f"{NODE}/ListPlanes", node_pb2.ListPlanesRequest(), node_pb2.ListPlanesResponse).planes
+    try:
+        pods = list(daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods)
+    except CommandFailed as error:
+        # The pods plane is off on nodes whose pods are a kubelet's.
+        if error.exit_code != CONFLICT:
+            raise
+        pods = []
+    return node_lines(node, planes, pods, events_of(daemon, "", ""))
+
+
+def events_of(daemon: Client, namespace: str, name: str) -> list[node_pb2.Event]:
+    """Those of one object, or (empty) of the node itself, of every kepd of this node, oldest first."""
+    events: list[node_pb2.Event] = []
+    asked: Client | None = daemon
+    options = list_pb2.ListOptions(filter=f"namespace={namespace},object_name={name}")
+    while asked is not None:
+        request = node_pb2.ListEventsRequest(options=options)
+        events += asked.call(f"{NODE}/ListEvents", request, node_pb2.ListEventsResponse).events
+        asked = asked.other
+    return sorted(events, key=lambda one: one.last_seen.ToNanoseconds())

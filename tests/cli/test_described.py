@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CL-11: `kepctl describe` has sections as kubectl's, with events at the end and each error once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.api.pod_service import _pod
+from agent.cli.described import pod_lines, service_lines
+from agent.model.event import Event
+from agent.wire.kepd.v1 import node_pb2
+from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+from tests.cli.pod_node import pod_node
+from tests.pods.pods import Runs, World, container, make_pod
+from tests.pods.view.test_status import shown
+
+MANIFEST = b"""apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  initContainers:
+  - {name: first, image: i}
+  containers:
+  - {name: a, image: gone, volumeMounts: [{name: data, mountPath: /data, readOnly: true}]}
+  volumes:
+  - {name: data, configMap: {name: settings}}
+"""
+
+
+async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, short_path: Path) -> None:
+    async with pod_node(tmp_path, short_path, {"/m/f.yaml": MANIFEST}) as node:
+        await node.plane.until(lambda: "default/web-n" in node.plane.runner.pods.items, "the pod is known")
+        for reason, name in (("Pulled", "web-n"), ("Other", "db-n")):
+            told = {"reason": reason, "message": "m", "plane": "pods", "namespace": "default", "object_name": name}
+            node.ring.tell(Event(is_warning=False, **told))
+        done = await node.ctl("describe pod/web")
+        same = await node.ctl("describe po web-n")
+        wrong = await node.ctl("describe podd web")
+
+    assert done.exit_code == same.exit_code == 0, done.output
+    heads = [line for line in done.output.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Init Containers:", "Containers:", "Conditions:", "Volumes:", "Events:"]
+    assert "Name:              web-n\nNamespace:         default\n" in done.output
+    assert "Labels:            app=web\n" in done.output
+    assert "  data:  configMap settings\n    a:/data (ro)\n" in done.output
+    assert [line.split()[:2] for line in done.output.splitlines()[-2:]] == [["Type", "Reason"], ["Normal", "Pulled"]]
+    assert "{" not in done.output
+    assert wrong.exit_code == 2
+    assert 'did you mean "pod"?' in wrong.output
+
+
+def test_how_the_instance_before_ended_stands_below_its_state() -> None:
+    world = World(make_pod(("app",)), {"app": [Runs(2, 3)]}).run(5)
+    lines = list(pod_lines(_pod(shown(world)), "", []))
+    at = lines.index("    Last State:        Terminated")
+
+    assert lines[at + 1 : at + 3] == ["      Reason:          Error", "      Exit Code:       3"]
+    assert "    State:             Waiting" in lines
+    assert "      Reason:          CrashLoopBackOff" in lines
+
+
+def test_an_error_is_told_once() -> None:
+    world = World(make_pod(("app",)), fails={"app": "ErrImagePull"}).run(5)
+    text = "\n".join(pod_lines(_pod(shown(world)), "app: no image, again in 4 s", []))
+
+    assert text.count("no image") == 1
+    assert "Waits For:         app: ErrImagePull, again in 4 s" in text
+
+
+def test_zeros_are_told_where_they_say_something() -> None:
+    world = World(make_pod(("app",), restartPolicy="Never"), {"app": [Runs(1, 0)]}).run(5)
+
+    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), "", []))
+
+
+@pytest.mark.parametrize(
+    ("resources", "spec", "lines"),
+    [
+        ({}, {}, ["    Requests:          none", "    Limits:            none"]),
+        (
+            {"limits": {"cpu": 0.5, "memory": "64Mi"}},
+            {},
+            ["    Requests:          cpu=0.5, memory=64Mi", "    Limits:            cpu=0.5, memory=64Mi"],
+        ),
+        (
+            {"requests": {"cpu": "100m"}},
+            {"resources": {"limits": {"cpu": "2", "memory": "1000"}}},
+            [
+                "Requests:          cpu=2, memory=1000",
+                "Limits:            cpu=2, memory=1000",
+                "    Requests:          cpu=100m",
+                "    Limits:            none",
+            ],
+        ),
+    ],
+)
+def test_requests_and_limits_are_shown_by_container_and_for_the_pod(
+    resources: dict[str, Any], spec: dict[str, Any], lines: list[str]
+) -> None:
+    """RES-02: a request that is missing is the limit."""
+    pod = make_pod([container("a", resources=resources)], **spec)
+    told = list(pod_lines(_pod(shown(World(pod))), "", []))
+
+    assert [line for line in told if line.lstrip().startswith(("Requests:", "Limits:"))] == lines
+
+
+def test_a_service_shows_why_each_endpoint_is_used_or_not() -> None:
+    port = pb.ServicePort(name="http", port=80, protocol="TCP", node_port=30080, family="IPv4", used=0, total=1)
+    port.verdict = "reject"
+    service = pb.Service(namespace="default", name="web", type="NodePort", ports=[port], is_programmed=True)
+    endpoint = pb.Endpoint(endpoint="10.0.0.1:80", port="http", state="not ready", reason="it is not ready")
+    event = node_pb2.Event(type="Warning", reason="InvalidService", message="m")
+    lines = list(service_lines(service, [endpoint], [event]))
+
+    assert "IPs:               none" in lines
+    assert "  http  80/TCP  30080     IPv4    0 of 1          reject" in lines
+    assert "  10.0.0.1:80  http  -     not ready  no    it is not ready" in lines
+    assert lines[-1].split() == ["Warning", "InvalidService", "m"]
