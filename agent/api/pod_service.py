@@ -3,23 +3,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from contextlib import closing
 
 import msgspec
 
 from agent.api.errors import FailureReason, invalid, not_found, running
+from agent.api.log_lines import LogReader
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
-from agent.api.ports import PodActions, PodStreams, PodView
+from agent.api.ports import PodActions, PodLog, PodStreams, PodView
 from agent.api.watching import watched
 from agent.config.strict_yaml import MAX_BYTES
 from agent.model.pod_fields import Container
 from agent.model.pod_state import ContainerState, PodState
+from agent.model.refused import Refused
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 LOG_POLL_S = 0.2
-LOG_CHUNK_BYTES = 256 << 10
 
 
 class PodService:
@@ -64,27 +65,37 @@ class PodService:
         return pb.ExplainPodResponse(waits_for=waits_for, lines=lines, status=status, phase=phase)
 
     async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
-        def place() -> tuple[Path, bool]:
-            found = running(self._view, "pods").log_place(
-                request.namespace, request.name, request.container, is_previous=request.previous
-            )
-            return found.path, found.is_running
-
-        path, is_running = place()
-        position, is_first = 0, True
-        while True:
-            lines, position = await asyncio.to_thread(_read_lines, path, position)
-            if is_first and request.tail:
-                lines = lines[-request.tail :]
-            is_first = False
-            for line in lines:
-                yield pb.StreamLogsResponse(line=line)
-            if not lines:
-                if not request.follow or not is_running:
+        """Who follows does so over restarts, and from before the beginning, until no more lines can come."""
+        place = self._log_place(request)
+        if place.path is None and not request.follow:
+            text = f"{place.container} has not begun yet, so it has no log; follow it, and its lines come when it has"
+            raise not_found(FailureReason.NO_SUCH_OBJECT, text)
+        since_s = request.since.ToNanoseconds() / 1e9 if request.HasField("since") else 0.0
+        is_known = request.follow
+        with closing(LogReader(tail=request.tail, since_s=since_s, has_timestamps=request.timestamps)) as reader:
+            while True:
+                lines = await asyncio.to_thread(reader.read, place.path) if place.path is not None else []
+                for line in lines:
+                    yield pb.StreamLogsResponse(line=line)
+                if lines:
+                    continue
+                if not (is_known and place.goes_on):
                     return
                 await asyncio.sleep(LOG_POLL_S)
-                now_path, is_running = place()
-                path, position = (path, position) if now_path == path else (now_path, 0)
+                found = self._next_log_place(request)
+                # Of a pod that is gone the files may be gone too; what is open is read to its end.
+                is_known, place = found is not None, found or place
+
+    def _next_log_place(self, request: pb.StreamLogsRequest) -> PodLog | None:
+        try:
+            return self._log_place(request)
+        except Refused:
+            return None
+
+    def _log_place(self, request: pb.StreamLogsRequest) -> PodLog:
+        return running(self._view, "pods").log_place(
+            request.namespace, request.name, request.container, is_previous=request.previous
+        )
 
     async def apply_manifest(self, parts: AsyncIterator[pb.ApplyManifestRequest]) -> pb.ApplyManifestResponse:
         content, is_dry = bytearray(), False
@@ -187,26 +198,6 @@ def _container(pod: PodState, one: ContainerState) -> pb.Container:
 def _pod_container(both: tuple[PodState, ContainerState]) -> pb.PodContainer:
     pod, one = both
     return pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=_container(pod, one))
-
-
-def _read_lines(path: Path, position: int) -> tuple[list[bytes], int]:
-    """Whole lines from a place on, without time, stream and tag."""
-    try:
-        with path.open("rb") as source:
-            source.seek(position)
-            content = source.read(LOG_CHUNK_BYTES)
-    except FileNotFoundError:
-        return [], position
-    whole = content[: content.rfind(b"\n") + 1]
-    found = []
-    # A carriage return is the container's own, and no end of a line.
-    for line in whole.split(b"\n")[:-1]:
-        _, _, rest = line.partition(b" ")
-        _, _, rest = rest.partition(b" ")
-        tag, _, text = rest.partition(b" ")
-        # A line that was too long for the runtime comes in parts.
-        found.append(text if tag == b"P" else text + b"\n")
-    return found, position + len(whole)
 
 
 def _container_key(both: tuple[PodState, ContainerState]) -> str:

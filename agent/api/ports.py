@@ -51,11 +51,16 @@ class ConfigurationView(Protocol):
 
 
 class PodLog(Protocol):
-    @property
-    def path(self) -> Path: ...
+    """Where a container writes; no path before it has begun. `goes_on`: more may come, also of a later instance."""
 
     @property
-    def is_running(self) -> bool: ...
+    def container(self) -> str: ...
+
+    @property
+    def path(self) -> Path | None: ...
+
+    @property
+    def goes_on(self) -> bool: ...
 
 
 class PodView(Protocol):

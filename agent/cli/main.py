@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "get": ("get", "List objects."),
     "health": ("node", "Check that every part of the daemon is healthy."),
     "inspect": ("inspect", "Show one image in full."),
-    "logs": ("pods", "Print the log of a container."),
+    "logs": ("logs", "Print the logs of containers, also of several pods."),
     "plan": ("topology", "Compute what would happen, without doing it."),
     "prefetch": ("images", "Pull images in the background, before they are needed."),
     "pull": ("images", "Pull images under the node's limit."),

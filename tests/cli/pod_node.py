@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from agent.api.node_service import NodeService
 from agent.api.pod_service import PodService
@@ -126,6 +127,11 @@ class PodNode:
         assert keeper is not None
         return keeper.run.log_directory / container / f"{attempt}.log"
 
+    def reads_log(self, container: str, attempt: int = 0, pod: str = "web-n") -> bool:
+        """Whether the API has the file open now."""
+        place = str(self.log_file(container, attempt, pod))
+        return any(place == str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+
     def write_log(self, container: str, *lines: str, attempt: int = 0, pod: str = "web-n") -> None:
         """Lines as a runtime writes them, at seconds 0, 1, 2 … of 2026 unless a line begins with `@SECOND `."""
         path = self.log_file(container, attempt, pod)
@@ -141,6 +147,16 @@ async def pod_node(
 ) -> AsyncIterator[PodNode]:
     cri = cri or Slow()
     given = FakeManifestDirectory(manifests)
+    # What kepd logs would go into what a command is seen to print.
+    with capture_logs():
+        async with _node(cri, given, tmp_path, short_path, settings) as node:
+            yield node
+
+
+@asynccontextmanager
+async def _node(
+    cri: Any, given: FakeManifestDirectory, tmp_path: Path, short_path: Path, settings: dict[str, Any]
+) -> AsyncIterator[PodNode]:
     root = tmp_path / "root"
     root.mkdir()
     streams = ShellStreams(root)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl timeline`, `restart`, `drain`, `logs`, `checkpoint`: pods."""
+"""`kepctl timeline`, `restart`, `drain`, `checkpoint`: pods."""
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -135,25 +134,6 @@ def uncordon(session: Session) -> None:
     click.echo("the node takes pods again")
     for pod in answer.pods:
         click.echo(f"pod/{pod} begins anew")
-
-
-@click.command()
-@click.argument("target", metavar="POD[/CONTAINER]")
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
-@click.option("-p", "--previous", is_flag=True, help="Print the log of the previous instance.")
-@click.option("--tail", type=click.IntRange(0), default=0, help="Number of lines from the end; 0 = all.")
-@click.option("-c", "--container", default="", help="The container.")
-@click.pass_obj
-def logs(session: Session, target: str, container: str, tail: int, *, follow: bool, previous: bool) -> None:
-    """Print the log of a container."""
-    with connected(session) as daemon:
-        namespace, name, named = find_container(daemon, target)
-        request = pod_pb2.StreamLogsRequest(
-            namespace=namespace, name=name, container=container or named, follow=follow, previous=previous, tail=tail
-        )
-        for answer in daemon.follow(f"{SERVICE}/StreamLogs", request, pod_pb2.StreamLogsResponse):
-            sys.stdout.buffer.write(answer.line)
-        sys.stdout.buffer.flush()
 
 
 @click.command()

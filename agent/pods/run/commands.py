@@ -26,6 +26,7 @@ from agent.pods.plan.work import Probing
 from agent.pods.run.draining import Drainer
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
+from agent.pods.run.run_state import PodRun
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.seen import Instance, Stage
 from agent.pods.view.explanation import container_lines
@@ -40,9 +41,10 @@ NAME_SIGNS = string.ascii_lowercase + string.digits
 TakeOut = Callable[[str, tuple[str, str, str]], None]
 
 
-class LogPlace(msgspec.Struct, frozen=True):
-    path: Path
-    is_running: bool
+class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
+    container: str
+    path: Path | None = None
+    goes_on: bool = False
 
 
 class PodCommands:
@@ -206,12 +208,20 @@ class PodCommands:
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
         run = self.keeper(namespace, name).run
-        instance = self._instance(run.pod.key, run.seen.instances, container or self._only(namespace, name))
+        chosen = container or self._only(namespace, name)
+        instance = run.seen.newest(chosen)
+        if instance is None:
+            if chosen not in run.pod.by_name:
+                known = ", ".join(run.pod.by_name)
+                raise Refused("not_found", f'pod {run.pod.key} has no container "{chosen}"; it has {known}')
+            if is_previous:
+                raise Refused("not_found", f"{chosen} has no previous instance")
+            return LogPlace(container=chosen, goes_on=not run.is_ending and chosen not in run.memory.passed)
         attempt = instance.attempt - 1 if is_previous else instance.attempt
         if attempt < 0:
             raise Refused("not_found", f"{instance.name} has no previous instance")
         path = run.log_directory / instance.name / f"{attempt}.log"
-        return LogPlace(path, is_running=instance.is_running and not is_previous)
+        return LogPlace(container=chosen, path=path, goes_on=not is_previous and _may_write(run, instance))
 
     def _only(self, namespace: str, name: str) -> str:
         mains = self.keeper(namespace, name).run.pod.spec.containers
@@ -281,3 +291,12 @@ def _write(path: Path, content: bytes) -> None:
     draft.write_bytes(content)
     draft.chmod(FILE_MODE)
     draft.rename(path)
+
+
+def _may_write(run: PodRun, newest: Instance) -> bool:
+    """It, or an instance after it."""
+    if newest.stage is not Stage.ENDED:
+        return True
+    if run.is_ending or newest.name in run.memory.passed:
+        return False
+    return run.memory.of(newest.name).may_restart(run.pod, run.container_of(newest.name), newest)
