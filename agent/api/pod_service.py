@@ -183,7 +183,6 @@ def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
         qos_class=pod.qos,
         labels=dict(pod.labels),
         manifest=pod.file,
-        labels=dict(pod.labels),
         annotations=dict(pod.annotations),
         spec=spec,
         conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],

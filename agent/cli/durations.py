@@ -3,8 +3,6 @@
 
 import click
 
-from agent.config.kinds import DURATION
-
 
 class Duration(click.ParamType[float]):
     """In seconds."""
@@ -22,6 +20,9 @@ class Duration(click.ParamType[float]):
                 return float(str(value))
         except ValueError:
             pass
+        # Only who is given a duration pays for the import.
+        from agent.config.kinds import DURATION
+
         try:
             return float(str(DURATION.read(value)))
         except ValueError as error:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import click
 from click.shell_completion import CompletionItem
 
+from agent.cli.durations import Duration
 from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
@@ -34,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "edit": ("making", "Change the manifest of an object in an editor."),
     "exec": ("streams", "Run a command in a container."),
     "port-forward": ("streams", "Forward local ports to a pod."),
+    "events": ("events", "List what happened on this node, to one object or to all."),
     "explain": ("explain", "Explain why a pod, pull, route or hint is as it is."),
     "gc": ("images", "Remove unused images."),
     "get": ("get", "List objects."),
@@ -53,10 +55,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "timeline": ("pods", "Draw what happened to a pod."),
     "uncordon": ("pods", "Let pods begin again after a drain, and bring back those that it ended."),
     "validate": ("objects", "Check manifests without a daemon."),
+    "wait": ("wait", "Wait until pods are ready, gone, or as a path of them says."),
     "version": ("version", "Print the version of this program, and optionally of the daemon."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "events": ("get", "events"),
     "images": ("get", "images"),
     "node": ("get", "nodes"),
     "pods": ("get", "pods"),
@@ -127,8 +129,8 @@ def _sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) ->
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--endpoint", metavar="SOCKET", help="API socket [$KEPD_ENDPOINT, else /run/kepd/kepd.sock].")
 @click.option(
-    "--timeout", "timeout_s", type=float, default=10.0, show_default=True, callback=_sane_timeout,
-    help="Longest wait for an answer, in seconds.",
+    "--timeout", "timeout_s", type=Duration(takes_number=True), default=10.0, show_default=True,
+    callback=_sane_timeout, help="Longest wait for an answer, in seconds or as 1m30s.",
 )  # fmt: skip
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="When to use colours.")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")

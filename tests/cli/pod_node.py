@@ -18,7 +18,7 @@ from agent.api.node_service import NodeService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.socket_path import listen_at
-from agent.cli.main import cli
+from agent.cli.main import _hoisted, cli
 from agent.daemon.event_ring import EventRing
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import State
@@ -116,7 +116,7 @@ class PodNode:
 
     async def ctl(self, line: str | Sequence[str], stdin: bytes | None = None) -> Result:
         words = shlex.split(line) if isinstance(line, str) else list(line)
-        full = ["--endpoint", str(self.path), *words]
+        full = _hoisted(["--endpoint", str(self.path), *words])
         return await asyncio.to_thread(lambda: CliRunner().invoke(cli, full, input=stdin))
 
     def container_id(self, name: str, pod: str = "web-n") -> str:

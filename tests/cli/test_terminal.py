@@ -171,7 +171,7 @@ KINDS = (
 LISTS = [("get", kind, "-o", output) for kind in KINDS for output in ("table", "wide", "json", "yaml", "name")]
 COMMANDS = [
     ("status",), ("doctor",), ("health",), ("version", "--daemon"), ("config", "show"), ("describe", "pod", "web"),
-    ("describe", "service", "web"), ("describe", "node"),
+    ("describe", "service", "web"), ("events",), ("events", "--for", "pod/web"), ("describe", "node"),
     ("explain", "pod", "web"), ("explain", "pull", "web"), ("explain", "route", "web"), ("explain", "hints", "web"),
     ("explain", "spread", "web"), ("rules",), ("diff",), ("trace", "1.2.3.4", "5.6.7.8:80"), ("timeline", "web"),
     ("inspect", "image", "web"),
