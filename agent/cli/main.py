@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "completion": ("completion", "Print the completion script of a shell."),
     "config": ("config", "Show, change, reload or check the configuration."),
     "diff": ("services", "Compare the rules in the kernel with those that should be there."),
+    "cp": ("copying", "Copy files between here and a container."),
     "debug": ("streams", "Run a container with other tools inside a pod that runs."),
     "create": ("making", "Make a ConfigMap, a Secret, or what a file says, unless it is there."),
     "delete": ("objects", "Remove objects from the manifests; pods stop with their hooks and order."),

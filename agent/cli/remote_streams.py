@@ -69,7 +69,7 @@ async def _receive(opened: aiohttp.ClientWebSocketResponse) -> int:
         if channel in OUTPUTS:
             _write(OUTPUTS[channel], data)
         elif channel == STATUS:
-            code = _exit_code(data)
+            code = exit_code_of(data)
     return code
 
 
@@ -78,7 +78,7 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _exit_code(data: bytes) -> int:
+def exit_code_of(data: bytes) -> int:
     """A Status object; success has no details."""
     status = json.loads(data)
     if status.get("status") == "Success":
