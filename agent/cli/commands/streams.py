@@ -13,7 +13,6 @@ from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
-MOST_PORT = 65535
 PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")
 
 
@@ -96,17 +95,21 @@ def debug(
 
 
 @click.command("port-forward")
-@click.argument("pod", metavar="POD")
+@click.argument("target", metavar="POD|svc/NAME")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT…")
 @click.option("--address", default="127.0.0.1", help="Address to listen on [127.0.0.1].")
 @click.pass_obj
-def port_forward(session: Session, pod: str, ports: tuple[str, ...], address: str) -> None:
-    """Forward local ports to a pod until Ctrl-C. LOCAL 0 or empty: any free port."""
+def port_forward(session: Session, target: str, ports: tuple[str, ...], address: str) -> None:
+    """Forward local ports to a pod, or to one pod behind a Service, until Ctrl-C. LOCAL 0 or empty: any free port.
+
+    A PORT may be the name of one, of the pod's containers or of the Service; of a Service its number is that of the
+    Service.
+    """
+    from agent.cli.forward_targets import found_target
     from agent.cli.remote_ports import forward
 
-    pairs = [_pair(text) for text in ports]
     with connected(session) as daemon:
-        namespace, name = find_pod(daemon, pod)
+        namespace, name, pairs = found_target(daemon, target, ports)
 
         def url_of(port: int) -> str:
             request = pod_pb2.GetPortForwardUrlRequest(namespace=namespace, name=name, ports=[port])
@@ -115,11 +118,3 @@ def port_forward(session: Session, pod: str, ports: tuple[str, ...], address: st
         # Whatever is wrong with the pod is told before anybody connects.
         url_of(pairs[0][1])
         asyncio.run(forward(pairs, address, lambda port: asyncio.to_thread(url_of, port), click.echo))
-
-
-def _pair(text: str) -> tuple[int, int]:
-    local, colon, remote = text.rpartition(":")
-    numbers = (local or "0", remote) if colon else (remote, remote)
-    if not all(one.isdecimal() and int(one) <= MOST_PORT for one in numbers) or not int(numbers[1]):
-        raise CommandFailed(f'"{text}" is not a port; expected PORT, LOCAL:PORT or :PORT, up to {MOST_PORT}', USAGE)
-    return int(numbers[0]), int(numbers[1])
