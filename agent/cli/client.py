@@ -42,7 +42,7 @@ class Client:
         self.channel = channel
         self.other = other
         self.namespace = namespace
-        self._path = path
+        self.path = path
         self._timeout_s = timeout_s
 
     def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
@@ -67,7 +67,7 @@ class Client:
         except grpc.RpcError as error:
             if self.other is not None and _is_plane_elsewhere(error):
                 return self.other.call(method, request, answer)
-            raise failure(error, self._path) from error
+            raise failure(error, self.path) from error
         return result
 
     def send(self, method: str, parts: Sequence[Message], answer: type[Answer]) -> Answer:
@@ -82,7 +82,7 @@ class Client:
         except grpc.RpcError as error:
             if self.other is not None and _is_plane_elsewhere(error):
                 return self.other.send(method, parts, answer)
-            raise failure(error, self._path) from error
+            raise failure(error, self.path) from error
         return result
 
     def follow(self, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
@@ -95,7 +95,7 @@ class Client:
             yield from invoke(request)
         except grpc.RpcError as error:
             if self.other is None or not _is_plane_elsewhere(error):
-                raise failure(error, self._path) from error
+                raise failure(error, self.path) from error
             yield from self.other.follow(method, request, answer)
 
 

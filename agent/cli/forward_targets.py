@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from agent.cli.client import Client
 from agent.cli.commands.pods import SERVICE as PODS
-from agent.cli.commands.pods import find_pod, namespaced
+from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.service_listings import SERVICE as SERVICES
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
@@ -22,7 +22,7 @@ def found_target(daemon: Client, target: str, ports: Sequence[str]) -> tuple[str
     word, slash, rest = target.partition("/")
     kind = KINDS.get(word, "") if slash else ""
     if kind == "service":
-        return _behind_service(daemon, *namespaced(rest), [_split(one) for one in ports])
+        return _behind_service(daemon, *given_pod(daemon, rest), [_split(one) for one in ports])
     namespace, name = find_pod(daemon, rest if kind else target)
     request = pod_pb2.GetPodRequest(namespace=namespace, name=name)
     pod = daemon.call(f"{PODS}/GetPod", request, pod_pb2.GetPodResponse).pod

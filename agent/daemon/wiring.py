@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from agent.api.topology_service import TopologyService
 from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
+from agent.daemon.checkup.surroundings import Scope, Surroundings
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
 from agent.daemon.lifecycle import DaemonLifecycle
@@ -150,6 +152,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         _runtime(parts)
     services = _planes(parts)
     parts.add_unit("lifecycle", parts.lifecycle.run)
+    parts.advisers.append(_surroundings(parts).advice)
     parts.sheds.append(settle_memory)
     parts.advisers.append(parts.relief.advice)
     parts.add_unit("memory", parts.relief.run)
@@ -158,6 +161,19 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     _api(parts, services, read_gid)
     _follow_reloads(parts)
     return parts
+
+
+def _surroundings(parts: Daemon) -> Surroundings:
+    configuration = parts.configuration
+    enabled = enabled_planes(configuration)
+    pods = configuration.pods
+    folders = (Path(pods.directory), Path(pods.log_directory)) if "pods" in enabled else ()
+    scope = Scope(
+        has_pods="pods" in enabled,
+        has_services="services" in enabled,
+        folders=(*folders, Path(configuration.node.state_directory)),
+    )
+    return Surroundings(_runtime(parts).cri if scope.has_pods else None, scope)
 
 
 def _runtime(parts: Daemon) -> "Runtime":
@@ -222,6 +238,7 @@ def _images(parts: Daemon) -> ImageService:
 
 
 def _services(parts: Daemon) -> ServiceProxyService:
+    from agent.daemon.services.advice import service_advice
     from agent.daemon.services.configz import configz_page
     from agent.daemon.services.files import NoPods
     from agent.daemon.services.wiring import ServiceParts, wire_services
@@ -236,6 +253,7 @@ def _services(parts: Daemon) -> ServiceProxyService:
     plane = wire_services(parts.configuration, outside)
     parts.programmed = plane.programmed
     parts.closers.append(plane.close)
+    parts.advisers.append(partial(service_advice, plane.view))
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)
     configured = parts.configuration

@@ -45,10 +45,12 @@ def shown(value: object) -> str:
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` says what goes wrong as it is. A note is only to be known: nothing has to change."""
+    """`text` says what goes wrong as it is, `mend` what a person would run or do. A note is only to be known: nothing
+    has to change."""
 
     subject: str
     found: str
     wanted: str
     text: str
     is_note: bool = False
+    mend: str = ""

@@ -10,7 +10,8 @@ from agent.cli.commands import node
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import node_pb2
 
-FINDING = node_pb2.Finding(subject="kubelet", found="true", wanted="false", text="it pulls one by one")
+MEND = "sysctl -w x=1"
+FINDING = node_pb2.Finding(subject="kubelet", found="true", wanted="false", text="it pulls one by one", mend=MEND)
 NOTE = node_pb2.Finding(subject="snapshotter stargz", found="pulls lazily", text="bytes are unknown", is_note=True)
 
 
@@ -26,4 +27,5 @@ def test_only_what_has_to_change_makes_it_fail(
 
     assert done.exit_code == exit_code, done.output
     assert all(one.subject in done.output and one.text in done.output for one in findings)
+    assert (MEND in done.output) == (FINDING in findings)
     assert ("as it is" in done.output) == (NOTE in findings)

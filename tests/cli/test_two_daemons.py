@@ -57,10 +57,21 @@ def test_all_of_them_are_asked_what_is_wrong(node: Node) -> None:
     with connected(node) as daemon:
         subjects = [one.subject for one in diagnosed(daemon)]
 
-    assert subjects.count("kepd runtime") == 2
+    assert sum(one.startswith("kepd runtime") for one in subjects) == 2
     assert "kubelet" in subjects
 
 
 def test_a_socket_that_is_named_is_the_only_one_asked(node: Node) -> None:
     with connected(Session(endpoint=node.paths[0])) as daemon, pytest.raises(CommandFailed, match="proxy plane"):
         list_proxy(daemon)
+
+
+def test_a_finding_names_the_daemon_whose_part_it_is(node: Node) -> None:
+    """CL-9: with several on a node, `kepd runtime` alone says nothing; what both see of the node is there once."""
+    with connected(node) as daemon:
+        subjects = [one.subject for one in diagnosed(daemon)]
+
+    assert [one for one in subjects if one.startswith("kepd runtime of ")] == [
+        f"kepd runtime of {path}" for path in node.paths
+    ]
+    assert len(subjects) == len(set(subjects))

@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.pods import SERVICE, find_container
+from agent.cli.commands.pods import SERVICE
+from agent.cli.pod_names import find_container
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2

@@ -9,7 +9,7 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.describe import KINDS
-from agent.cli.commands.pods import find_pod, namespaced
+from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.listings import EVENT_COLUMNS, event_name
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
@@ -72,7 +72,7 @@ def _subject(daemon: Client, text: str) -> tuple[str, str]:
         raise CommandFailed(f'--for: "{text}" names no object; expected pod/NAME, service/NAME or node', USAGE)
     if kind == "node":
         return kind, "object_name="
-    namespace, short = _pod_or_gone(daemon, name) if kind == "pod" else namespaced(name)
+    namespace, short = _pod_or_gone(daemon, name) if kind == "pod" else given_pod(daemon, name)
     return kind, f"namespace={namespace},object_name={short}"
 
 
@@ -83,7 +83,7 @@ def _pod_or_gone(daemon: Client, name: str) -> tuple[str, str]:
     except CommandFailed as error:
         if error.exit_code not in (NOT_FOUND, CONFLICT):
             raise
-        return namespaced(name)
+        return given_pod(daemon, name)
 
 
 def _all_of(daemon: Client, terms: str) -> list[node_pb2.Event]:

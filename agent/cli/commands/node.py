@@ -58,6 +58,7 @@ COLUMNS: Columns[node_pb2.Finding] = (
     Column("IS", lambda one: one.found),
     Column("SHOULD BE", lambda one: "as it is" if one.is_note else one.wanted),
     Column("WHY", lambda one: one.text),
+    Column("TO MEND IT", lambda one: one.mend),
 )
 
 
@@ -81,6 +82,11 @@ def diagnosed(daemon: Client) -> list[node_pb2.Finding]:
     asked: Client | None = daemon
     while asked is not None:
         answer = asked.call("kepd.v1.NodeService/Diagnose", node_pb2.DiagnoseRequest(), node_pb2.DiagnoseResponse)
-        findings += answer.findings
+        for one in answer.findings:
+            if one.subject.startswith("kepd ") and daemon.other is not None:
+                # Whose part it is, where there are several.
+                one.subject += f" of {asked.path}"
+            if one not in findings:
+                findings.append(one)
         asked = asked.other
     return findings
