@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +139,16 @@ def test_all_containers_are_listed_with_their_pods(stage: Stage) -> None:  # noq
     listed = stage.kepd.json("get", "containers")["items"]
 
     assert {one["name"] for one in listed} >= {"app", "web"}
+
+
+def test_scripts_wait_and_hear_of_an_image_without_tar(stage: Stage, here: Here, tmp_path: Path) -> None:  # noqa: F811
+    """CL-12."""
+    stage.begin([Actor("app", 0.0)])
+    waited = here.run("wait", f"pod/{stage.name}", "--for=condition=Ready")
+    late = here.run("wait", stage.name, "--for=jsonpath={.status.phase}=Failed", "--timeout=300ms")
+    got = here.run("cp", f"{stage.name}/app:/out", str(tmp_path / "back"))
+
+    assert (waited.returncode, late.returncode, got.returncode) == (0, 7, 1)
+    assert "tar" in got.stderr, got.stderr
+    assert "Traceback" not in got.stderr
+    assert not (tmp_path / "back").exists()
