@@ -69,8 +69,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 
 # Commands, also in groups, whose objects are in a namespace; `get`, `apply` and `delete` have an option of their own.
 IN_NAMESPACE = frozenset({
-    "attach", "checkpoint", "debug", "describe", "exec", "explain", "logs", "port-forward", "restart", "retry",
-    "rules", "timeline",
+    "attach", "checkpoint", "cp", "debug", "describe", "events", "exec", "explain", "logs", "port-forward", "restart",
+    "retry", "rules", "timeline", "wait",
 })  # fmt: skip
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})

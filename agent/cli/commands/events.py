@@ -9,8 +9,8 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.describe import KINDS
-from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.listings import EVENT_COLUMNS, event_name
+from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing

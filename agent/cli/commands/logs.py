@@ -13,8 +13,8 @@ import msgspec
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE
-from agent.cli.pod_names import find_container
 from agent.cli.durations import Duration
+from agent.cli.pod_names import find_container
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import NOT_FOUND, USAGE

@@ -9,8 +9,7 @@ import click
 from agent.cli.client import connected
 from agent.cli.commands.pods import SERVICE, patient
 from agent.cli.pod_names import find_container, find_pod
-from agent.cli.session import CommandFailed, Session
-from agent.model.exit_codes import USAGE
+from agent.cli.session import Session
 from agent.wire.kepd.v1 import pod_pb2
 
 PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")

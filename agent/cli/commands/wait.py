@@ -10,8 +10,8 @@ import click
 from agent.cli.client import Client, connected
 from agent.cli.commands.describe import KINDS
 from agent.cli.commands.pods import SERVICE
-from agent.cli.pod_names import find_pod
 from agent.cli.jsonpath import read_path, shown
+from agent.cli.pod_names import find_pod
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
