@@ -20,6 +20,7 @@ from agent.api.server import ApiServer
 from agent.api.socket_path import listen_at
 from agent.cli.main import _hoisted, cli
 from agent.daemon.event_ring import EventRing
+from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import State
 from agent.pods.run.commands import PodCommands
@@ -167,7 +168,7 @@ async def _node(
 
     async with running(cri, given, tmp_path / "logs", events=News(cri), **settings) as plane, streams.served():
         context = plane.runner._context
-        commands = PodCommands(plane.runner, Drainer(plane.runner, context), context, tmp_path)
+        commands = PodCommands(plane.runner, Drainer(plane.runner, context), context, tmp_path, take_out)
         ring = EventRing(tmp_path, 1000, context.clock.wall_s)
         node: Any = SimpleNamespace(node=lambda: node_pb2.Node(name="n", kepd_version="1"))
         configuration: Any = SimpleNamespace()

@@ -64,7 +64,7 @@ async def test_a_folder_goes_in(tmp_path: Path, short_path: Path, target: str, p
         ("cp web:/ x", "has no name of its own"),
         ("cp ./none web:/a", "there is no such file or folder"),
         ("cp web:none x", "tar in the container ended with exit code 2: tar: ./none: Cannot stat"),
-        ("cp gone:/a x", 'no pod "default/gone"'),
+        ("cp gone:/a x", 'no pod "gone"'),
     ],
 )
 async def test_what_cannot_be_copied_is_told(

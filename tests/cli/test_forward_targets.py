@@ -10,9 +10,9 @@ from agent.cli.session import CommandFailed
 from agent.wire.kepd.v1 import pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
-WEB = pod_pb2.Pod(namespace="default", name="web-n", ip="10.0.0.1")
+WEB = pod_pb2.Pod(namespace="default", name="web-n", manifest_name="web", ip="10.0.0.1")
 WEB.ports.add(name="http", port=8080)
-OTHER = pod_pb2.Pod(namespace="default", name="other-n", ip="fd00::2")
+OTHER = pod_pb2.Pod(namespace="default", name="other-n", manifest_name="other", ip="fd00::2")
 SERVICE = pb.Service(namespace="default", name="front", cluster_ips=["10.96.0.1"])
 SERVICE.ports.add(name="http", port=80, protocol="TCP")
 SERVICE.ports.add(name="admin", port=81, protocol="TCP")
@@ -23,6 +23,8 @@ def endpoint(address: str, port: str, state: str = "ready") -> pb.Endpoint:
 
 
 class Daemon:
+    namespace = ""
+
     def __init__(self, *endpoints: pb.Endpoint) -> None:
         self.endpoints = endpoints
 
