@@ -18,6 +18,7 @@ from agent.config.strict_yaml import MAX_BYTES
 from agent.model.pod_fields import Container
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.refused import Refused
+from agent.model.shown_spec import without_copy, without_values
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 LOG_POLL_S = 0.2
@@ -171,7 +172,11 @@ class PodService:
 
 
 def _shown(with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
-    return (lambda pod: _pod(pod, msgspec.json.encode(pod.spec))) if with_spec else _pod
+    return _with_spec if with_spec else _pod
+
+
+def _with_spec(pod: PodState) -> pb.Pod:
+    return _pod(pod, msgspec.json.encode(without_values(msgspec.to_builtins(pod.spec))))
 
 
 def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
@@ -183,7 +188,7 @@ def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
         qos_class=pod.qos,
         labels=dict(pod.labels),
         manifest=pod.file,
-        annotations=dict(pod.annotations),
+        annotations=without_copy(dict(pod.annotations)),
         spec=spec,
         conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],
         containers=[_container(pod, one) for one in pod.containers],

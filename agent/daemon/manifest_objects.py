@@ -29,6 +29,7 @@ from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, w
 from agent.model.finding import Finding, suggestion
 from agent.model.manifest_report import AppliedObject, ListedObject
 from agent.model.refused import Refused
+from agent.model.shown_spec import LAST_APPLIED, without_copy, without_values
 from agent.model.source_folder import SourceFolder
 
 log = structlog.get_logger(plane="api")
@@ -42,7 +43,6 @@ KINDS = ("Pod", "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "Serv
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -216,6 +216,8 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
     if kind == "Secret":
         shown = {field: value for field, value in _without_copy(content).items() if field in OPEN_FIELDS}
         content = {**shown, "data": dict.fromkeys(_keys(content), "")}
+    elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
+        content = {**_without_copy(content), "spec": without_values(spec)}
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
 
@@ -226,8 +228,7 @@ def _without_copy(content: Content) -> Content:
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
         return content
-    kept = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
-    return {**content, "metadata": {**metadata, "annotations": kept}}
+    return {**content, "metadata": {**metadata, "annotations": without_copy(annotations)}}
 
 
 def _keys(content: Content) -> list[str]:

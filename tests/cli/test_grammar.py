@@ -13,14 +13,15 @@ from agent.cli.kinds import BY_WORD, Named, find_named, parse_wanted, qualified
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import NOT_FOUND, USAGE
-from agent.model.pod_fields import Container, ContainerPort, PodFields
+from agent.model.pod_fields import Container, ContainerPort, Env, PodFields
 from agent.model.pod_state import Condition, ContainerState, PodState, Termination
 from agent.model.service_report import EndpointReport, PortReport, ServiceReport
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.daemon.process import kepctl
 
-SPEC = PodFields(containers=(Container(name="app", image="i:1", ports=(ContainerPort(container_port=80),)),))
+PORTS, VARIABLES = (ContainerPort(container_port=80),), (Env(name="PASSWORD", value="hush"),)
+SPEC = PodFields(containers=(Container(name="app", image="i:1", ports=PORTS, env=VARIABLES),))
 
 
 def pod(name: str, namespace: str = "default", app: str = "web", *, phase: str = "Running") -> PodState:
@@ -242,6 +243,7 @@ def test_pods_are_kubernetes_objects_with_their_zeros(node: Node) -> None:
     assert one["metadata"]["labels"] == {"app": "web"}
     assert one["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert one["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert one["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}]
     assert (one["spec"]["restartPolicy"], one["spec"]["nodeName"]) == ("Always", "n1")
     assert one["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
     assert status["restartCount"] == 0

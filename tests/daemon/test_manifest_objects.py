@@ -109,6 +109,22 @@ async def test_a_slip_in_a_secret_and_kubectls_copy_of_it_show_no_value(folder: 
     assert b'"a":"b"' in listed.content
 
 
+async def test_no_list_has_the_value_of_a_variable(folder: Path) -> None:
+    """PRT-5: kubectl's copy has it once more."""
+    copy = "metadata: {name: web, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{hush}'}}"
+    text = POD.decode().replace("metadata: {name: web}", copy)
+    pod = text.replace(
+        "'i:1'", "'i:1', env: [{name: A, value: hush}, {name: B, valueFrom: {fieldRef: {fieldPath: p}}}]"
+    )
+    objects = objects_in(folder)
+    (folder / "web.yaml").write_text(pod)
+
+    (listed,) = await objects.listed("Pod")
+
+    assert b"hush" not in listed.content
+    assert b'"env":[{"name":"A"},{"name":"B","valueFrom":{"fieldRef":{"fieldPath":"p"}}}]' in listed.content
+
+
 async def test_a_directory_that_is_not_there_is_told(folder: Path) -> None:
     with pytest.raises(Refused, match="cannot be written: No such file or directory"):
         await objects_in(folder / "none").apply(SERVICE, dry_run=False)

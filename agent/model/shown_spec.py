@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod as who may only read sees it: variables by name, without the values that the manifest gives them (PRT-5)."""
+
+from collections.abc import Mapping
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Where kubectl keeps the whole object once more, values too."""
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def without_values(spec: Mapping[str, object]) -> dict[str, object]:
+    shown = dict(spec)
+    for part in CONTAINERS:
+        listed = shown.get(part)
+        if isinstance(listed, list | tuple):
+            shown[part] = [_named_alone(one) if isinstance(one, dict) else one for one in listed]
+    return shown
+
+
+def without_copy(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in annotations.items() if name != LAST_APPLIED}
+
+
+def _named_alone(container: Mapping[str, object]) -> dict[str, object]:
+    variables = container.get("env")
+    if not isinstance(variables, list | tuple):
+        return dict(container)
+    named = [{key: part for key, part in one.items() if key != "value"} for one in variables if isinstance(one, dict)]
+    return {**container, "env": named}
