@@ -161,9 +161,12 @@ def _port(one: pb.Endpoint) -> int:
     return int(one.endpoint.rpartition(":")[2] or 0)
 
 
+KIND_BY_PLANE = {"services": "Service", "topology": "Service"}
+
+
 def event_object(event: node_pb2.Event) -> Object:
     namespace = event.namespace or "default"
-    involved: Object = {"kind": "Pod" if event.object_name else "Node"}
+    involved: Object = {"kind": KIND_BY_PLANE.get(event.plane, "Pod") if event.object_name else "Node"}
     involved |= _set(name=event.object_name, namespace=event.namespace)
     if event.container:
         involved["fieldPath"] = f"spec.containers{{{event.container}}}"

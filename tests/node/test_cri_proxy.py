@@ -59,7 +59,7 @@ class Node:
 
     def events(self) -> list[dict[str, object]]:
         items: list[dict[str, object]] = self.kepd.json("get", "events")["items"]
-        return [one for one in items if one["plane"] == "proxy"]
+        return [one for one in items if one["reportingComponent"] == "kepd/proxy"]
 
 
 @pytest.fixture
