@@ -153,7 +153,7 @@ class Node:
 
     async def run(self) -> None:
         works: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (1 / CHANGES_A_SECOND, self.services), (2.0, self.pods), (5.0, self.pulls), (1.0, self.scrapes),
+            (1 / CHANGES_A_SECOND, self.services), (2.0, self.pods), (1.5, self.pulls), (1.0, self.scrapes),
             (2.0, self.callers), (0.5, self.proxied), (SAMPLES_S, self.samples),
         ]  # fmt: skip
         with suppress(TimeoutError):
@@ -193,6 +193,8 @@ async def soaked(folder: Path, lab: Lab, space: Namespace) -> list[Row]:
             f"proxy: {{enabled: true, socket: {folder}/cri/cri.sock, link: {folder}/cri/kubelet.sock}}\n"
             "images: {enabled: true, gc: {mode: 'off'}}\n"
             "services: {enabled: true, source: kubernetes, healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
+            # What is kept of events and pulls must be full by the end of the first part, or its filling is all one sees.
+            "events: {ring: 300}\n"
         )
         with Kepd(folder, free_port(), lab.endpoint, extra, space.command()) as kepd:
             await asyncio.to_thread(kepd.start)

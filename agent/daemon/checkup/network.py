@@ -12,6 +12,8 @@ from pathlib import Path
 from agent.model.finding import Advice
 
 LISTS, PLUGINS = Path("etc/cni/net.d"), Path("opt/cni/bin")
+# Where the runtime looks is its own configuration: CNI's place, Debian's, Fedora's.
+PLUGIN_FOLDERS = (PLUGINS, Path("usr/lib/cni"), Path("usr/libexec/cni"))
 LEASES, RESULTS = Path("var/lib/cni/networks"), Path("var/lib/cni/results")
 NAMESPACES = Path("run/netns")
 OURS = "cni-"
@@ -67,12 +69,12 @@ def _plugin_advice(root: Path, shown: str, plugins: list[Mapping[str, object]]) 
             )  # fmt: skip
     inner = [str(ipam.get("type", "")) for one in plugins if isinstance(ipam := one.get("ipam"), dict)]
     for name in dict.fromkeys((*types, *inner)):
-        if name and "/" not in name and not (root / PLUGINS / name).exists():
+        if name and "/" not in name and not any((root / folder / name).exists() for folder in PLUGIN_FOLDERS):
             yield Advice(
-                subject=f"CNI plugin {name}", found=f"not in /{PLUGINS}", wanted="installed",
-                text=f"pods get no network: {shown} names it", mend=f"install {name} into /{PLUGINS}",
-                # Where the runtime looks is its own configuration.
-                is_note=not (root / PLUGINS).is_dir(),
+                subject=f"CNI plugin {name}", found="in none of the usual folders", wanted="installed",
+                text=f"pods get no network: {shown} names it",
+                mend=f"install {name} into /{PLUGINS}, or where the runtime looks for it",
+                is_note=not any((root / folder).is_dir() for folder in PLUGIN_FOLDERS),
             )  # fmt: skip
 
 

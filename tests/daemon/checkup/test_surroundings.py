@@ -55,6 +55,13 @@ async def test_a_node_that_is_well_has_no_findings(node: Path) -> None:
     assert kernel_clock_state() in range(6)
 
 
+async def test_plugins_may_lie_where_debian_has_them(node: Path) -> None:
+    (node / "usr/lib").mkdir(parents=True)
+    (node / "opt/cni/bin").rename(node / "usr/lib/cni")
+
+    assert await told(node) == []
+
+
 CHANGES: dict[str, tuple[str, str | None, str, str]] = {
     "no list": ("etc/cni/net.d/10-pods.conflist", None, "pod network", "/etc/cni/net.d"),
     "a list that is no JSON": ("etc/cni/net.d/10-pods.conflist", "{", "/etc/cni/net.d/10-pods.conflist", "json.tool"),
