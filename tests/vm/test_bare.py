@@ -27,7 +27,8 @@ def test_what_the_vagrantfile_promises_holds(bare: Machine) -> None:
 
 
 def test_the_node_is_as_kepd_advises_and_the_kernel_has_what_is_wanted(bare: Machine) -> None:
-    assert "nothing to change" in bare.run("kepctl --timeout 60 doctor 2>&1")
+    said = bare.run("kepctl --timeout 60 doctor 2>&1")
+    assert "nothing to change" in said, said
     assert bare.run("kepctl --timeout 60 diff") == ""
     assert "10.96.0.10" in bare.run("nft list table ip kepd")
 

@@ -97,16 +97,16 @@ class Surroundings:
 
     def _units(self) -> Iterator[Advice]:
         folders = [self._root / one for one in UNIT_FOLDERS]
-        for name in UNITS:
-            unit = f"{name}.service"
-            is_there = any((folder / unit).exists() for folder in folders)
-            if is_there and not any(list(folder.glob(f"*.wants/{unit}")) for folder in folders):
-                # Of the three a node has those that it needs.
-                yield Advice(
-                    subject=unit, found="not enabled", wanted="enabled if it is to run",
-                    text="it does not begin after a reboot", mend=f"systemctl enable --now {unit}", is_note=True,
-                )  # fmt: skip
-        if any((folder / f"{one}.service").exists() for one in UNITS for folder in folders) and not any(
+        units = [
+            f"{name}.service" for name in UNITS if any((folder / f"{name}.service").exists() for folder in folders)
+        ]
+        # Of the three a node has those that it needs, and which these are its administrator knows.
+        if units and not any(list(folder.glob(f"*.wants/{unit}")) for unit in units for folder in folders):
+            yield Advice(
+                subject=units[0], found="not enabled", wanted="enabled if it is to run",
+                text="nothing of kepd begins after a reboot", mend=f"systemctl enable --now {units[0]}", is_note=True,
+            )  # fmt: skip
+        if units and not any(
             (folder / "containerd.service").exists() or (folder / "crio.service").exists() for folder in folders
         ):
             yield Advice(

@@ -144,8 +144,10 @@ def test_what_pods_left_is_told_and_what_pods_have_is_not(tmp_path: Path) -> Non
     assert list(leak_advice(tmp_path, {LIVE, GONE})) == []
 
 
-async def test_a_unit_that_is_not_enabled_is_noted(node: Path) -> None:
-    put(node, "lib/systemd/system/kepd.service", "")
+async def test_a_node_on_which_no_unit_is_enabled_is_noted(node: Path) -> None:
+    """The others need not be: two that run the same plane exclude each other."""
+    for name in ("kepd", "kepd-cri", "kepd-services"):
+        put(node, f"lib/systemd/system/{name}.service", "")
     put(node, "lib/systemd/system/containerd.service", "")
     noted = await told(node)
     put(node, "etc/systemd/system/multi-user.target.wants/kepd.service", "")
