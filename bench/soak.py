@@ -193,8 +193,8 @@ async def soaked(folder: Path, lab: Lab, space: Namespace) -> list[Row]:
             f"proxy: {{enabled: true, socket: {folder}/cri/cri.sock, link: {folder}/cri/kubelet.sock}}\n"
             "images: {enabled: true, gc: {mode: 'off'}}\n"
             "services: {enabled: true, source: kubernetes, healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
-            # What is kept of events and pulls must be full by the end of the first part, or its filling is all one sees.
-            "events: {ring: 300}\n"
+            # What is kept of events and pulls must be full by the end of the first part, or one sees it fill.
+            "telemetry: {events: {ring: 300}}\n"
         )
         with Kepd(folder, free_port(), lab.endpoint, extra, space.command()) as kepd:
             await asyncio.to_thread(kepd.start)
