@@ -70,7 +70,7 @@ def edit(session: Session, words: tuple[str, ...], namespace: str) -> None:
 
 
 def _edited(content: bytes, word: str) -> str:
-    """Where the text is that the editor left; nobody else may read it."""
+    """The file that the editor left; its owner alone may read it."""
     handle, path = tempfile.mkstemp(prefix=f"kepctl-{word}-", suffix=".yaml")
     with os.fdopen(handle, "wb") as target:
         target.write(content)

@@ -112,7 +112,7 @@ def _leases(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _leaked_spaces(root: Path, sandboxes: Collection[str]) -> list[str]:
-    """Those that a result names whose sandbox is gone; of others nobody knows whose they are."""
+    """Those that a result names and whose sandbox is gone. Nothing tells whose the others are."""
     kept: set[str] = set()
     gone: set[str] = set()
     for path in sorted((root / RESULTS).glob("*")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What containerd 2.x tells nobody: its settings of images, from the file that the process behind the socket was given.
+"""Settings of images that containerd 2.x no longer tells: from the file that the process behind the socket was given.
 
 Never: runs a program. Where the process is in another namespace, or its file cannot be read, nothing is known.
 """
