@@ -3,7 +3,8 @@
 """Check the size budgets of pyproject.toml ([tool.kepd.budgets]) and the opening of every module.
 
 Counts lines of files, of functions (docstring excluded), positional parameters and nesting; a module must open with
-the licence line and a docstring. Prints every excess and exits 1 if there is one. `--report` prints the figures.
+the licence line and a docstring, and give each of its constants one value. Prints every excess and exits 1 if there is
+one. `--report` prints the figures.
 """
 
 import ast
@@ -57,6 +58,20 @@ def positional(function: Function) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
+def given_twice(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Names of a module whose second value silently replaces the first, for readers above it too."""
+    given: set[str] = set()
+    for step in tree.body:
+        places = (
+            step.targets if isinstance(step, ast.Assign) else [step.target] if isinstance(step, ast.AnnAssign) else []
+        )
+        for place in places:
+            if isinstance(place, ast.Name):
+                if place.id in given:
+                    yield place.id, step.lineno
+                given.add(place.id)
+
+
 def check(path: Path, text: str, budgets: dict[str, int]) -> Iterator[str]:
     """What is wrong with one file."""
     name = path.relative_to(ROOT)
@@ -67,6 +82,8 @@ def check(path: Path, text: str, budgets: dict[str, int]) -> Iterator[str]:
         yield f"{name}:1: has no module docstring"
     if FORBIDDEN_NAMES & {path.stem, *path.relative_to(ROOT).parts}:
         yield f"{name}: a name without a domain"
+    for constant, line in given_twice(tree):
+        yield f"{name}:{line}: {constant} has a value already"
     lines = len(text.splitlines())
     if lines > budgets["file_lines"]:
         yield f"{name}: {lines} lines, budget {budgets['file_lines']}"

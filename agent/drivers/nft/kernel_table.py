@@ -56,7 +56,7 @@ _SET_COUNT = 20
 # What makes a map one of clients: all but its name, handle and size, and what the kernel says besides.
 _LIKE_CLIENTS = (3, 4, 5, 6, 7, 13)
 _LONGEST_PAUSE_S = 0.1
-_MOST_READINGS = 3
+_MOST_SAMPLES = 3
 _NO_NF_TABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
 _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
@@ -196,7 +196,7 @@ class KernelTable:
         """
         found: dict[bytes, Client] = {}
         seen: set[bytes] = set()
-        for _ in range(_MOST_READINGS):
+        for _ in range(_MOST_SAMPLES):
             for some in self._clients(name, is_paced=not most):
                 seen.update(one.key for one in some)
                 found.update((one.key, one) for one in some if pairs is None or one.pair in pairs)
