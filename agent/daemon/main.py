@@ -65,10 +65,11 @@ def run(
     """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
     from agent.config.sources import Sources, telemetry_flags
     from agent.daemon.first_process import leave_first_place
-    from agent.daemon.memory import forbid_core_files
+    from agent.daemon.memory import forbid_core_files, share_heaps
 
     leave_first_place()
     forbid_core_files()
+    share_heaps()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)
     sources = Sources(file=file, environment=os.environ, settings=settings, flags=flags, planes=planes)
     sys.exit(_start(sources))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kepd gives up when its memory is nearly used up: history and lists, and never its work.
 
+Each minute, short or not, pages that are free go back to the kernel: work of a moment must not be held for weeks.
+
 At the limit of its control group the kernel ends the process, or keeps it busy with taking pages back. Before that, old
 events and what is known of pods that are gone are dropped, free pages go back to the kernel, and lists are refused to
 callers other than root, until there is room again. Pods, pulls, rules and the proxy go on.
@@ -20,6 +22,7 @@ from agent.model.finding import Advice
 log = structlog.get_logger(plane="daemon")
 
 LOOKS_EVERY_S = 2.0
+GIVES_BACK_EVERY_S = 60.0
 SHEDS_EVERY_S = 30.0
 SHORT, ENOUGH = 0.85, 0.75
 """Of the limit."""
@@ -81,8 +84,10 @@ class MemoryRelief:
         sheds: Sequence[Callable[[], None]],
         tell: Callable[[Event], None],
         clock: Clock,
+        give_back: Callable[[], None],
     ) -> None:
         self._look = look
+        self._give_back = give_back
         self._sheds = sheds
         self._tell = tell
         self._clock = clock
@@ -93,10 +98,14 @@ class MemoryRelief:
     async def run(self, report: Report) -> None:
         self._usage = self._look()
         report.ready("no limit" if self._usage is None else f"at most {self._usage.limit // MIB} MiB")
+        given_back_at_s = self._clock.now_s()
         while True:
             await self._clock.sleep(LOOKS_EVERY_S)
             self._usage = self._look()
             self._judge(self._usage)
+            if self._clock.now_s() - given_back_at_s >= GIVES_BACK_EVERY_S:
+                given_back_at_s = self._clock.now_s()
+                self._give_back()
 
     def _judge(self, usage: Usage | None) -> None:
         part = usage.used / usage.limit if usage is not None else 0.0

@@ -38,7 +38,7 @@ from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
 from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
-from agent.daemon.memory import settle_memory
+from agent.daemon.memory import give_back_pages, settle_memory
 from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.object_wiring import EndPod, wire_objects
@@ -97,7 +97,7 @@ class Daemon:
         self.end_pod: EndPod | None = None
         self.programmed: Callable[[], Manifests] | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
-        self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock)
+        self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock, give_back_pages)
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
         self.resources = ExitStack()
         self.closers: list[Callable[[], Awaitable[None]]] = []

@@ -59,7 +59,9 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
             raise Over
         return size
 
-    relief = MemoryRelief(look, [ring.shed, lambda: shed.append(clock.at_s)], ring.tell, clock)  # type: ignore[arg-type]
+    given_back: list[float] = []
+    sheds = [ring.shed, lambda: shed.append(clock.at_s)]
+    relief = MemoryRelief(look, sheds, ring.tell, clock, lambda: given_back.append(clock.at_s))  # type: ignore[arg-type]
     advice = []
     with pytest.raises(Over):
         await relief.run(Board(lambda: 0.0).add("memory", State.STARTING))
@@ -69,6 +71,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
     told = [one for one in ring.events.items.values() if one.reason == "MemoryShort"]
 
     assert shed[:3] == [2.0, 32.0, 62.0]
+    assert given_back == [60.0]
     assert short[1:4] == [False, True, True]
     assert short[-5:] == [True, True, True, False, False], "between the two bounds it stays as it is"
     assert len(ring.events.items) < 30
