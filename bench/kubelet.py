@@ -141,20 +141,25 @@ def one_round(runner: Runner, number: int, figures: dict[str, list[float]]) -> N
             add(f"idle with {CROWD} pods", (cpu_s(runner.pid) - before_s) / IDLE_S * 100)
             add(f"resident with {CROWD} pods", resident_mib(runner.pid))
         before_s = cpu_s(runner.pid)
-        add(f"{count} pods: all ended", runner.end())
+        add(f"{count} pods: all ended, after a rest", runner.end())
         add(f"{count} pods: own CPU of their end", cpu_s(runner.pid) - before_s)
+        # A kubelet that has just started a pod sees it at its next look at all of them, up to a second later: for one
+        # pod that is chance, and takes more rounds.
+        for again in range({1: 4, CROWD: 1}.get(count, 0)):
+            runner.start(f"r{number}c{count}y{again}", count)
+            add(f"{count} pods: all ended, as soon as they ran", runner.end())
 
 
 UNITS = {"idle": "% of a core", "resident": "MiB"}
 GOALS = {
     "1 pods: last ready": "≤ 0.95",
-    "1 pods: all ended": "≤ 0.2",
+    "1 pods: all ended, as soon as they ran": "≤ 0.2",
     "20 pods: mean time to ready": "≤ 0.7",
     "20 pods: last ready": "≤ 1.0",
-    "20 pods: all ended": "≤ 0.8",
+    "20 pods: all ended, as soon as they ran": "≤ 0.8",
     "100 pods: mean time to ready": "≤ 0.6",
     "100 pods: last ready": "≤ 1.0",
-    "100 pods: all ended": "≤ 1.0",
+    "100 pods: all ended, after a rest": "≤ 1.0",
     "idle with 20 pods": "≤ 0.15",
     "resident with 20 pods": "≤ 0.85",
 }
