@@ -19,6 +19,7 @@ Answer = TypeVar("Answer", bound=Message)
 MAX_MESSAGE_BYTES = 16 << 20
 DETAILS_KEY = "grpc-status-details-bin"
 LONGEST_PATH_BYTES = 107
+LONGEST_RECONNECT_MS = 2000
 
 EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
@@ -101,7 +102,13 @@ class Client:
 
 @contextmanager
 def connected(session: Session) -> Iterator[Client]:
-    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
+    options = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.default_authority", "localhost"),
+        # Who waits for a daemon that comes back does not wait for gRPC's own two minutes.
+        ("grpc.min_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
+    ]
     client: Client | None = None
     with ExitStack() as channels:
         for path in reversed(session.sockets()):

@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "status": ("node", "Show the node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
     "timeline": ("pods", "Draw what happened to a pod."),
+    "ui": ("ui", "Show pods, pulls, Services and events as they change, over the whole terminal."),
     "uncordon": ("pods", "Let pods begin again after a drain, and bring back those that it ended."),
     "validate": ("objects", "Check manifests without a daemon."),
     "wait": ("wait", "Wait until pods are ready, gone, or as a path of them says."),

@@ -151,9 +151,13 @@ def _print_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def age(stamp: Timestamp) -> str:
     """How long ago, as kubectl writes it."""
+    return age_of(stamp, datetime.now(UTC).timestamp())
+
+
+def age_of(stamp: Timestamp, now_s: float) -> str:
     if not stamp.seconds:
         return ""
-    seconds = max(0, int(datetime.now(UTC).timestamp() - stamp.seconds))
+    seconds = max(0, int(now_s - stamp.seconds))
     for limit, unit, length in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
         if seconds < limit:
             return f"{seconds // length}{unit}"

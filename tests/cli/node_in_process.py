@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.access import AccessRule
+from agent.api.image_service import ImageService
 from agent.api.object_service import ObjectService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service_proxy_service import ServiceProxyService
 from agent.api.socket_path import listen_at
+from agent.api.watching import watched
 from agent.daemon.manifest_objects import ManifestObjects
 from agent.model.component import Board, State
 from agent.model.feed import Feed
+from agent.model.image_state import PullState
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
+from agent.model.service import ServiceKey
 from agent.model.service_report import EndpointReport, ServiceReport
-from agent.wire.kepd.v1 import node_pb2, object_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2
 from tests.daemon.forked_kepctl import forked_kepctl
 
 START_S = 20.0
@@ -56,6 +60,9 @@ class Services:
         self.reports: list[ServiceReport] = []
         self.found: list[EndpointReport] = []
 
+    def service(self, key: ServiceKey) -> ServiceReport:
+        return next(one for one in self.reports if one.key == str(key))
+
     async def services(self, _after: str = "") -> AsyncIterator[tuple[str, ServiceReport]]:
         for one in self.reports:
             yield one.key, one
@@ -67,9 +74,28 @@ class Services:
             yield one.endpoint, one
 
 
+class Pulls:
+    def __init__(self) -> None:
+        self.pulls: Feed[PullState] = Feed()
+
+
 class Events:
+    """The node's own service: what it says of itself, and its events."""
+
     def __init__(self) -> None:
         self.events: list[node_pb2.Event] = []
+        self.feed: Feed[node_pb2.Event] = Feed()
+
+    async def get_node(self, _request: object) -> node_pb2.GetNodeResponse:
+        return node_pb2.GetNodeResponse(node=node_pb2.Node(name="n1", kepd_version="1.0"))
+
+    async def list_planes(self, _request: object) -> node_pb2.ListPlanesResponse:
+        ready = node_pb2.Plane(name="pods", state=node_pb2.PLANE_STATE_READY)
+        return node_pb2.ListPlanesResponse(planes=[ready])
+
+    async def watch_events(self, _request: object) -> AsyncIterator[node_pb2.WatchEventsResponse]:
+        async for kind, event, _ in watched(self.feed, lambda one: one, lambda _: True, lambda one: one.id):
+            yield node_pb2.WatchEventsResponse(type=kind, event=event)
 
     async def list_events(self, _request: object) -> node_pb2.ListEventsResponse:
         return node_pb2.ListEventsResponse(events=self.events)
@@ -84,7 +110,7 @@ class Events:
 class Node:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.pods, self.services, self.events = Pods(), Services(), Events()
+        self.pods, self.services, self.events, self.pulls = Pods(), Services(), Events(), Pulls()
         self.objects: Callable[[], ManifestObjects] | None = None
         self.loop = asyncio.new_event_loop()
 
@@ -101,6 +127,9 @@ class Node:
         for pod in pods:
             self.loop.call_soon_threadsafe(self.pods.pods.put, pod.key, pod)
 
+    def tell(self, event: node_pb2.Event) -> None:
+        self.loop.call_soon_threadsafe(self.events.feed.put, event.id, event)
+
     async def serve(self, is_ready: threading.Event, ended: asyncio.Event) -> None:
         board = Board(lambda: 0.0)
         listener = listen_at(self.path, 0o666)
@@ -108,6 +137,7 @@ class Node:
         services: dict[Any, object] = {
             pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(self.pods, self.pods),  # type: ignore[arg-type]
             service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: ServiceProxyService(self.services),  # type: ignore[arg-type]
+            image_pb2.DESCRIPTOR.services_by_name["ImageService"]: ImageService(self.pulls, None),  # type: ignore[arg-type]
             node_pb2.DESCRIPTOR.services_by_name["NodeService"]: self.events,
         }
         if self.objects is not None:

@@ -39,12 +39,13 @@ def describe(session: Session, kind: str, name: str) -> None:
     if not name and known != "node":
         raise click.UsageError(f"no {known} is named; expected kepctl describe {known} NAME")
     with connected(session) as daemon:
-        found = _node(daemon) if known == "node" else _pod(daemon, name) if known == "pod" else _service(daemon, name)
+        of_one = {"pod": pod_described, "service": service_described}
+        found = of_one[known](daemon, name) if known in of_one else _node(daemon)
     for line in found:
         click.echo(line)
 
 
-def _pod(daemon: Client, name: str) -> Iterable[str]:
+def pod_described(daemon: Client, name: str) -> Iterable[str]:
     namespace, short = find_pod(daemon, name)
     asked = pod_pb2.GetPodRequest(namespace=namespace, name=short)
     pod = daemon.call(f"{PODS}/GetPod", asked, pod_pb2.GetPodResponse).pod
@@ -53,7 +54,7 @@ def _pod(daemon: Client, name: str) -> Iterable[str]:
     return pod_lines(pod, explained.waits_for, events_of(daemon, namespace, short))
 
 
-def _service(daemon: Client, name: str) -> Iterable[str]:
+def service_described(daemon: Client, name: str) -> Iterable[str]:
     namespace, short = given_pod(daemon, name)
     options = list_pb2.ListOptions(filter=f"namespace={namespace},name={short}")
     answer = daemon.call(f"{SERVICES}/ListServices", pb.ListServicesRequest(options=options), pb.ListServicesResponse)

@@ -3,6 +3,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -12,6 +13,9 @@ from agent.cli.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
+
+if TYPE_CHECKING:
+    from agent.pods.view.timeline import Picture
 
 SERVICE = "kepd.v1.PodService"
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
@@ -36,8 +40,6 @@ def patient(session: Session) -> Session:
 def timeline(session: Session, pod: str, output: str, path: Path | None) -> None:
     """Draw what happened to a pod as bars; also for a pod that has ended."""
     from agent.cli.planned import show
-    from agent.pods.view.history import Moment
-    from agent.pods.view.timeline import draw_picture
 
     if path is not None:
         _planned_timeline(path, pod, output)
@@ -46,8 +48,17 @@ def timeline(session: Session, pod: str, output: str, path: Path | None) -> None
         raise CommandFailed("no pod is named; expected a POD, or --from-files with a manifest", USAGE)
     with connected(session) as daemon:
         namespace, name = _past_or_present(daemon, pod)
-        request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)
-        answer = daemon.call(f"{SERVICE}/GetTimeline", request, pod_pb2.GetTimelineResponse)
+        picture = picture_of(daemon, namespace, name)
+    show(picture, f"{namespace}/{name}", output)
+
+
+def picture_of(daemon: Client, namespace: str, name: str) -> "Picture":
+    """What happened to a pod, ready to be drawn."""
+    from agent.pods.view.history import Moment
+    from agent.pods.view.timeline import draw_picture
+
+    request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)
+    answer = daemon.call(f"{SERVICE}/GetTimeline", request, pod_pb2.GetTimelineResponse)
     moments = [
         Moment(
             at_s=one.at.ToNanoseconds() / 1e9,
@@ -58,8 +69,7 @@ def timeline(session: Session, pod: str, output: str, path: Path | None) -> None
         )
         for one in answer.moments
     ]
-    picture = draw_picture(moments, list(answer.containers), answer.now.ToNanoseconds() / 1e9)
-    show(picture, f"{namespace}/{name}", output)
+    return draw_picture(moments, list(answer.containers), answer.now.ToNanoseconds() / 1e9)
 
 
 def _past_or_present(daemon: Client, pod: str) -> tuple[str, str]:

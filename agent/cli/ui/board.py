@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the node: pods, pulls, Services and events as the watches tell them.
+
+Owns: which objects are there after a watch was broken off and began again, their order, and connections a second.
+Never: asks, reads the clock, or knows of a terminal.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+
+from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+
+Item = TypeVar("Item", bound=Message)
+MOST_EVENTS = 1000
+PANELS = ("pods", "pulls", "services", "events")
+STAGES_AT_WORK = ("credentials", "resolving", "downloading", "unpacking", "verifying", "lazy")
+
+
+class News(msgspec.Struct, frozen=True):
+    """What a watch of one panel told: a message of its stream."""
+
+    panel: str
+    change: int
+    item: Message | None = None
+
+
+class Began(msgspec.Struct, frozen=True):
+    """A watch begins: until its bookmark come all objects that there are."""
+
+    panel: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A watch has ended, and why."""
+
+    panel: str
+    text: str
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The node and its planes."""
+
+    node: node_pb2.Node
+    planes: Sequence[node_pb2.Plane]
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """Connections of Services so far, by `namespace/name`."""
+
+    at_s: float
+    connections: dict[str, int]
+
+
+Told = News | Began | Lost | Head | Counted
+
+
+class Table(Generic[Item]):
+    """The objects of one panel, by key."""
+
+    def __init__(self, rank: Callable[[Item], Any], most: int = 0) -> None:
+        """`most`: beyond that many, those that come last go; 0 = no bound but the daemon's."""
+        self.items: dict[str, Item] = {}
+        self.trouble = ""
+        self.is_complete = False
+        self._rank = rank
+        self._most = most
+        self._gathered: set[str] | None = None
+        self._order: list[str] | None = None
+
+    def begin(self) -> None:
+        self._gathered = set()
+
+    def take(self, change: int, key: str, item: Item) -> None:
+        if change == list_pb2.CHANGE_TYPE_DELETED:
+            self._order = None if self.items.pop(key, None) is not None else self._order
+            return
+        before = self.items.get(key)
+        if before is None or self._rank(before) != self._rank(item):
+            self._order = None
+        self.items[key] = item
+        if self._gathered is not None:
+            self._gathered.add(key)
+        if self._most and len(self.items) > self._most * 2:
+            self._drop()
+
+    def end_of_list(self) -> None:
+        """A bookmark. What was not told again is gone."""
+        self.trouble, self.is_complete = "", True
+        if self._gathered is None:
+            return
+        for key in self.items.keys() - self._gathered:
+            del self.items[key]
+            self._order = None
+        self._gathered = None
+
+    def order(self) -> Sequence[str]:
+        if self._order is None:
+            self._order = sorted(self.items, key=lambda key: self._rank(self.items[key]))
+        return self._order[: self._most] if self._most else self._order
+
+    def _drop(self) -> None:
+        self.items = {key: self.items[key] for key in self.order()}
+        self._order = None
+
+
+class Board:
+    """Everything the screen shows."""
+
+    def __init__(self) -> None:
+        self.node = node_pb2.Node()
+        self.planes: Sequence[node_pb2.Plane] = ()
+        self.pods: Table[pod_pb2.Pod] = Table(lambda pod: (pod.namespace, pod.name))
+        self.pulls: Table[image_pb2.Pull] = Table(_pull_rank)
+        self.services: Table[service_proxy_pb2.Service] = Table(lambda one: (one.namespace, one.name))
+        self.events: Table[node_pb2.Event] = Table(lambda one: -one.last_seen.ToNanoseconds(), MOST_EVENTS)
+        self.rates: dict[str, float] = {}
+        self._counted: Counted | None = None
+
+    def table(self, panel: str) -> Table[Any]:
+        found: Table[Any] = getattr(self, panel)
+        return found
+
+    def take(self, told: Told) -> None:
+        if isinstance(told, Head):
+            self.node, self.planes = told.node, told.planes
+        elif isinstance(told, Counted):
+            self._count(told)
+        elif isinstance(told, Began):
+            self.table(told.panel).begin()
+        elif isinstance(told, Lost):
+            self.table(told.panel).trouble = told.text
+        elif told.item is None or told.change == list_pb2.CHANGE_TYPE_BOOKMARK:
+            self.table(told.panel).end_of_list()
+        else:
+            self.table(told.panel).take(told.change, key_of(told.panel, told.item), told.item)
+
+    def _count(self, now: Counted) -> None:
+        """Counters begin anew when a Service is programmed again; then nothing is known until the next look."""
+        before, self._counted = self._counted, now
+        if before is None or now.at_s <= before.at_s:
+            self.rates = {}
+            return
+        grown = ((key, count - before.connections.get(key, count + 1)) for key, count in now.connections.items())
+        self.rates = {key: more / (now.at_s - before.at_s) for key, more in grown if more >= 0}
+
+
+def key_of(panel: str, item: Any) -> str:  # noqa: ANN401  # a message of the panel
+    return str(item.id) if panel in ("pulls", "events") else f"{item.namespace}/{item.name}"
+
+
+def counted(at_s: float, services: Iterable[service_proxy_pb2.Service]) -> Counted:
+    return Counted(at_s, {key_of("services", one): one.connections for one in services})
+
+
+def _pull_rank(pull: image_pb2.Pull) -> tuple[int, int, int, str]:
+    """At work, then those in the queue in their order, then those that ended, the last first."""
+    if pull.stage in STAGES_AT_WORK:
+        return 0, pull.started_at.ToNanoseconds(), 0, pull.id
+    if pull.stage == "queued":
+        return 1, pull.position, pull.queued_at.ToNanoseconds(), pull.id
+    return 2, -pull.ended_at.ToNanoseconds(), 0, pull.id
