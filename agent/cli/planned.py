@@ -5,14 +5,15 @@ Unless the user says otherwise inits take a second, hooks too, and containers en
 """
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
 from agent.cli.session import CommandFailed
-from agent.cli.timeline_text import picture_as_svg, picture_as_text
+from agent.cli.timeline_svg import picture_as_svg, pictures_as_page
+from agent.cli.timeline_text import picture_as_text
 from agent.model.exit_codes import USAGE
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pod_fields import Hook
@@ -43,13 +44,21 @@ def pods_of(path: Path) -> list[PodSpec]:
     return found.pods
 
 
-def show(picture: Picture, title: str, output: str) -> None:
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
-    elif output == "svg":
-        click.echo(picture_as_svg(picture, title))
-    else:
-        click.echo(picture_as_text(picture, title, min(shutil.get_terminal_size((100, 24)).columns, WIDEST)))
+def show(pictures: Sequence[tuple[str, Picture]], output: str) -> None:
+    """`pictures`: with their titles."""
+    if output == "html":
+        click.echo(pictures_as_page(pictures))
+        return
+    if output == "svg" and len(pictures) > 1:
+        text = f"an SVG shows one pod, and these are {len(pictures)}; name one of them, or say -o html"
+        raise CommandFailed(text, USAGE)
+    for title, picture in pictures:
+        if output == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(picture), indent=2).decode())
+        elif output == "svg":
+            click.echo(picture_as_svg(picture, title))
+        else:
+            click.echo(picture_as_text(picture, title, min(shutil.get_terminal_size((100, 24)).columns, WIDEST)))
 
 
 def end_moments(pod: PodSpec, grace_s: float, guess: Guess, lead_s: float = 0.0) -> list[Moment]:

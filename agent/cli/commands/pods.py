@@ -31,7 +31,9 @@ def patient(session: Session) -> Session:
 
 @click.command()
 @click.argument("pod", metavar="[POD]", default="")
-@click.option("-o", "--output", type=click.Choice(["text", "svg", "json"]), default="text", help="Output format.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "svg", "html", "json"]), default="text", help="Output format."
+)
 @click.option(
     "-f", "--from-files", "path", type=click.Path(exists=True, path_type=Path),
     help="Draw how the pods of this manifest or directory would start and stop; needs no daemon.",
@@ -49,7 +51,7 @@ def timeline(session: Session, pod: str, output: str, path: Path | None) -> None
     with connected(session) as daemon:
         namespace, name = _past_or_present(daemon, pod)
         picture = picture_of(daemon, namespace, name)
-    show(picture, f"{namespace}/{name}", output)
+    show([(f"{namespace}/{name}", picture)], output)
 
 
 def picture_of(daemon: Client, namespace: str, name: str) -> "Picture":
@@ -88,10 +90,12 @@ def _planned_timeline(path: Path, name: str, output: str) -> None:
     pods = [pod for file in files for pod in pods_of(file) if name in ("", pod.name, pod.key)]
     if not pods:
         raise CommandFailed(f'{path} has no pod "{name}"' if name else f"{path} has no pods", NOT_FOUND)
+    pictures = []
     for pod in pods:
         moments = life_moments(pod, float(pod.grace_s), Guess(), UP_S)
         picture = draw_picture(moments, [one.name for one in pod.containers], moments[-1].at_s)
-        show(picture, f"{pod.key}, as planned", output)
+        pictures.append((f"{pod.key}, as planned", picture))
+    show(pictures, output)
 
 
 @click.command()
