@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,11 @@ def test_everything_that_is_listed_is_there_and_the_programs_run(installed: Path
     assert (installed / "usr/local/bin/kepctl").readlink() == Path(f"{PREFIX}/bin/kepctl")
     assert "apiVersion: config.kepd.dev/v1alpha1" in ran.stdout
     assert [path.name for path in texts if str(installed).encode() in path.read_bytes()] == []
+    assert ".SS get" in (installed / "usr/local/share/man/man1/kepctl.1").read_text()
+    assert ".SS run" in (installed / "usr/local/share/man/man8/kepd.8").read_text()
+    for place in ("bash-completion/completions/kepctl", "zsh/site-functions/_kepctl"):
+        assert "_KEPCTL_COMPLETE" in (installed / "usr/local/share" / place).read_text()
+    assert "kepctl" in (installed / "usr/local/share/fish/vendor_completions.d/kepctl.fish").read_text()
     assert (installed / "etc/kepd/config.yaml").stat().st_mode & 0o777 == 0o640
 
 
@@ -80,6 +86,7 @@ def test_a_removal_leaves_configuration_alone(installed: Path, tmp_path: Path) -
 def test_a_removal_works_without_another_root(tmp_path: Path) -> None:
     """CL-1: `make uninstall` of a plain installation removed nothing and ended with an error."""
     places = {"PREFIX": "opt/kepd", "LIBDIR": "usr/lib", "BINDIR": "usr/local/bin", "SYSCONFDIR": "etc"}
+    places["DATADIR"] = "usr/local/share"
     environment = {"PATH": os.environ["PATH"], **{name: str(tmp_path / place) for name, place in places.items()}}
     run = partial(subprocess.run, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     listed = [Path(line) for line in run(["scripts/install", "--list"]).stdout.split()]
@@ -103,6 +110,42 @@ def test_a_removal_of_everything_is_refused(prefix: str) -> None:
 
     assert ran.returncode == 2
     assert f'PREFIX is "{prefix}"; expected: an absolute path' in ran.stderr
+
+
+def ran_install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["scripts/install", *arguments], cwd=ROOT, env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_an_interpreter_below_a_home_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """CL-5: nobody else could run what it would make."""
+    home = str(Path(sys.base_prefix).resolve().parent)
+    done = ran_install(PYTHON=sys.executable, HOME=home, PREFIX=str(tmp_path / "kepd"))
+
+    assert done.returncode == 2
+    assert "is below a home" in done.stderr
+    assert "expected: PYTHON=/usr/bin/python3" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_systems_interpreter_comes_before_one_that_a_user_has_in_path(tmp_path: Path) -> None:
+    """CL-5."""
+    own = tmp_path / "python3.11"
+    own.symlink_to(sys.executable)
+    found = ran_install("--interpreter", PATH=f"{tmp_path}:{os.environ['PATH']}").stdout.strip()
+    usual = [path for path in ("/usr/bin/python3", "/usr/local/bin/python3") if Path(path).exists()]
+
+    assert found.startswith(("/usr/bin/", "/usr/local/bin/")) if usual else found == str(own)
+    assert ran_install("--interpreter", PYTHON=str(own)).stdout.strip() == str(own)
+
+
+def test_what_is_too_old_or_no_python_is_named(tmp_path: Path) -> None:
+    done = ran_install("--interpreter", PYTHON="/bin/false")
+
+    assert done.returncode == 1
+    assert "/bin/false is no Python 3.11 or later" in done.stderr
 
 
 @pytest.fixture
