@@ -46,6 +46,20 @@ class ContainerSpec(msgspec.Struct, frozen=True):
         return self.fields.image
 
 
+class PodOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """The Deployment, DaemonSet or Job that a pod was made for; `revision` names the template it was made of."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    revision: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class PodSpec:
     """One pod. `hash` changes with what its manifest says; `source` is its place in `file`."""
@@ -62,6 +76,7 @@ class PodSpec:
     has_own_uid: bool = False
     manifest_name: str = ""
     """Without the node's suffix, which `name` has."""
+    owner: PodOwner | None = None
 
     @property
     def key(self) -> str:

@@ -193,7 +193,7 @@ async def running(
         slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),
     )  # fmt: skip
-    runner = PodRunner(context, manifests, events or Silence())
+    runner = PodRunner(context, manifests, events or Silence(), lambda path, _: manifests.put(path, None))
     plane = Plane(cri, manifests, logs, runner, told, client, metrics)
     report = plane.board.add("pods", State.STARTING, is_plane=True)
     async with asyncio.TaskGroup() as group:

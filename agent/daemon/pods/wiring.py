@@ -152,7 +152,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         return Trust(outside.configuration().manifests.group_writable)
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
-    runner = PodRunner(context, manifests, outside.runtime.events)
+    runner = PodRunner(context, manifests, outside.runtime.events, take_out)
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)
     shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown)

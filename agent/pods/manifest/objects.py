@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifests into pods, ConfigMaps and Secrets.
+"""Manifests into pods, ConfigMaps and Secrets, and into what makes pods.
 
 A document with any fault gives no pod; reading.py decides what follows. Never: renders a Secret's value.
 """
@@ -23,6 +23,8 @@ from agent.pods.manifest.validation import check_pod
 from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.names import log_directory_name
+from agent.pods.workloads.reading import VERSIONS, read_workload
+from agent.pods.workloads.workload import Workload
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 
@@ -32,7 +34,7 @@ MOST_DATA_BYTES = 1 << 20
 # One directory serves all planes: these kinds belong to others and are no error here.
 FOREIGN_KINDS = ("Service", "EndpointSlice", "Node", "ServiceCIDR")
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *FOREIGN_KINDS)
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -89,6 +91,7 @@ class Source:
 class Objects(msgspec.Struct):
     pods: list[PodSpec] = msgspec.field(default_factory=list)
     sources: list[Source] = msgspec.field(default_factory=list)
+    workloads: list[Workload] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
 
 
@@ -119,6 +122,9 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
         _pod(tree, identity, path, found, is_item=bool(default_kind))
     elif kind in SOURCE_KINDS:
         _source(tree, str(kind), path, found)
+    elif kind in VERSIONS:
+        workload = read_workload(tree, str(kind), path, identity.node, found.findings)
+        found.workloads += [workload] if workload is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
     else:
@@ -138,6 +144,7 @@ def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, defaul
         _document(item, identity, path, inner, default_kind)
         found.pods += inner.pods
         found.sources += inner.sources
+        found.workloads += inner.workloads
         found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
 
 

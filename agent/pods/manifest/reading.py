@@ -18,7 +18,11 @@ from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
+from agent.pods.workloads.reading import workload_warnings
+from agent.pods.workloads.workload import Workload
 
+MOST_MADE = 1000
+"""How many pods all Deployments, DaemonSets and Jobs may ask for together; `pods.maxPods` run of them."""
 Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 
@@ -33,6 +37,7 @@ class FileReading(msgspec.Struct, frozen=True):
     was_good: bool = False
     sources: tuple[Source, ...] = ()
     warnings: tuple[Finding, ...] = ()
+    workloads: tuple[Workload, ...] = ()
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -47,6 +52,7 @@ class Reading(msgspec.Struct, frozen=True):
     sources: Mapping[Key, Source] = msgspec.field(default_factory=dict)
     folders: Mapping[str, FolderReading] = msgspec.field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
+    workloads: Mapping[Key, Workload] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -79,6 +85,7 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Re
     accepted = claims.by_file()
     folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
     sources = _claim_sources(parsed, folders, claims.losers)
+    workloads = _claim_workloads(parsed, claims.losers)
     told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
     complaints = {path: (*findings, *claims.losers.get(path, ())) for path, findings in told.items()}
     for problem in snapshot.problems:
@@ -91,6 +98,7 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Re
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
         sources=sources,
         folders=folders,
+        workloads=workloads,
         warnings=(
             *snapshot.ignored,
             *_exposed(snapshot, parsed),
@@ -130,15 +138,21 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
         return before
     found = parse_objects(path, content, identity)
     pods, findings, sources = tuple(found.pods), tuple(found.findings), tuple(found.sources)
+    workloads = tuple(found.workloads)
     if findings and before is not None:
         # As with pods: a slip of the pen takes nothing away.
-        there = {one.key for one in sources}
+        there = {one.key for one in sources} | {one.key for one in workloads}
         sources += tuple(one for one in before.sources if one.key not in there)
-    if not content.strip() and before is not None and before.accepted:
+        workloads += tuple(one for one in before.workloads if one.key not in there)
+    if not content.strip() and before is not None and (before.accepted or before.workloads):
+        workloads = before.workloads
         findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
     was_good = not findings or (before is not None and before.was_good)
     warnings = tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
-    return FileReading(content, pods, findings, was_good=was_good, sources=sources, warnings=warnings)
+    warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one))
+    return FileReading(
+        content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads
+    )
 
 
 def _claim_sources(
@@ -154,6 +168,23 @@ def _claim_sources(
             losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
         else:
             found[one.key] = one
+    return found
+
+
+def _claim_workloads(parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]]) -> Mapping[Key, Workload]:
+    """The first of a name wins, and those that ask for more pods than there may be are left out."""
+    found: dict[Key, Workload] = {}
+    count = 0
+    for one in (one for file in parsed.values() for one in file.workloads):
+        if one.key in found:
+            text = f"{one.text} is already in {found[one.key].source}; this one is ignored"
+            losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
+        elif count + one.most_pods > MOST_MADE:
+            text = f"{one.text} and those before it ask for more than {MOST_MADE} pods together; it is ignored"
+            losers.setdefault(one.file, []).append(Finding(one.source, "spec", text))
+        else:
+            found[one.key] = one
+            count += one.most_pods
     return found
 
 

@@ -17,6 +17,8 @@ from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.pod_group import PodLimits
 from agent.pods.runtime.seen import Instance
 
+# How a pod ended for which there was no place any more, for a while.
+PASSING = ("Terminated", "Preempting")
 # Why a container is ended for another to take its place: by request, or for other resources.
 RENEWING = ("asked", "resize")
 
@@ -71,6 +73,11 @@ class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
 
+    @property
+    def may_begin_anew(self) -> bool:
+        """The node ended it, and takes it again later where its policy allows."""
+        return self.reason in PASSING
+
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one pod. `passed` are the init containers that are done, and the others that were started, in `sandbox`.
@@ -103,6 +110,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed(self, name: str, change: Callable[[ContainerMemory], ContainerMemory]) -> "Memory":
         return replace(self, containers={**self.containers, name: change(self.of(name))})
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its end has begun after which nothing is left of it."""
+        return self.stop is not None and self.stop_cause not in ("completed", "sandbox") and self.ending_as is None
 
     def stop_of(self, key: str) -> Stop | None:
         """Of the pod (empty key), or of one container."""

@@ -109,10 +109,14 @@ class PodCommands:
         return run.look("").waits_for, lines
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
-        """End it, and take its manifest away so that it does not come back."""
+        """End it, and take its manifest away so that it does not come back; of one that was made there is none, and
+        another takes its place."""
         keeper = self._runner.keeper(namespace or "default", name)
-        waiting = self._runner.reading.pods.get(f"{namespace or 'default'}/{name}") if keeper is None else None
+        waiting = self._runner.wanted(f"{namespace or 'default'}/{name}") if keeper is None else None
         pod = waiting or self.keeper(namespace, name).run.pod
+        if self._runner.delete(pod, grace_s):
+            log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s)
+            return
         path = pod.file
         reading = self._runner.reading.files.get(path)
         if reading is not None and reading.findings and len(reading.accepted) == 1 and not reading.sources:

@@ -254,8 +254,12 @@ class PodKeeper:
             run.tasks.clear()
 
     async def _keep(self) -> None:
-        """Nothing is awaited before the pod is shown: without a cluster, Services have their endpoints by it."""
+        """Nothing is awaited before a pod that runs is shown: without a cluster, Services have their endpoints by
+        it."""
         run = self.run
+        if run.pod.owner is not None and run.seen.active is None and run.saved_memory is None:
+            # No file says that it is wanted: it exists from when its record does.
+            await run.save()
         if run.seen.active is not None and run.pod.spec.volumes:
             # Sources may have changed meanwhile.
             self.sources_changed()

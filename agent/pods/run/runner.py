@@ -4,6 +4,7 @@
     run
     ├── manifests, events: each tells whom it concerns
     ├── round: a look at everything the runtime has, at the start, after every gap in its news, and now and then
+    ├── workloads: pods that Deployments, DaemonSets and Jobs make, which are wanted like those from files
     ├── keeper per pod: keeper.py
     └── housekeeping: logs that grow, volumes that fill
 
@@ -45,6 +46,7 @@ from agent.pods.run.owners import Owners
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.run_state import Listeners, PodRun
+from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
 from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.history import History, Moment
@@ -59,13 +61,17 @@ MOST_PAST = 50
 
 
 class PodRunner:
-    def __init__(self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents) -> None:
+    def __init__(
+        self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents, take_out: TakeOut
+    ) -> None:
+        """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._manifests = manifests
         self._events = events
         self._reading = Reading()
         self._context = replace(context, sources=lambda: self._reading.sources)
-        # What it wants, by uid.
+        # What it wants, by uid and by name: the pods of files, and those that are made.
         self._wanted: dict[str, PodSpec] = {}
+        self._called: dict[str, PodSpec] = {}
         self._has_read = False
         self._listed = asyncio.Event()
         self._owners = Owners()
@@ -86,6 +92,7 @@ class PodRunner:
         self.pods: Feed[PodState] = Feed()
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
         self._displacer = Displacer(self._context, self._admitter, self._owners.keepers)
+        self.workloads = Workloads(self._context, self, take_out)
         context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
@@ -98,6 +105,47 @@ class PodRunner:
     @property
     def reading(self) -> Reading:
         return self._reading
+
+    def wanted(self, key: str) -> PodSpec | None:
+        return self._called.get(key)
+
+    def run_of(self, uid: str) -> PodRun | None:
+        keeper = self._owners.keepers.get(uid)
+        return keeper.run if keeper is not None else None
+
+    def state_of(self, pod: PodSpec) -> PodState | None:
+        state = self.pods.items.get(pod.key)
+        return state if state is not None and state.uid == pod.uid else None
+
+    def is_taken(self, key: str) -> bool:
+        return key in self._called or self._owners.named(key) is not None
+
+    def is_unread(self, file: str) -> bool:
+        return self._reading.is_unread(file)
+
+    def begin(self, pod: PodSpec) -> None:
+        """A pod that was made is wanted from now on."""
+        self._wanted[pod.uid] = self._called[pod.key] = pod
+        self._admit(pod)
+
+    def let_go(self, pod: PodSpec, grace_s: float | None = None) -> None:
+        """It is wanted no more."""
+        self._wanted.pop(pod.uid, None)
+        if self._called.get(pod.key) is pod:
+            del self._called[pod.key]
+        keeper = self._owners.keepers.get(pod.uid)
+        if keeper is not None:
+            keeper.remove(grace_s)
+        else:
+            self._admitter.forget_all_but(self._called.keys())
+            self.workloads.gone(pod)
+
+    def delete(self, pod: PodSpec, grace_s: float | None) -> bool:
+        """End a pod that was made, so that another takes its place; False for one of a file."""
+        if not self.workloads.drop(pod):
+            return False
+        self.let_go(pod, grace_s)
+        return True
 
     def look_again(self) -> None:
         self._look.set()
@@ -149,6 +197,8 @@ class PodRunner:
         self._faults = Faults()
         await self._admitter.cordon.load()
         await self._load_records()
+        await self.workloads.load(self._records.values())
+        self._list_wanted()
         housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()))
         try:
             async with asyncio.TaskGroup() as group:
@@ -157,6 +207,7 @@ class PodRunner:
                 group.create_task(self._follow_events(), name="pods-events")
                 group.create_task(housekeeping.run(), name="pods-housekeeping")
                 group.create_task(self._report(report), name="pods-report")
+                group.create_task(self._carry_out(), name="pods-workloads")
                 await self._rounds(group)
         finally:
             self._group = None
@@ -174,6 +225,11 @@ class PodRunner:
     async def _look_later(self, after_s: float) -> None:
         await self._context.clock.sleep(after_s)
         self._look.set()
+
+    async def _carry_out(self) -> None:
+        """Not before it is known what is there."""
+        await self._listed.wait()
+        await self.workloads.run()
 
     async def _report(self, report: Report) -> None:
         while True:
@@ -209,7 +265,8 @@ class PodRunner:
         settings = self._context.settings()
         identity = NodeIdentity(settings.node, settings.name_suffix)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
-        self._wanted = {pod.uid: pod for pod in self._reading.pods.values()}
+        self.workloads.follow(self._reading.workloads, self._reading.pods.keys())
+        self._list_wanted()
         is_first, self._has_read = not self._has_read, True
         self._tell_findings(before)
         if is_first or not self._listed.is_set():
@@ -223,6 +280,11 @@ class PodRunner:
                     if changed & source_references(keeper.run.pod):
                         keeper.sources_changed()
         self._changed.set()
+
+    def _list_wanted(self) -> None:
+        """A pod of a file comes before one that is made and has the same name."""
+        self._wanted = {pod.uid: pod for pod in (*self.workloads.wanted(), *self._reading.pods.values())}
+        self._called = {pod.key: pod for pod in self._wanted.values()}
 
     def _tell_findings(self, before: Reading) -> None:
         known, doubted = set(before.findings), set(before.warnings)
@@ -240,16 +302,16 @@ class PodRunner:
             with self._faults.contained(keeper.run.pod.uid, keeper.run.pod.key, "follow its manifest"):
                 self._want_of(keeper)
         # Who had a place before kepd or the node began anew comes first.
-        ranked = sorted(self._reading.pods.values(), key=lambda one: (one.uid not in self._records, rank_of(one)))
+        ranked = sorted(self._called.values(), key=lambda one: (one.uid not in self._records, rank_of(one)))
         for pod in ranked:
             if self._owners.named(pod.key) is None:
                 self._admit(pod)
-        self._admitter.forget_all_but(self._reading.pods.keys())
+        self._admitter.forget_all_but(self._called.keys())
 
     def _want_of(self, keeper: PodKeeper) -> None:
         pod = keeper.run.pod
         wanted = self._wanted.get(pod.uid)
-        successor = wanted or self._reading.pods.get(pod.key)
+        successor = wanted or self._called.get(pod.key)
         if successor is None:
             if not self._reading.is_unread(pod.file):
                 keeper.remove()
@@ -287,7 +349,7 @@ class PodRunner:
                 with self._faults.contained(other, keeper.run.pod.key, "follow its manifest"):
                     self._want_of(keeper)
         for pod in self._admitter.waiting:
-            if self._reading.pods.get(pod.key) == pod and self._owners.named(pod.key) is None:
+            if self._called.get(pod.key) == pod and self._owners.named(pod.key) is None:
                 self._admit(pod)
         self._displacer.bring_back()
         self._look_after_faults()
@@ -355,6 +417,8 @@ class PodRunner:
             self.pods.remove(key)
             self._problems.pop(key, None)
         has_freed = self._admitter.settle(run)
+        if run.pod.uid not in self._wanted:
+            self.workloads.gone(run.pod)
         self._succeed(run.pod)
         if has_freed:
             self._fill_room()
@@ -362,7 +426,7 @@ class PodRunner:
 
     def _succeed(self, gone: PodSpec) -> None:
         """A name and a uid are free: who is wanted under them begins (MAN-10)."""
-        for pod in (self._reading.pods.get(gone.key), self._wanted.get(gone.uid)):
+        for pod in (self._called.get(gone.key), self._wanted.get(gone.uid)):
             if pod is not None and self._owners.named(pod.key) is None:
                 self._admit(pod)
                 self._look_after_faults()
@@ -455,7 +519,7 @@ class PodRunner:
     def _hide_gone(self) -> None:
         """Pods that the plane showed before it began anew, and whose end it did not see."""
         known = {keeper.run.pod.key for keeper in self._owners.keepers.values()}
-        for key in self.pods.items.keys() - known - self._reading.pods.keys():
+        for key in self.pods.items.keys() - known - self._called.keys():
             self.pods.remove(key)
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
@@ -466,7 +530,7 @@ class PodRunner:
         return self._lists.pause_s
 
     def _show_waiting(self) -> None:
-        for pod in self._reading.pods.values():
+        for pod in self._called.values():
             if self.keeper(pod.namespace, pod.name) is None:
                 look = Look(pod=pod, seen=SeenPod(), memory=Memory(), waits_for="the container runtime")
                 self.pods.put(pod.key, pod_status(look))
@@ -478,6 +542,7 @@ class PodRunner:
             self._fill_room()
         self.pods.put(run.pod.key, pod_status(run.look(self._complaints.get(run.pod.uid, ""))))
         self._note_problems(run)
+        self.workloads.touch(run.pod)
         self._changed.set()
 
     def _note_problems(self, run: PodRun) -> None:
@@ -499,4 +564,4 @@ class PodRunner:
         if problems:
             report.degraded("; ".join(problems))
         elif self._has_read and self._listed.is_set():
-            report.ready(f"{len(self._reading.pods)} pods")
+            report.ready(f"{len(self._called)} pods")

@@ -145,7 +145,7 @@ class TestKinds:
         [
             ("apiVersion: v1\n", "/m/web.yaml:1: kind: is missing; known are Pod, PodList, List, ConfigMap"),
             ("a: 1\nkind: pod\n", "/m/web.yaml:2: kind: 'pod' is not known here; did you mean \"Pod\"?"),
-            ("kind: Depolyment\n", "/m/web.yaml:1: kind: 'Depolyment' is not known here; known are Pod, "),
+            ("kind: Depolyment\n", "/m/web.yaml:1: kind: 'Depolyment' is not known here; did you mean \"Deployment\"?"),
             ("kind: Pods\n", "kind: 'Pods' is not known here; did you mean \"Pod\"?"),
             ("kind: 1\n", "kind: 1 is not known here"),
             ("kind: [Pod]\n", "kind: ['Pod'] is not known here"),

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Job does next: which pods it makes and ends, and what is written down before.
+
+The record comes first and is on the disk before a step is taken. Only what kepd wanted to run to its end is counted: a
+pod that is deleted, or ended because the Job is suspended, is neither a success nor a failure, and is made again.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.pods.plan.restart import RestartCurve
+from agent.pods.workloads.job_record import COMPLETE, FAILED, JobRecord
+from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.rollout import OwnedPod, worst_first
+
+OVER = ("Succeeded", "Failed")
+# Pods that are over stay for those who read their logs; of a Job with many the last ones.
+MOST_KEPT = 10
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`record` is written before anything else is done. `is_expired`: it finished so long ago that it may go."""
+
+    record: JobRecord
+    make: int = 0
+    end: tuple[str, ...] = ()
+    wake_s: float | None = None
+    is_expired: bool = False
+
+
+def plan_job(
+    rules: JobRules, record: JobRecord, pods: Sequence[OwnedPod], now_s: float, curve: RestartCurve
+) -> JobPlan:
+    own = [one for one in pods if one.revision == record.revision]
+    former = [one for one in pods if one.revision != record.revision]
+    record = _begun(rules, _counted(record, own, now_s), now_s)
+    running = [one for one in own if one.phase not in OVER and not one.is_ending]
+    ending = [one for one in own if one.phase not in OVER and one.is_ending]
+    record = _judged(rules, record, own, now_s, is_idle=not running and not ending)
+    dated = _dated(own, record)
+    leaving = [one.uid for one in former if not one.is_ending] + dated
+    if record.outcome:
+        due_s = None if rules.keeps_finished_s is None else record.finished_s + rules.keeps_finished_s
+        return JobPlan(
+            record=record,
+            end=(*leaving, *(one.uid for one in running)),
+            wake_s=due_s,
+            is_expired=due_s is not None and now_s >= due_s and not running and not ending,
+        )
+    wanted = _wanted(rules, record)
+    spare = worst_first(running)[: max(len(running) - wanted, 0)]
+    held = len(ending) if rules.waits_for_ends else 0
+    make = max(wanted - len(running) - held, 0)
+    due_s = record.failed_s + curve.pause_s(record.failed_in_a_row)
+    if former or (record.failed_in_a_row and now_s < due_s):
+        make = 0
+    wakes = [due_s] if record.failed_in_a_row and now_s < due_s else []
+    if rules.deadline_s is not None and record.started_s:
+        wakes.append(record.started_s + rules.deadline_s)
+    end = (*leaving, *(one.uid for one in spare))
+    return JobPlan(record=record, make=make, end=end, wake_s=min(wakes, default=None))
+
+
+def _counted(record: JobRecord, own: Sequence[OwnedPod], now_s: float) -> JobRecord:
+    over = [one for one in own if one.phase in OVER]
+    known = set(record.counted)
+    fresh = [one for one in over if one.uid not in known]
+    counted = tuple(sorted(one.uid for one in over))
+    if not fresh:
+        return record if counted == record.counted else replace(record, counted=counted)
+    failed = sum(one.phase == "Failed" for one in fresh)
+    in_a_row = record.failed_in_a_row if failed == len(fresh) else 0
+    return replace(
+        record,
+        counted=counted,
+        succeeded=record.succeeded + len(fresh) - failed,
+        failed=record.failed + failed,
+        failed_in_a_row=in_a_row + failed,
+        failed_s=now_s if failed else record.failed_s,
+    )
+
+
+def _begun(rules: JobRules, record: JobRecord, now_s: float) -> JobRecord:
+    """A Job that is suspended begins anew for its deadline when it goes on."""
+    if record.outcome:
+        return record
+    if rules.is_suspended:
+        return replace(record, started_s=0.0) if record.started_s else record
+    return record if record.started_s else replace(record, started_s=now_s)
+
+
+def _judged(rules: JobRules, record: JobRecord, own: Sequence[OwnedPod], now_s: float, *, is_idle: bool) -> JobRecord:
+    if record.outcome:
+        return record
+    restarts = sum(one.restarts for one in own if one.phase not in OVER) if rules.restarts_inside else 0
+    if record.failed > rules.backoff_limit:
+        text = f"{record.failed} pods have failed, and backoffLimit is {rules.backoff_limit}"
+        return replace(record, outcome=FAILED, reason="BackoffLimitExceeded", message=text, finished_s=now_s)
+    if restarts and restarts >= rules.backoff_limit:
+        text = f"its containers were started again {restarts} times, and backoffLimit is {rules.backoff_limit}"
+        return replace(record, outcome=FAILED, reason="BackoffLimitExceeded", message=text, finished_s=now_s)
+    if rules.deadline_s is not None and record.started_s and now_s >= record.started_s + rules.deadline_s:
+        text = f"it has run for longer than the {rules.deadline_s} seconds of activeDeadlineSeconds"
+        return replace(record, outcome=FAILED, reason="DeadlineExceeded", message=text, finished_s=now_s)
+    if rules.completions is None:
+        is_complete, text = bool(record.succeeded) and is_idle, "a pod has succeeded, and no other runs"
+    else:
+        is_complete = record.succeeded >= rules.completions
+        text = f"{record.succeeded} pods have succeeded, and completions is {rules.completions}"
+    if not is_complete:
+        return record
+    return replace(record, outcome=COMPLETE, reason="CompletionsReached", message=text, finished_s=now_s)
+
+
+def _wanted(rules: JobRules, record: JobRecord) -> int:
+    """How many pods should run."""
+    if rules.is_suspended:
+        return 0
+    if rules.completions is None:
+        return 0 if record.succeeded else rules.parallelism
+    return min(rules.parallelism, rules.completions - record.succeeded)
+
+
+def _dated(own: Sequence[OwnedPod], record: JobRecord) -> list[str]:
+    over = sorted((one for one in own if one.phase in OVER and one.uid in record.counted), key=lambda one: one.age)
+    return [one.uid for one in over[:-MOST_KEPT] if not one.is_ending]

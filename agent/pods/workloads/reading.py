@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A document becomes a Deployment, DaemonSet or Job, or a list of everything that is wrong with it.
+
+A field that one node cannot carry out is refused by its path with the reason.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.config.strict_yaml import Tree
+from agent.model.finding import Finding
+from agent.model.pod_fields import Fields, Metadata
+from agent.pods.manifest.annotations import annotations_of
+from agent.pods.manifest.shape import Shape, place_of
+from agent.pods.manifest.validation import check_pod, warnings_about
+from agent.pods.manifest.validation.complaint import Complaint, Complaints
+from agent.pods.manifest.validation.object_names import check_metadata
+from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
+from agent.pods.workloads.fields import DaemonSetFields, DeploymentFields, JobFields, Strategy, Template
+from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.rollout import ROLLING, RolloutRules
+from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, share
+from agent.pods.workloads.workload import Workload, revision_of, workload_uid
+
+DEPLOYMENT, DAEMON_SET, JOB = "Deployment", "DaemonSet", "Job"
+VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", JOB: "batch/v1"}
+BELOW = "spec.template."
+# As long as the uid of a pod that is made.
+SAMPLE_UID = "0" * 36
+LONGEST_NAME = 253
+
+
+class _Document(Fields, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = Metadata()
+    status: object = None
+
+
+class _Deployment(_Document, frozen=True):
+    spec: DeploymentFields = DeploymentFields()
+
+
+class _DaemonSet(_Document, frozen=True):
+    spec: DaemonSetFields = DaemonSetFields()
+
+
+class _Job(_Document, frozen=True):
+    spec: JobFields = JobFields()
+
+
+SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_Job]] = {
+    DEPLOYMENT: _Deployment,
+    DAEMON_SET: _DaemonSet,
+    JOB: _Job,
+}
+
+
+def read_workload(tree: Tree, kind: str, path: str, node: str, findings: list[Finding]) -> Workload | None:
+    """None if there are findings, which are added to the list."""
+    before = len(findings)
+    given = tree.entries.get("apiVersion")
+    if given is None or given.scalar != VERSIONS[kind]:
+        findings.append(Finding((given or tree).where, "apiVersion", f"must be {VERSIONS[kind]}"))
+    findings += [
+        Finding(tree.where, name, "must be a map") for name in ("metadata", "spec") if name not in tree.entries
+    ]
+    value = Shape(findings).read(tree, SHAPES[kind], "")
+    if len(findings) > before:
+        return None
+    read = msgspec.convert(value, SHAPES[kind])
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read)]
+    if len(findings) > before:
+        return None
+    workload = _built(read, kind, tree, path, node)
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _unfit(workload)]
+    return workload if len(findings) == before else None
+
+
+def _wrong(read: _Deployment | _DaemonSet | _Job) -> Iterator[Complaint]:
+    out = Complaints()
+    check_metadata(read.metadata, out)
+    yield from out.found
+    template = read.spec.template
+    inner = Complaints()
+    check_metadata(replace(template.metadata, name="x", namespace="default"), inner)
+    if template.metadata.uid:
+        inner.forbidden("metadata.uid", "all its pods would have the same one")
+    yield from _below((*inner.found, *check_pod(template.spec)))
+    match read:
+        case _Deployment(spec=spec):
+            yield from check_deployment(spec).found
+        case _DaemonSet(spec=daemon_set):
+            yield from check_daemon_set(daemon_set).found
+        case _Job(spec=job):
+            yield from check_job(job).found
+
+
+def _below(found: tuple[Complaint, ...]) -> Iterator[Complaint]:
+    return (Complaint(f"{BELOW}{one.path}", one.text) for one in found)
+
+
+def _built(read: _Deployment | _DaemonSet | _Job, kind: str, tree: Tree, path: str, node: str) -> Workload:
+    metadata, template = read.metadata, read.spec.template
+    return Workload(
+        kind=kind,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid or workload_uid(kind, metadata.namespace, metadata.name, node),
+        labels=tuple(metadata.labels.items()),
+        annotations=tuple(metadata.annotations.items()),
+        template=template,
+        revision=revision_of(template),
+        rules=_rules(read),
+        file=path,
+        source=tree.where,
+    )
+
+
+def _unfit(workload: Workload) -> Iterator[Complaint]:
+    """What shows only in a pod that is made."""
+    pod = workload.pod(next(workload.names(lambda _: False)), SAMPLE_UID)
+    directory = log_directory_name(pod.namespace, pod.name, pod.uid)
+    if len(pod.name) > LONGEST_NAME or len(directory) > LONGEST_FILE_NAME:
+        text = f"its pods are called like {pod.name}, which with namespace and uid is too long for a directory of logs"
+        yield Complaint("metadata.name", text)
+    if cycle := annotations_of(pod).cycle:
+        text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"
+        yield Complaint(f"{BELOW}metadata.annotations", text)
+
+
+def _rules(read: _Deployment | _DaemonSet | _Job) -> RolloutRules | JobRules:
+    match read:
+        case _Deployment(spec=spec):
+            return _rollout(spec.strategy, spec.replicas, spec.min_ready_seconds, spec.progress_deadline_seconds)
+        case _DaemonSet(spec=daemon_set):
+            return _daemon_rollout(daemon_set)
+    job = read.spec
+    parallelism = 1 if job.parallelism is None else job.parallelism
+    return JobRules(
+        completions=1 if job.completions is None and job.parallelism is None else job.completions,
+        parallelism=parallelism,
+        backoff_limit=job.backoff_limit,
+        deadline_s=job.active_deadline_seconds,
+        keeps_finished_s=job.ttl_seconds_after_finished,
+        is_suspended=job.suspend,
+        waits_for_ends=job.pod_replacement_policy == "Failed",
+        restarts_inside=job.template.spec.restart_policy == "OnFailure",
+    )
+
+
+def _rollout(strategy: Strategy, replicas: int, min_ready_s: int, deadline_s: int) -> RolloutRules:
+    """WL-4: shares of what may be missing are rounded down, of what may be too many up; never both 0."""
+    rolling = strategy.rolling_update
+    unavailable = "25%" if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
+    surge = "25%" if rolling is None or rolling.max_surge is None else rolling.max_surge
+    most_surge = share(surge, replicas, is_up=True) or 0
+    most_unavailable = min(share(unavailable, replicas, is_up=False) or 0, replicas)
+    return RolloutRules(
+        replicas=replicas,
+        strategy=strategy.type,
+        most_unavailable=most_unavailable if most_unavailable or most_surge else 1,
+        most_surge=most_surge,
+        min_ready_s=min_ready_s,
+        progress_deadline_s=deadline_s,
+    )
+
+
+def _daemon_rollout(spec: DaemonSetFields) -> RolloutRules:
+    rolling = spec.update_strategy.rolling_update
+    surge = rolling.max_surge if rolling is not None and rolling.max_surge is not None else 0
+    default = 0 if share(surge, 1, is_up=True) else 1
+    unavailable = rolling.max_unavailable if rolling is not None and rolling.max_unavailable is not None else default
+    return RolloutRules(
+        replicas=1,
+        strategy=spec.update_strategy.type,
+        most_unavailable=min(share(unavailable, 1, is_up=True) or 0, 1),
+        most_surge=min(share(surge, 1, is_up=True) or 0, 1),
+        min_ready_s=spec.min_ready_seconds,
+    )
+
+
+def workload_warnings(workload: Workload) -> Iterator[tuple[str, str]]:
+    """What is right and yet unwise on one node."""
+    spec, rules = workload.template.spec, workload.rules
+    yield from ((f"{BELOW}{path}", text) for path, text in warnings_about(spec))
+    if not isinstance(rules, RolloutRules) or not _takes_ports(workload.template):
+        return
+    if rules.replicas > 1:
+        yield "spec.replicas", "its pods take a port of the node, so only one of them can run"
+    if rules.strategy == ROLLING and not rules.most_unavailable:
+        place = "updateStrategy" if workload.kind == DAEMON_SET else "strategy"
+        text = (
+            "its pods take a port of the node, so a new one waits for the old one to end, which waits for the new one"
+        )
+        yield f"spec.{place}", f"{text}; use maxUnavailable 1 with maxSurge 0"
+
+
+def _takes_ports(template: Template) -> bool:
+    containers = (*template.spec.init_containers, *template.spec.containers)
+    return any(port.host_port or template.spec.host_network for one in containers for port in one.ports)

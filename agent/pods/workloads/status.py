@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and programs are shown of a Deployment, DaemonSet or Job: `status`, with the words of Kubernetes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from agent.pods.workloads.job import OVER
+from agent.pods.workloads.job_record import COMPLETE, JobRecord
+from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.rollout import OwnedPod, RolloutRules
+from agent.pods.workloads.workload import Workload
+
+Status = dict[str, Any]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Since when a rollout has been where it is; `place` is how far it has come."""
+
+    since_s: float = 0.0
+    place: tuple[str, int, int, int] = ("", 0, 0, 0)
+
+    def of(self, revision: str, pods: Sequence[OwnedPod], before: "Progress | None") -> "Progress":
+        """The earlier one where nothing has moved."""
+        new = [one for one in pods if one.revision == revision and not one.is_ending]
+        place = revision, len(new), sum(one.is_available for one in new), len(pods) - len(new)
+        if before is not None and before.place == place:
+            return before
+        return Progress(since_s=self.since_s, place=place)
+
+
+def workload_status(
+    workload: Workload,
+    pods: Sequence[OwnedPod],
+    record: JobRecord | None,
+    progress: Progress,
+    now_s: float,
+    *,
+    why_not_here: str = "",
+) -> Status:
+    rules = workload.rules
+    if isinstance(rules, JobRules):
+        return _job(rules, pods, record, why_not_here)
+    alive = [one for one in pods if not one.is_ending]
+    new = [one for one in alive if one.revision == workload.revision]
+    if workload.kind == "DaemonSet":
+        return _daemon_set(alive, new, why_not_here)
+    return _deployment(rules, alive, new, why_not_here, is_late=now_s - progress.since_s > rules.progress_deadline_s)
+
+
+def _deployment(
+    rules: RolloutRules, alive: Sequence[OwnedPod], new: Sequence[OwnedPod], why_not_here: str, *, is_late: bool
+) -> Status:
+    available = sum(one.is_available for one in alive)
+    status: Status = {
+        "replicas": len(alive),
+        "updatedReplicas": len(new),
+        "readyReplicas": sum(one.is_ready for one in alive),
+        "availableReplicas": available,
+        "unavailableReplicas": max(rules.replicas, len(alive)) - available,
+    }
+    least = rules.replicas - rules.most_unavailable
+    is_served = available >= least
+    conditions = [
+        _condition(
+            "Available",
+            "MinimumReplicasAvailable" if is_served else "MinimumReplicasUnavailable",
+            f"{available} pods are available, and at least {least} should be",
+            is_true=is_served,
+        )
+    ]
+    serving = sum(one.is_available for one in new)
+    if serving == len(new) == len(alive) == rules.replicas:
+        conditions.append(_condition("Progressing", "NewReplicaSetAvailable", "all pods have this template"))
+    elif is_late:
+        text = f"nothing has moved for {rules.progress_deadline_s} s: {serving} of {rules.replicas} pods are available"
+        conditions.append(_condition("Progressing", "ProgressDeadlineExceeded", text, is_true=False))
+    else:
+        text = f"{serving} of {rules.replicas} pods have this template and are available"
+        conditions.append(_condition("Progressing", "ReplicaSetUpdated", text))
+    if why_not_here:
+        conditions.append(_condition("ReplicaFailure", "NodeAffinity", why_not_here))
+    return {**status, "conditions": conditions}
+
+
+def _daemon_set(alive: Sequence[OwnedPod], new: Sequence[OwnedPod], why_not_here: str) -> Status:
+    wanted = 0 if why_not_here else 1
+    # During a change with maxSurge there are two pods, and one node all the same.
+    available = min(sum(one.is_available for one in alive), wanted)
+    status: Status = {
+        "desiredNumberScheduled": wanted,
+        "currentNumberScheduled": min(len(alive), wanted),
+        "numberMisscheduled": 1 if alive and not wanted else 0,
+        "numberReady": min(sum(one.is_ready for one in alive), wanted),
+        "numberAvailable": available,
+        "numberUnavailable": wanted - available,
+        "updatedNumberScheduled": min(len(new), wanted),
+    }
+    return status | ({"conditions": [_condition("NotHere", "NodeAffinity", why_not_here)]} if why_not_here else {})
+
+
+def _job(rules: JobRules, pods: Sequence[OwnedPod], record: JobRecord | None, why_not_here: str) -> Status:
+    running = [one for one in pods if one.phase not in OVER and not one.is_ending]
+    status: Status = {
+        "active": len(running),
+        "ready": sum(one.is_ready for one in running),
+        "terminating": sum(one.phase not in OVER and one.is_ending for one in pods),
+        "succeeded": record.succeeded if record is not None else 0,
+        "failed": record.failed if record is not None else 0,
+    }
+    conditions = []
+    if record is not None and record.started_s:
+        status["startTime"] = _time(record.started_s)
+    if record is not None and record.outcome:
+        if record.outcome == COMPLETE:
+            status["completionTime"] = _time(record.finished_s)
+        condition = _condition(record.outcome, record.reason, record.message)
+        conditions.append({**condition, "lastTransitionTime": _time(record.finished_s)})
+    elif rules.is_suspended:
+        conditions.append(_condition("Suspended", "JobSuspended", "its manifest says suspend: true"))
+    if why_not_here:
+        conditions.append(_condition("NotHere", "NodeAffinity", why_not_here))
+    return {**status, **({"conditions": conditions} if conditions else {})}
+
+
+def _condition(kind: str, reason: str, message: str, *, is_true: bool = True) -> Status:
+    return {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
+
+
+def _time(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

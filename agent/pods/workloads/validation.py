@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the values of a Deployment, DaemonSet or Job can be carried out on one node."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from agent.model.pod_fields import PodFields
+from agent.pods.manifest.validation.complaint import Complaints
+from agent.pods.workloads.fields import (
+    Count,
+    DaemonSetFields,
+    DeploymentFields,
+    JobFields,
+    Requirement,
+    Selector,
+    Strategy,
+    Template,
+)
+from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
+
+MOST_REPLICAS = 250
+"""Of one object at one time."""
+MOST_COMPLETIONS = 100_000
+LONGEST_S = 2**31 - 1
+SHARE = re.compile(r"(\d{1,4})%\Z")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+REPLACEMENTS = ("TerminatingOrFailed", "Failed")
+# What needs more than this node has, by the field of a Job.
+JOB_REFUSALS = {
+    "selector": "kepd knows a Job's pods by their owner and needs no selector",
+    "managed_by": "nobody else manages Jobs on this node",
+    "pod_failure_policy": "kepd does not tell failures of pods apart; each counts towards backoffLimit",
+    "success_policy": "needs completionMode Indexed, which kepd does not have",
+    "backoff_limit_per_index": "needs completionMode Indexed, which kepd does not have",
+    "max_failed_indexes": "needs completionMode Indexed, which kepd does not have",
+}
+
+
+def check_deployment(spec: DeploymentFields) -> Complaints:
+    out = Complaints()
+    _count(out, "spec.replicas", spec.replicas)
+    _seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    _seconds(out, "spec.progressDeadlineSeconds", spec.progress_deadline_seconds, least=1)
+    if spec.progress_deadline_seconds <= spec.min_ready_seconds:
+        text = f"must be greater than minReadySeconds ({spec.min_ready_seconds})"
+        out.invalid("spec.progressDeadlineSeconds", spec.progress_deadline_seconds, text)
+    out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
+    if spec.paused:
+        out.forbidden(
+            "spec.paused", "kepd keeps no former template to go on with; leave the manifest as it was instead"
+        )
+    _strategy(out, "spec.strategy", spec.strategy, (ROLLING, RECREATE))
+    _selector(out, spec.selector, spec.template)
+    _lasting(out, spec.template.spec)
+    return out
+
+
+def check_daemon_set(spec: DaemonSetFields) -> Complaints:
+    out = Complaints()
+    _seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
+    _strategy(out, "spec.updateStrategy", spec.update_strategy, (ROLLING, ON_DELETE))
+    _selector(out, spec.selector, spec.template)
+    _lasting(out, spec.template.spec)
+    return out
+
+
+def check_job(spec: JobFields) -> Complaints:
+    out = Complaints()
+    if spec.completions is not None and not 0 <= spec.completions <= MOST_COMPLETIONS:
+        out.invalid("spec.completions", spec.completions, f"must be between 0 and {MOST_COMPLETIONS}")
+    if spec.parallelism is not None:
+        _count(out, "spec.parallelism", spec.parallelism)
+    _seconds(out, "spec.backoffLimit", spec.backoff_limit)
+    if spec.active_deadline_seconds is not None:
+        _seconds(out, "spec.activeDeadlineSeconds", spec.active_deadline_seconds)
+    if spec.ttl_seconds_after_finished is not None:
+        _seconds(out, "spec.ttlSecondsAfterFinished", spec.ttl_seconds_after_finished)
+    if spec.completion_mode == "Indexed":
+        out.forbidden("spec.completionMode", "kepd gives the pods of a Job no index; leave it out or use NonIndexed")
+    else:
+        out.one_of("spec.completionMode", spec.completion_mode, ("NonIndexed",))
+    out.one_of("spec.podReplacementPolicy", spec.pod_replacement_policy, REPLACEMENTS)
+    if spec.manual_selector:
+        out.forbidden("spec.manualSelector", JOB_REFUSALS["selector"])
+    for name, text in JOB_REFUSALS.items():
+        if getattr(spec, name) is not None:
+            out.forbidden(f"spec.{_camel(name)}", text)
+    policy = spec.template.spec.restart_policy
+    if policy not in ("OnFailure", "Never"):
+        out.one_of("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
+    return out
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _lasting(out: Complaints, spec: PodFields) -> None:
+    if spec.restart_policy != "Always":
+        out.one_of("spec.template.spec.restartPolicy", spec.restart_policy, ("Always",))
+    if spec.active_deadline_seconds is not None:
+        out.forbidden("spec.template.spec.activeDeadlineSeconds", "such a pod has no end; a Job's has one")
+
+
+def _strategy(out: Complaints, path: str, given: Strategy, known: tuple[str, ...]) -> None:
+    out.one_of(f"{path}.type", given.type, known)
+    rolling = given.rolling_update
+    if rolling is None:
+        return
+    if given.type != ROLLING:
+        out.forbidden(f"{path}.rollingUpdate", f"only type {ROLLING} has it")
+        return
+    for name, value in (("maxUnavailable", rolling.max_unavailable), ("maxSurge", rolling.max_surge)):
+        if value is not None and share(value, 100, is_up=False) is None:
+            out.invalid(f"{path}.rollingUpdate.{name}", value, "must be a number from 0 on, or a share such as 25%")
+        elif isinstance(value, str) and (share(value, 100, is_up=False) or 0) > 100 and name == "maxUnavailable":
+            out.invalid(f"{path}.rollingUpdate.{name}", value, "must be at most 100%")
+    if _is_none(rolling.max_unavailable) and _is_none(rolling.max_surge):
+        text = "may not be 0 where maxSurge is 0 as well: no pod could ever be replaced"
+        out.invalid(f"{path}.rollingUpdate.maxUnavailable", rolling.max_unavailable, text)
+
+
+def _is_none(value: Count | None) -> bool:
+    return value is not None and share(value, 100, is_up=True) == 0
+
+
+def share(value: Count, whole: int, *, is_up: bool) -> int | None:
+    """A number of pods; None for what is neither a number nor a share."""
+    if isinstance(value, int):
+        return value if value >= 0 else None
+    found = SHARE.match(value)
+    if found is None:
+        return None
+    parts = int(found[1]) * whole
+    return -(-parts // 100) if is_up else parts // 100
+
+
+def _count(out: Complaints, path: str, value: int) -> None:
+    if not 0 <= value <= MOST_REPLICAS:
+        out.invalid(path, value, f"must be between 0 and {MOST_REPLICAS}")
+
+
+def _seconds(out: Complaints, path: str, value: int, least: int = 0) -> None:
+    if not least <= value <= LONGEST_S:
+        out.invalid(path, value, f"must be between {least} and {LONGEST_S}")
+
+
+def _selector(out: Complaints, selector: Selector | None, template: Template) -> None:
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        out.required("spec.selector", "the labels of its template, as in matchLabels")
+        return
+    labels = template.metadata.labels
+    for index, one in enumerate(selector.match_expressions):
+        path = f"spec.selector.matchExpressions[{index}]"
+        out.one_of(f"{path}.operator", one.operator, OPERATORS)
+        if (one.operator in ("In", "NotIn")) != bool(one.values):
+            out.invalid(f"{path}.values", list(one.values), "In and NotIn need values, Exists and DoesNotExist none")
+    if not all(_holds(labels, selector)):
+        out.invalid("spec.template.metadata.labels", dict(labels), "spec.selector does not select these labels")
+
+
+def _holds(labels: Mapping[str, str], selector: Selector) -> Iterator[bool]:
+    for key, value in selector.match_labels.items():
+        yield labels.get(key) == value
+    for one in selector.match_expressions:
+        yield _meets(labels, one)
+
+
+def _meets(labels: Mapping[str, str], one: Requirement) -> bool:
+    match one.operator:
+        case "In":
+            return labels.get(one.key) in one.values
+        case "NotIn":
+            return labels.get(one.key) not in one.values
+        case "Exists":
+            return one.key in labels
+    return one.key not in labels

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Deployment, DaemonSet or Job, and the pods that it makes.
+
+A pod that is made is a PodSpec like one from a file, with its owner in it, and takes the same way from there.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+
+from agent.model.pod import PodOwner, PodSpec, content_hash
+from agent.model.pod_fields import PodFields
+from agent.pods.workloads.fields import Template
+from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.rollout import RolloutRules
+
+Key = tuple[str, str, str]
+
+# Letters and digits that make no words, as Kubernetes has them in names.
+SIGNS = "bcdfghjklmnpqrstvwxz2456789"
+REVISION_LENGTH, SUFFIX_LENGTH = 10, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """`rules` say how many pods there are and how they change."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    template: Template = field(default_factory=Template)
+    revision: str = ""
+    rules: RolloutRules | JobRules = field(default_factory=RolloutRules)
+    file: str = ""
+    source: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.namespace, self.name
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def most_pods(self) -> int:
+        """As many as its manifest asks for at one time; one that asks for none counts as well."""
+        return max(self.rules.most_pods, 1)
+
+    def pod(self, name: str, uid: str) -> PodSpec:
+        labels = {**self.template.metadata.labels, **self._labels()}
+        annotations = self.template.metadata.annotations
+        owner = PodOwner(kind=self.kind, namespace=self.namespace, name=self.name, uid=self.uid, revision=self.revision)
+        document = {
+            "name": name,
+            "namespace": self.namespace,
+            "uid": uid,
+            "labels": labels,
+            "annotations": annotations,
+            "spec": self.template.spec,
+        }
+        return PodSpec(
+            namespace=self.namespace,
+            name=name,
+            uid=uid,
+            hash=content_hash(msgspec.json.encode(document, order="sorted").decode()),
+            labels=tuple(labels.items()),
+            annotations=tuple(annotations.items()),
+            spec=self.template.spec,
+            file=self.file,
+            source=self.source,
+            manifest_name=name,
+            owner=owner,
+        )
+
+    def _labels(self) -> Mapping[str, str]:
+        """Those that Kubernetes adds, for selectors and recipes that ask for them."""
+        match self.kind:
+            case "Deployment":
+                return {"pod-template-hash": self.revision}
+            case "DaemonSet":
+                return {"controller-revision-hash": self.revision}
+        prefixed = {f"batch.kubernetes.io/{name}": value for name, value in self._job_labels().items()}
+        return {**self._job_labels(), **prefixed}
+
+    def _job_labels(self) -> Mapping[str, str]:
+        return {"controller-uid": self.uid, "job-name": self.name[:63].rstrip("-.")}
+
+    def names(self, is_taken: Callable[[str], bool]) -> Iterator[str]:
+        """For pods, always in the same order: the first that no other pod has."""
+        stem = f"{self.name}-{self.revision}" if self.kind == "Deployment" else self.name
+        for place in count():
+            name = f"{stem}-{_word(f'{self.revision}/{place}', SUFFIX_LENGTH)}"
+            if not is_taken(name):
+                yield name
+
+
+def revision_of(template: Template) -> str:
+    """Over the decoded values: defaults written out, comments and the order of keys change nothing."""
+    metadata = template.metadata
+    document: tuple[Mapping[str, str], Mapping[str, str], PodFields] = (
+        metadata.labels,
+        metadata.annotations,
+        template.spec,
+    )
+    return _word(msgspec.json.encode(document, order="sorted").decode(), REVISION_LENGTH)
+
+
+def workload_uid(kind: str, namespace: str, name: str, node: str) -> str:
+    """The same as long as it has its name, wherever its manifest lies."""
+    return hashlib.sha256(f"{kind}/{namespace}/{name}@{node}".encode()).hexdigest()[:32]
+
+
+def _word(text: str, length: int) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    return "".join(SIGNS[byte % len(SIGNS)] for byte in digest[:length])

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deployments, DaemonSets and Jobs at work: their pods begin, change and end, and a restart of kepd changes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod_state import PodState
+from agent.pods.plan.restart import RestartCurve
+from tests.pods.plane import Plane, Slow, running
+
+FILE = "/m/w.yaml"
+AT_ONCE = RestartCurve(first_s=0.01, longest_s=0.01)
+
+
+def deployment(replicas: int = 3, image: str = "i", more: str = "") -> bytes:
+    return f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      containers: [{{name: a, image: {image}, imagePullPolicy: IfNotPresent}}]
+{more}""".encode()
+
+
+def daemon_set(image: str = "i", more: str = "") -> bytes:
+    text = deployment(image=image, more=more).decode()
+    return text.replace("Deployment", "DaemonSet").replace("  replicas: 3\n", "").encode()
+
+
+def job(more: str = "", policy: str = "Never", image: str = "i") -> bytes:
+    return f"""
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: work}}
+spec:
+  template:
+    spec:
+      restartPolicy: {policy}
+      containers: [{{name: a, image: {image}, imagePullPolicy: IfNotPresent}}]
+{more}""".encode()
+
+
+@pytest.fixture
+def cri() -> Slow:
+    made = Slow()
+    made.registry.add("j")
+    return made
+
+
+def manifests(content: bytes) -> FakeManifestDirectory:
+    return FakeManifestDirectory({FILE: content})
+
+
+def pods(plane: Plane, image: str = "") -> list[PodState]:
+    found = plane.runner.pods.items.values()
+    return [one for one in found if image in ("", one.spec.containers[0].image) and not one.is_terminating]
+
+
+def ready(plane: Plane, image: str = "") -> int:
+    return sum(any(c.type == "Ready" and c.is_true for c in one.conditions) for one in pods(plane, image))
+
+
+async def until_ready(plane: Plane, count: int, image: str = "") -> None:
+    """All that are there, and no other."""
+    await plane.until(
+        lambda: ready(plane, image) == count == len(plane.runner.pods.items), f"{count} ready pods of {image}"
+    )
+
+
+def status(plane: Plane, kind: str = "Deployment", name: str = "web") -> dict[str, Any]:
+    return dict(plane.runner.workloads.status((kind, "default", name)) or {})
+
+
+async def exit_of(cri: Slow, pod: PodState, code: int) -> None:
+    container = next(one for one in await cri.list_containers() if one.pod_sandbox_id == pod.sandbox_id)
+    cri.exit(container.id, code)
+
+
+async def test_a_deployment_makes_its_pods_with_names_and_labels_as_kubernetes_has_them(
+    cri: Slow, tmp_path: Path
+) -> None:
+    async with running(cri, manifests(deployment()), tmp_path) as plane:
+        await until_ready(plane, 3)
+        shown = pods(plane)
+        told = status(plane)
+
+    revision = dict(shown[0].labels)["pod-template-hash"]
+    assert {dict(one.labels)["app"] for one in shown} == {"web"}
+    assert all(one.name.startswith(f"web-{revision}-") and len(one.name) == len(revision) + 10 for one in shown)
+    assert (told["replicas"], told["updatedReplicas"], told["readyReplicas"], told["availableReplicas"]) == (3, 3, 3, 3)
+    assert [(one["type"], one["status"]) for one in told["conditions"]] == [
+        ("Available", "True"),
+        ("Progressing", "True"),
+    ]
+
+
+async def test_a_change_of_the_template_replaces_pods_without_serving_with_fewer_than_allowed(
+    cri: Slow, tmp_path: Path
+) -> None:
+    files = manifests(deployment(more="  strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}\n"))
+    least = []
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 3)
+        put = plane.runner.pods.put
+        plane.runner.pods.put = lambda key, pod: (put(key, pod), least.append(ready(plane)))  # type: ignore[method-assign]
+        files.put(FILE, deployment(image="j", more="  strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}\n"))
+        await until_ready(plane, 3, "j")
+
+    assert min(least) == 2
+
+
+async def test_a_kepd_that_dies_in_the_middle_of_a_change_goes_on_with_it(cri: Slow, tmp_path: Path) -> None:
+    """WL-3."""
+    files = manifests(deployment())
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 3)
+        before = {one.uid for one in pods(plane)}
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 3)
+        assert {one.uid for one in pods(plane)} == before, "a restart alone makes and ends nothing"
+        cri.may_stop.clear()
+        files.put(FILE, deployment(image="j"))
+        await plane.until(lambda: ready(plane, "j") > 0 and cri.stopping, "the change is under way")
+    cri.may_stop.set()
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 3, "j")
+
+    assert not before & {one.uid for one in pods(plane)}
+
+
+async def test_recreate_ends_all_before_it_begins_any(cri: Slow, tmp_path: Path) -> None:
+    files = manifests(deployment(more="  strategy: {type: Recreate}\n"))
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 3)
+        mixed = []
+        put = plane.runner.pods.put
+        plane.runner.pods.put = lambda key, pod: (  # type: ignore[method-assign]
+            put(key, pod),
+            mixed.append({one.spec.containers[0].image for one in plane.runner.pods.items.values()}),
+        )
+        files.put(FILE, deployment(image="j", more="  strategy: {type: Recreate}\n"))
+        await until_ready(plane, 3, "j")
+
+    assert {"i", "j"} not in mixed
+
+
+async def test_scaling_changes_only_the_number_of_pods(cri: Slow, tmp_path: Path) -> None:
+    files = manifests(deployment(2))
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 2)
+        before = {one.uid for one in pods(plane)}
+        files.put(FILE, deployment(4))
+        await until_ready(plane, 4)
+        assert before < {one.uid for one in pods(plane)}
+        files.put(FILE, deployment(1))
+        await until_ready(plane, 1)
+        assert {one.uid for one in pods(plane)} < before, "the oldest stays"
+        files.put(FILE, None)
+        await plane.until(lambda: not plane.runner.pods.items, "all pods gone")
+
+
+async def test_a_pod_that_is_deleted_is_made_again_and_a_faulty_manifest_changes_nothing(
+    cri: Slow, tmp_path: Path
+) -> None:
+    files = manifests(deployment(2))
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 2)
+        first = pods(plane)[0]
+        spec = plane.runner.wanted(first.key)
+        assert spec is not None
+        assert plane.runner.delete(spec, None)
+        await plane.until(lambda: first.key not in plane.runner.pods.items or first.is_terminating, "it ends")
+        await plane.until(
+            lambda: ready(plane) == 2 and first.uid not in {one.uid for one in pods(plane)}, "another in its place"
+        )
+        files.put(FILE, deployment(2).replace(b"replicas", b"replcas"))
+        await plane.until(lambda: "not supported" in plane.message, "the fault is shown")
+        assert ready(plane) == 2
+
+
+async def test_a_daemon_set_has_one_pod_here_and_none_where_the_node_does_not_match(cri: Slow, tmp_path: Path) -> None:
+    files = manifests(daemon_set())
+    async with running(cri, files, tmp_path, labels={"disk": "ssd"}) as plane:
+        await until_ready(plane, 1)
+        assert pods(plane)[0].name.startswith("web-")
+        assert status(plane, "DaemonSet")["numberAvailable"] == 1
+        files.put(FILE, daemon_set("j"))
+        await until_ready(plane, 1, "j")
+        files.put(FILE, daemon_set("j", more="      nodeSelector: {disk: hdd}\n"))
+        await plane.until(lambda: not plane.runner.pods.items, "no pod")
+        told = status(plane, "DaemonSet")
+
+    assert told["desiredNumberScheduled"] == 0
+    assert "disk=hdd" in told["conditions"][0]["message"]
+
+
+async def test_a_job_counts_failures_and_successes_over_restarts_of_kepd(cri: Slow, tmp_path: Path) -> None:
+    """WL-5."""
+    files = manifests(job("  completions: 2\n"))
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await until_ready(plane, 1)
+        await exit_of(cri, pods(plane)[0], 3)
+        plane.runner.look_again()
+        await plane.until(lambda: status(plane, "Job", "work")["failed"] == 1 and ready(plane) == 1, "another try")
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await plane.until(lambda: ready(plane) == 1, "it runs on")
+        for done in (1, 2):
+            await plane.until(lambda: ready(plane) == 1, "it runs")
+            await exit_of(cri, next(one for one in pods(plane) if one.phase == "Running"), 0)
+            plane.runner.look_again()
+            await plane.until(
+                lambda done=done: status(plane, "Job", "work")["succeeded"] == done, f"{done} have succeeded"
+            )
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await plane.until(lambda: len(pods(plane)) == 3, "its pods are there")
+        await plane.rounds()
+        told = status(plane, "Job", "work")
+
+    assert (told["active"], told["succeeded"], told["failed"]) == (0, 2, 1)
+    assert [(one["type"], one["reason"]) for one in told["conditions"]] == [("Complete", "CompletionsReached")]
+    assert told["completionTime"] >= told["startTime"]
+
+
+async def test_a_job_that_fails_too_often_is_failed_and_makes_no_more_pods(cri: Slow, tmp_path: Path) -> None:
+    async with running(cri, manifests(job("  backoffLimit: 0\n")), tmp_path, curve=AT_ONCE) as plane:
+        await until_ready(plane, 1)
+        await exit_of(cri, pods(plane)[0], 1)
+        plane.runner.look_again()
+        await plane.until(lambda: status(plane, "Job", "work").get("conditions"), "an outcome")
+        told = status(plane, "Job", "work")["conditions"][0]
+        await plane.rounds()
+        count = len(plane.runner.pods.items)
+
+    assert (told["type"], told["reason"], count) == ("Failed", "BackoffLimitExceeded", 1)
+
+
+async def test_a_job_that_finished_goes_with_its_manifest_when_its_time_is_over(cri: Slow, tmp_path: Path) -> None:
+    async with running(cri, manifests(job("  ttlSecondsAfterFinished: 0\n")), tmp_path) as plane:
+        await until_ready(plane, 1)
+        await exit_of(cri, pods(plane)[0], 0)
+        plane.runner.look_again()
+        await plane.until(lambda: not plane.runner.pods.items, "its pods are gone")
+        await plane.until(lambda: not status(plane, "Job", "work"), "and its manifest")

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests of Deployments, DaemonSets and Jobs: what they become, and what is refused by its path."""
+
+import pytest
+from msgspec.structs import replace
+
+from agent.drivers.manifests.snapshot import Snapshot
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
+from agent.pods.manifest.reading import MOST_MADE, Reading, read_pods
+from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.reading import workload_warnings
+from agent.pods.workloads.rollout import RolloutRules
+from agent.pods.workloads.validation import MOST_REPLICAS
+from agent.pods.workloads.workload import Workload
+from tests.pods.run.test_workloads import daemon_set, deployment, job
+
+NODE = NodeIdentity("n", has_name_suffix=True)
+
+
+def read(content: bytes) -> Workload:
+    found = parse_objects("/m/f", content, NODE)
+    assert found.findings == []
+    return found.workloads[0]
+
+
+def faults(content: bytes) -> list[str]:
+    found = parse_objects("/m/f", content, NODE)
+    assert not (found.findings and found.workloads)
+    return [f"{one.path}: {one.text}" for one in found.findings]
+
+
+def rolling(content: bytes) -> tuple[int, int, int]:
+    rules = read(content).rules
+    assert isinstance(rules, RolloutRules)
+    return rules.replicas, rules.most_unavailable, rules.most_surge
+
+
+@pytest.mark.parametrize(
+    ("replicas", "given", "expected"),
+    [
+        (3, "", (3, 0, 1)),
+        (10, "", (10, 2, 3)),
+        (1, "{maxSurge: 0, maxUnavailable: 25%}", (1, 1, 0)),
+        (4, "{maxSurge: 50%, maxUnavailable: 0}", (4, 0, 2)),
+        (2, "{maxSurge: 0, maxUnavailable: 5}", (2, 2, 0)),
+    ],
+)
+def test_shares_become_numbers_of_pods(replicas: int, given: str, expected: tuple[int, int, int]) -> None:
+    """WL-4."""
+    more = f"  strategy: {{rollingUpdate: {given}}}\n" if given else ""
+    assert rolling(deployment(replicas, more=more)) == expected
+
+
+def test_a_daemon_set_replaces_its_pod_at_once_or_adds_one_first() -> None:
+    assert rolling(daemon_set()) == (1, 1, 0)
+    surge = "  updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}\n"
+    assert rolling(daemon_set(more=surge)) == (1, 0, 1)
+
+
+def test_a_job_without_numbers_runs_once_and_one_with_parallelism_alone_until_a_pod_succeeds() -> None:
+    assert read(job()).rules == JobRules()
+    assert read(job("  parallelism: 3\n")).rules == JobRules(completions=None, parallelism=3)
+    assert read(job(policy="OnFailure")).rules == JobRules(restarts_inside=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (deployment(more="  paused: true\n"), "spec.paused: Forbidden: kepd keeps no former template"),
+        (deployment(MOST_REPLICAS + 1), "spec.replicas: Invalid value: 251: must be between 0 and 250"),
+        (deployment(more="  replcas: 1\n"), 'spec.replcas: not supported by this version; did you mean "replicas"?'),
+        (deployment(more="  strategy: {type: Blue}\n"), "spec.strategy.type: Unsupported value"),
+        (
+            deployment(more="  strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 0%}}\n"),
+            "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 where maxSurge is 0 as well",
+        ),
+        (
+            deployment(more="  strategy: {rollingUpdate: {maxSurge: some}}\n"),
+            'spec.strategy.rollingUpdate.maxSurge: Invalid value: "some": must be a number',
+        ),
+        (deployment().replace(b"app: web}}\n  t", b"app: db}}\n  t"), "spec.template.metadata.labels: Invalid value"),
+        (deployment().replace(b"apps/v1", b"v1"), "apiVersion: must be apps/v1"),
+        (deployment(image="''"), "spec.template.spec.containers[0].image: Required value"),
+        (deployment(more="      restartPolicy: Never\n"), "spec.template.spec.restartPolicy: Unsupported value"),
+        (deployment(more="      activeDeadlineSeconds: 5\n"), "spec.template.spec.activeDeadlineSeconds: Forbidden"),
+        (job(policy="Always"), "spec.template.spec.restartPolicy: Unsupported value"),
+        (job("  completionMode: Indexed\n"), "spec.completionMode: Forbidden: kepd gives the pods of a Job no index"),
+        (job("  podFailurePolicy: {rules: []}\n"), "spec.podFailurePolicy: Forbidden: kepd does not tell failures"),
+        (job("  backoffLimitPerIndex: 1\n"), "spec.backoffLimitPerIndex: Forbidden: needs completionMode Indexed"),
+        (job("  parallelism: -1\n"), "spec.parallelism: Invalid value: -1"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_by_its_path(content: bytes, expected: str) -> None:
+    """WL-1."""
+    assert [one for one in faults(content) if one.startswith(expected)], faults(content)
+
+
+def test_only_the_template_makes_another_revision() -> None:
+    before = read(deployment())
+
+    assert read(b"# words\n" + deployment(5, more="  minReadySeconds: 3\n")).revision == before.revision
+    assert read(deployment(image="j")).revision != before.revision
+
+
+def test_names_of_pods_are_the_same_each_time_and_skip_those_that_are_taken() -> None:
+    workload = read(deployment())
+    first = next(workload.names(lambda _: False))
+
+    assert next(workload.names(lambda _: False)) == first
+    assert next(workload.names(lambda name: name == first)) != first
+
+
+def test_a_port_of_the_node_and_a_change_that_waits_for_itself_are_warned_about() -> None:
+    port = b"ports: [{containerPort: 80, hostPort: 80}], imagePullPolicy"
+    workload = read(deployment(2).replace(b"imagePullPolicy", port))
+
+    assert [path for path, _ in workload_warnings(workload)] == ["spec.replicas", "spec.strategy"]
+    assert list(workload_warnings(read(deployment()))) == []
+
+
+def test_a_fault_keeps_the_last_good_version_and_a_name_belongs_to_the_first() -> None:
+    good = read_pods(Snapshot({"/a": deployment()}), Reading(), NODE)
+    bad = read_pods(Snapshot({"/a": deployment(-1)}), good, NODE)
+    twice = read_pods(Snapshot({"/a": deployment(), "/b": deployment(1)}), Reading(), NODE)
+
+    assert bad.workloads == good.workloads
+    assert bad.workloads
+    assert [one.file for one in twice.workloads.values()] == ["/a"]
+    assert "is already in /a" in str(twice.findings[0])
+
+
+def test_all_together_ask_for_a_bounded_number_of_pods() -> None:
+    files = {
+        f"/{place}": deployment(MOST_REPLICAS).replace(b"name: web", f"name: web{place}".encode()) for place in range(5)
+    }
+    reading = read_pods(Snapshot(files), Reading(), NODE)
+
+    assert sum(one.most_pods for one in reading.workloads.values()) == MOST_MADE
+    assert "/4: spec: Deployment default/web4 and those before it ask for more than" in str(
+        reading.findings[0]
+    ).replace(":2:", ":")
+    assert replace(RolloutRules(), replicas=0).most_pods == 0
