@@ -14,17 +14,17 @@ KINDS = (("init", "Init Containers"), ("sidecar", "Sidecars"), ("main", "Contain
 
 
 def pod_lines(pod: pod_pb2.Pod, waits_for: str, events: Sequence[node_pb2.Event]) -> Iterator[str]:
-    yield from _entries("", _of_pod(pod, _said_once(pod, waits_for)))
+    yield from entries_of("", _of_pod(pod, _said_once(pod, waits_for)))
     for kind, title in KINDS:
         chosen = [one for one in pod.containers if one.kind == kind]
         if chosen:
             yield f"{title}:"
         for one in chosen:
             yield f"  {one.name}:"
-            yield from _entries("    ", _of_container(one))
+            yield from entries_of("    ", _of_container(one))
     yield "Conditions:"
     rows = [(one.type, str(one.status), one.reason, one.message) for one in pod.conditions]
-    yield from _grid(("Type", "Status", "Reason", "Message"), rows)
+    yield from grid(("Type", "Status", "Reason", "Message"), rows)
     yield "Volumes:" if pod.volumes else "Volumes:  <none>"
     for volume in pod.volumes:
         yield f"  {volume.name}:  {volume.source}"
@@ -46,7 +46,7 @@ def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
     yield "Namespace", pod.namespace
     yield "UID", pod.uid
     yield "Created", _moment(pod.created_at)
-    yield "Labels", _joined(pod.labels)
+    yield "Labels", joined(pod.labels)
     yield "Status", pod.status if pod.status in ("", pod.phase) else f"{pod.status} (phase {pod.phase})"
     yield "Reason", pod.reason
     # The list has it there for who sees no more than that.
@@ -55,8 +55,8 @@ def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
     yield "IP", pod.ip
     yield "Manifest", pod.manifest
     if pod.resources.requests or pod.resources.limits:
-        yield "Requests", _joined(pod.resources.requests)
-        yield "Limits", _joined(pod.resources.limits)
+        yield "Requests", joined(pod.resources.requests)
+        yield "Limits", joined(pod.resources.limits)
 
 
 def _of_container(one: pod_pb2.Container) -> Iterator[tuple[str, str]]:
@@ -79,8 +79,8 @@ def _of_container(one: pod_pb2.Container) -> Iterator[tuple[str, str]]:
         yield "  Finished", _moment(one.last.finished_at)
     yield "Ready", str(one.ready)
     yield "Restart Count", str(one.restart_count)
-    yield "Requests", _joined(one.resources.requests) or "none"
-    yield "Limits", _joined(one.resources.limits) or "none"
+    yield "Requests", joined(one.resources.requests) or "none"
+    yield "Limits", joined(one.resources.limits) or "none"
 
 
 def service_lines(
@@ -100,20 +100,20 @@ def service_lines(
         ("Programmed", "yes" if service.is_programmed else "no"),
         ("Findings", "; ".join(service.findings)),
     )
-    yield from _entries("", iter(head))
+    yield from entries_of("", iter(head))
     yield "Ports:"
     ports = [
         (one.name or "-", f"{one.port}/{one.protocol}", str(one.node_port or "-"), one.family,
          f"{one.used} of {one.total}", one.verdict or "ok")
         for one in service.ports
     ]  # fmt: skip
-    yield from _grid(("Name", "Port", "NodePort", "Family", "Endpoints Used", "State"), ports)
+    yield from grid(("Name", "Port", "NodePort", "Family", "Endpoints Used", "State"), ports)
     yield "Endpoints:" if endpoints else "Endpoints:  <none>"
     rows = [
         (one.endpoint, one.port or "-", one.node or "-", one.state, "yes" if one.is_used else "no", one.reason)
         for one in endpoints
     ]
-    yield from _grid(("Address", "Port", "Node", "State", "Used", "Why"), rows)
+    yield from grid(("Address", "Port", "Node", "State", "Used", "Why"), rows)
     yield from event_lines(events)
 
 
@@ -126,7 +126,7 @@ def node_lines(
     runtime = f"{node.runtime.name} {node.runtime.version}".strip() if node.runtime.is_connected else "away"
     head = (
         ("Name", node.name),
-        ("Labels", _joined(node.labels)),
+        ("Labels", joined(node.labels)),
         ("Addresses", ", ".join(node.addresses)),
         ("Unschedulable", f"drained by {node.drain.by}" if node.HasField("drain") else "false"),
         ("Kernel", node.kernel_version),
@@ -134,16 +134,16 @@ def node_lines(
         ("Runtime", f"{runtime} at {node.runtime.endpoint}"),
         ("kepd", f"{node.kepd_version}, pid {node.pid}, since {_moment(node.started_at)}"),
     )
-    yield from _entries("", iter(head))
+    yield from entries_of("", iter(head))
     yield "Planes:"
     states = [
         (one.name, node_pb2.PlaneState.Name(one.state).removeprefix("PLANE_STATE_").lower(), one.message)
         for one in planes
     ]
-    yield from _grid(("Name", "State", "Message"), states)
+    yield from grid(("Name", "State", "Message"), states)
     yield "Pods:" if pods else "Pods:  <none>"
     rows = [(one.namespace, one.name, one.status or one.phase, one.qos_class, age(one.created_at)) for one in pods]
-    yield from _grid(("Namespace", "Name", "Status", "QoS", "Age"), rows)
+    yield from grid(("Namespace", "Name", "Status", "QoS", "Age"), rows)
     yield from event_lines(events)
 
 
@@ -153,10 +153,10 @@ def event_lines(events: Sequence[node_pb2.Event]) -> Iterator[str]:
         (one.type, one.reason, f"{age(one.last_seen)}{f' (x{one.count})' if one.count > 1 else ''}", one.message)
         for one in events
     ]
-    yield from _grid(("Type", "Reason", "Age", "Message"), rows)
+    yield from grid(("Type", "Reason", "Age", "Message"), rows)
 
 
-def _entries(indent: str, entries: Iterator[tuple[str, str]]) -> Iterator[str]:
+def entries_of(indent: str, entries: Iterator[tuple[str, str]]) -> Iterator[str]:
     """What is empty is left out; lines of a message stand below each other."""
     for title, value in entries:
         if value:
@@ -164,7 +164,7 @@ def _entries(indent: str, entries: Iterator[tuple[str, str]]) -> Iterator[str]:
             yield head + value.strip("\n").replace("\n", "\n" + " " * len(head))
 
 
-def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if not rows:
         return
     whole = [titles, *([" ".join(cell.split()) for cell in row] for row in rows)]
@@ -173,7 +173,7 @@ def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _joined(given: Mapping[str, str]) -> str:
+def joined(given: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={given[name]}" for name in sorted(given))
 
 

@@ -14,6 +14,9 @@ LISTS = {
     "nodes": ("listings", "list_nodes"),
     "planes": ("listings", "list_planes"),
     "pods": ("listings", "list_pods"),
+    "deployments": ("workload_listings", "list_workloads"),
+    "daemonsets": ("workload_listings", "list_workloads"),
+    "jobs": ("workload_listings", "list_workloads"),
     "containers": ("listings", "list_containers"),
     "images": ("image_listings", "list_images"),
     "pulls": ("image_listings", "list_pulls"),
@@ -39,6 +42,8 @@ def listed(daemon: Client, kind: Kind, *, with_objects: bool = False) -> AnyList
         found: AnyListing = make(daemon, with_spec=True)
     elif with_objects and kind.plural == "services":
         found = make(daemon, manifests_of(daemon, kind))
+    elif kind.plural in ("deployments", "daemonsets", "jobs"):
+        found = make(daemon, kind)
     else:
         found = make(daemon)
     return found

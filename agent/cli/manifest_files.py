@@ -74,6 +74,7 @@ def check_file(file: ManifestFile) -> Checked:
     """As the daemon would; Services are read as topology reads them."""
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
+    from agent.pods.workloads.reading import workload_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
     found = parse_objects(file.path, file.content, NodeIdentity("", has_name_suffix=False))
@@ -84,6 +85,7 @@ def check_file(file: ManifestFile) -> Checked:
         return Checked(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
     others = read_manifests([Document(tree.where, plain(tree)) for tree in trees if not _is_pods(plain(tree))])
     warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
+    warnings += [Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one)]
     findings = list(dict.fromkeys((*found.findings, *others.errors)))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
@@ -93,7 +95,7 @@ def check_file(file: ManifestFile) -> Checked:
 def _is_pods(content: object) -> bool:
     """What the pods plane checks whole; topology knows less of it."""
     kind = content.get("kind") if isinstance(content, dict) else None
-    return kind in ("Pod", "PodList", "ConfigMap", "Secret", "ServiceCIDR")
+    return kind in ("Pod", "PodList", "Deployment", "DaemonSet", "Job", "ConfigMap", "Secret", "ServiceCIDR")
 
 
 def checked_files(paths: Sequence[str]) -> list[ManifestFile]:

@@ -27,6 +27,7 @@ from agent.config.manifest_documents import (
 from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
 from agent.model.finding import Finding, suggestion
+from agent.model.generation import spec_generation
 from agent.model.manifest_report import AppliedObject, ListedObject
 from agent.model.refused import Refused
 from agent.model.shown_spec import LAST_APPLIED, without_copy, without_values
@@ -38,8 +39,9 @@ Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
-LAST_KINDS = ("Service", "Pod")
-KINDS = ("Pod", "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR")
+WORKLOADS = ("Deployment", "DaemonSet", "Job")
+LAST_KINDS = ("Service", "Pod", *WORKLOADS)
+KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR")
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
@@ -59,9 +61,12 @@ class ManifestObjects:
         check: Callable[[bytes], Sequence[Finding]],
         end_pod: Callable[[str, str, float | None], Awaitable[None]] | None = None,
         suffix: Callable[[], str] = lambda: "",
+        *,
+        status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
-        names have more than those of their manifests."""
+        names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job."""
+        self._status = status
         self._directory = directory
         self._read = read
         self._folders = folders
@@ -71,7 +76,14 @@ class ManifestObjects:
         self._lock = asyncio.Lock()
 
     async def listed(self, kind: str) -> list[ListedObject]:
-        return await asyncio.to_thread(lambda: list(self._listed(kind)))
+        found = await asyncio.to_thread(lambda: list(self._listed(kind)))
+        # What runs is asked on the loop, where it changes.
+        return [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+
+    def _with_status(self, one: ListedObject) -> ListedObject:
+        status = self._status((one.kind, one.namespace, one.name))
+        content = msgspec.json.decode(one.content)
+        return msgspec.structs.replace(one, content=msgspec.json.encode({**content, "status": status or {}}))
 
     def _listed(self, kind: str) -> Iterator[ListedObject]:
         seen = set()
@@ -218,8 +230,25 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = {**shown, "data": dict.fromkeys(_keys(content), "")}
     elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
         content = {**_without_copy(content), "spec": without_values(spec)}
+    elif kind in WORKLOADS:
+        content = _without_template_values(_with_generation(_without_copy(content)))
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
+
+
+def _with_generation(content: Content) -> Content:
+    metadata = content.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return {**content, "metadata": {**known, "generation": spec_generation(content.get("spec"))}}
+
+
+def _without_template_values(content: Content) -> Content:
+    spec = content.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    inner = template.get("spec") if isinstance(template, dict) else None
+    if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):
+        return content
+    return {**content, "spec": {**spec, "template": {**_without_copy(template), "spec": without_values(inner)}}}
 
 
 def _without_copy(content: Content) -> Content:

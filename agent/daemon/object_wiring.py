@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the objects of the manifests meet those who read them: what a pod's manifest may say, and a Service's."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from agent.pods.manifest.objects import NodeIdentity
 
 EndPod = Callable[[str, str, float | None], Awaitable[None]]
+StatusOf = Callable[[tuple[str, str, str]], Mapping[str, object] | None]
 
 
-def wire_objects(current: Callable[[], Configuration], end_pod: EndPod | None) -> ManifestObjects:
+def wire_objects(
+    current: Callable[[], Configuration], end_pod: EndPod | None, status_of: StatusOf | None
+) -> ManifestObjects:
     def directory() -> Path:
         return Path(current().manifests.directory)
 
@@ -32,6 +35,7 @@ def wire_objects(current: Callable[[], Configuration], end_pod: EndPod | None) -
         lambda content: faults_of(content, current()),
         end_pod,
         lambda: identity_of(current()).suffix,
+        status=status_of if status_of is not None else lambda _: None,
     )
 
 

@@ -41,7 +41,7 @@ from agent.daemon.logs import Levels
 from agent.daemon.memory import give_back_pages, settle_memory
 from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_view import NodeAnswers
-from agent.daemon.object_wiring import EndPod, wire_objects
+from agent.daemon.object_wiring import EndPod, StatusOf, wire_objects
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import LastWork, Unit
@@ -95,6 +95,7 @@ class Daemon:
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
         self.end_pod: EndPod | None = None
+        self.status_of: StatusOf | None = None
         self.programmed: Callable[[], Manifests] | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
         self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock, give_back_pages)
@@ -314,6 +315,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
     parts.end_pod = plane.commands.delete
+    parts.status_of = plane.runner.workloads.status
     parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
@@ -369,7 +371,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         service_proxy_pb2: planes["services"],
         cri_proxy_pb2: planes["proxy"],
         topology_pb2: TopologyService(topology),
-        object_pb2: ObjectService(wire_objects(lambda: parts.running.configuration, parts.end_pod)),
+        object_pb2: ObjectService(wire_objects(lambda: parts.running.configuration, parts.end_pod, parts.status_of)),
         health_pb2: HealthService(parts.board),
     }
     server = ApiServer(

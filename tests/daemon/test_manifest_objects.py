@@ -3,6 +3,7 @@
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: w
 SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hush}\n"
 
 
-def objects_in(directory: Path, ended: list[str] | None = None) -> ManifestObjects:
+def objects_in(directory: Path, ended: list[str] | None = None, status: Any = lambda _: None) -> ManifestObjects:
     async def end_pod(namespace: str, name: str, grace_s: float | None) -> None:
         assert ended is not None
         ended.append(f"{namespace}/{name} {grace_s}")
@@ -30,6 +31,7 @@ def objects_in(directory: Path, ended: list[str] | None = None) -> ManifestObjec
         lambda content: faults_of(content, Configuration()),
         end_pod if ended is not None else None,
         lambda: "-n1",
+        status=status,
     )
 
 

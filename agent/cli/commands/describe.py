@@ -9,9 +9,12 @@ import click
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.described import node_lines, pod_lines, service_lines
+from agent.cli.described_workload import workload_lines
+from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.service_listings import SERVICE as SERVICES
 from agent.cli.session import CommandFailed, Session
+from agent.cli.workload_pods import find_workload, pods_of
 from agent.model.exit_codes import CONFLICT, NOT_FOUND
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
@@ -19,7 +22,9 @@ from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 NODE = "kepd.v1.NodeService"
 KINDS = {
     "pod": "pod", "pods": "pod", "po": "pod", "service": "service", "services": "service", "svc": "service",
-    "node": "node", "nodes": "node", "no": "node",
+    "node": "node", "nodes": "node", "no": "node", "deployment": "deployments", "deployments": "deployments",
+    "deploy": "deployments", "daemonset": "daemonsets", "daemonsets": "daemonsets", "ds": "daemonsets",
+    "job": "jobs", "jobs": "jobs",
 }  # fmt: skip
 
 
@@ -28,19 +33,26 @@ KINDS = {
 @click.argument("name", metavar="[NAME]", default="")
 @click.pass_obj
 def describe(session: Session, kind: str, name: str) -> None:
-    """Show all details of a pod, a Service or the node, in sections as kubectl has them."""
+    """Show all details of a pod, Deployment, DaemonSet, Job, Service or the node, in sections as kubectl has them."""
     word, slash, rest = kind.partition("/")
     name = rest if slash else name
     if word not in KINDS:
         close = get_close_matches(word, KINDS, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else "expected pod, service or node"
+        hint = f'did you mean "{close[0]}"?' if close else "expected pod, deployment, daemonset, job, service or node"
         raise click.UsageError(f'"{word}" cannot be described; {hint}')
     known = KINDS[word]
     if not name and known != "node":
         raise click.UsageError(f"no {known} is named; expected kepctl describe {known} NAME")
     with connected(session) as daemon:
-        of_one = {"pod": pod_described, "service": service_described}
-        found = of_one[known](daemon, name) if known in of_one else _node(daemon)
+        match known:
+            case "node":
+                found = _node(daemon)
+            case "pod":
+                found = pod_described(daemon, name)
+            case "service":
+                found = service_described(daemon, name)
+            case _:
+                found = _workload(daemon, known, name)
     for line in found:
         click.echo(line)
 
@@ -52,6 +64,14 @@ def pod_described(daemon: Client, name: str) -> Iterable[str]:
     why = pod_pb2.ExplainPodRequest(namespace=namespace, name=short)
     explained = daemon.call(f"{PODS}/ExplainPod", why, pod_pb2.ExplainPodResponse)
     return pod_lines(pod, explained.waits_for, events_of(daemon, namespace, short))
+
+
+def _workload(daemon: Client, plural: str, name: str) -> Iterable[str]:
+    kind = BY_WORD[plural]
+    found, made = find_workload(daemon, kind, name)
+    pods = pods_of(daemon, kind, found, made)
+    events = [event for pod in pods for event in events_of(daemon, pod.namespace, pod.name)]
+    return workload_lines(kind.api, made, pods, sorted(events, key=lambda one: one.last_seen.ToNanoseconds()))
 
 
 def service_described(daemon: Client, name: str) -> Iterable[str]:

@@ -27,8 +27,9 @@ def get(
 ) -> None:  # fmt: skip
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
-    Kinds, with their short names: nodes (no), planes, pods (po), containers, images (im), pulls, mirrors, services
-    (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs, rules, proxy, events (ev).
+    Kinds, with their short names: nodes (no), planes, pods (po), deployments (deploy), daemonsets (ds), jobs,
+    containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs,
+    rules, proxy, events (ev).
     """
     scope, found = scope_of(namespace, selector, everywhere=everywhere), parse_wanted(words)
     with connected(session) as daemon:

@@ -14,9 +14,11 @@ import msgspec
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE
 from agent.cli.durations import Duration
+from agent.cli.kinds import Kind
 from agent.cli.pod_names import find_container
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
+from agent.cli.workload_pods import find_workload, pods_of, workload_kind
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
@@ -96,8 +98,24 @@ def _since(since_s: float | None, since_time: str | None) -> float | None:
 
 
 def _named(daemon: Client, target: str, container: str) -> Source:
+    word, slash, name = target.partition("/")
+    kind = workload_kind(word) if slash and name and "/" not in name else None
+    if kind is not None:
+        return _of_workload(daemon, kind, name, container)
     namespace, pod, named = find_container(daemon, target)
     return Source(namespace, pod, container or named)
+
+
+def _of_workload(daemon: Client, kind: Kind, name: str, container: str) -> Source:
+    """Of its pods one that runs, else the youngest, as kubectl has it."""
+    found, made = find_workload(daemon, kind, name)
+    pods = pods_of(daemon, kind, found, made)
+    if not pods:
+        raise CommandFailed(f"{kind.singular}/{found.key} has no pod now", NOT_FOUND)
+    chosen = max(pods, key=lambda one: (one.phase == "Running", one.created_at.ToNanoseconds()))
+    if len(pods) > 1:
+        click.echo(f"{len(pods)} pods; this is pod/{chosen.name}", err=True)
+    return Source(chosen.namespace, chosen.name, container)
 
 
 def _labelled(daemon: Client, selector: str) -> list[Source]:

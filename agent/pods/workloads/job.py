@@ -46,7 +46,7 @@ def plan_job(
         return JobPlan(
             record=record,
             end=(*leaving, *(one.uid for one in running)),
-            wake_s=due_s,
+            wake_s=due_s if due_s is not None and due_s > now_s else None,
             is_expired=due_s is not None and now_s >= due_s and not running and not ending,
         )
     wanted = _wanted(rules, record)

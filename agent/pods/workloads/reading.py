@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.strict_yaml import Tree
+from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
+from agent.model.generation import spec_generation
 from agent.model.pod_fields import Fields, Metadata
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.shape import Shape, place_of
@@ -113,6 +114,7 @@ def _built(read: _Deployment | _DaemonSet | _Job, kind: str, tree: Tree, path: s
         annotations=tuple(metadata.annotations.items()),
         template=template,
         revision=revision_of(template),
+        generation=spec_generation(plain(tree.entries["spec"])),
         rules=_rules(read),
         file=path,
         source=tree.where,

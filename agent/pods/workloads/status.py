@@ -40,14 +40,15 @@ def workload_status(
     *,
     why_not_here: str = "",
 ) -> Status:
-    rules = workload.rules
+    rules, observed = workload.rules, {"observedGeneration": workload.generation}
     if isinstance(rules, JobRules):
         return _job(rules, pods, record, why_not_here)
     alive = [one for one in pods if not one.is_ending]
     new = [one for one in alive if one.revision == workload.revision]
     if workload.kind == "DaemonSet":
-        return _daemon_set(alive, new, why_not_here)
-    return _deployment(rules, alive, new, why_not_here, is_late=now_s - progress.since_s > rules.progress_deadline_s)
+        return observed | _daemon_set(alive, new, why_not_here)
+    is_late = now_s - progress.since_s > rules.progress_deadline_s
+    return observed | _deployment(rules, alive, new, why_not_here, is_late=is_late)
 
 
 def _deployment(

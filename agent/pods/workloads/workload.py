@@ -36,6 +36,7 @@ class Workload:
     annotations: tuple[tuple[str, str], ...] = ()
     template: Template = field(default_factory=Template)
     revision: str = ""
+    generation: int = 0
     rules: RolloutRules | JobRules = field(default_factory=RolloutRules)
     file: str = ""
     source: str = ""

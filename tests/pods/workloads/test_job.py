@@ -145,7 +145,8 @@ def test_what_finished_long_ago_may_go() -> None:
     finished = plan(JobRules(keeps_finished_s=30), DONE)
 
     assert (finished.wake_s, finished.is_expired) == (130.0, False)
-    assert plan(JobRules(keeps_finished_s=30), DONE, record=finished.record, now_s=130.0).is_expired
+    expired = plan(JobRules(keeps_finished_s=30), DONE, record=finished.record, now_s=130.0)
+    assert (expired.is_expired, expired.wake_s) == (True, None)
     assert not plan(JobRules(), DONE, record=finished.record, now_s=9e9).is_expired
 
 

@@ -35,7 +35,7 @@ log = structlog.get_logger(plane="pods")
 
 TakeOut = Callable[[str, Key], None]
 
-RETRY_S = 5.0
+RETRY_S, EXPIRY_RETRY_S = 5.0, 60.0
 """Until what the disk refused is tried again."""
 
 
@@ -232,7 +232,8 @@ class Workloads:
             log.info("job_expired", job=workload.text, file=workload.file)
         except (OSError, Refused) as error:
             log.warning("job_not_taken_out", job=workload.text, file=workload.file, error=str(error))
-            self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
+        # Its manifest is read again long before that, if it is gone.
+        self._due_s[workload.key] = self._context.clock.now_s() + EXPIRY_RETRY_S
 
     def _take(self, workload: Workload, steps: Steps) -> None:
         pods = self._pods.of(workload.key)
