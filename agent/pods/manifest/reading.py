@@ -85,9 +85,12 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Re
     accepted = claims.by_file()
     folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
     sources = _claim_sources(parsed, folders, claims.losers)
-    workloads = _claim_workloads(parsed, claims.losers)
+    excess: dict[str, list[Finding]] = {}
+    workloads = _claim_workloads(parsed, claims.losers, excess)
     told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
-    complaints = {path: (*findings, *claims.losers.get(path, ())) for path, findings in told.items()}
+    complaints = {
+        path: (*findings, *claims.losers.get(path, ()), *excess.get(path, ())) for path, findings in told.items()
+    }
     for problem in snapshot.problems:
         complaints[problem.where] = (problem, *complaints.get(problem.where, ()))
     return Reading(
@@ -171,8 +174,10 @@ def _claim_sources(
     return found
 
 
-def _claim_workloads(parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]]) -> Mapping[Key, Workload]:
-    """The first of a name wins, and those that ask for more pods than there may be are left out."""
+def _claim_workloads(
+    parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]], excess: dict[str, list[Finding]]
+) -> Mapping[Key, Workload]:
+    """The first of a name wins, and those that ask for more pods than there may be are left out: `excess`."""
     found: dict[Key, Workload] = {}
     count = 0
     for one in (one for file in parsed.values() for one in file.workloads):
@@ -181,7 +186,7 @@ def _claim_workloads(parsed: Mapping[str, FileReading], losers: dict[str, list[F
             losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
         elif count + one.most_pods > MOST_MADE:
             text = f"{one.text} and those before it ask for more than {MOST_MADE} pods together; it is ignored"
-            losers.setdefault(one.file, []).append(Finding(one.source, "spec", text))
+            excess.setdefault(one.file, []).append(Finding(one.source, "spec", text))
         else:
             found[one.key] = one
             count += one.most_pods

@@ -139,4 +139,5 @@ def test_all_together_ask_for_a_bounded_number_of_pods() -> None:
     assert "/4: spec: Deployment default/web4 and those before it ask for more than" in str(
         reading.findings[0]
     ).replace(":2:", ":")
+    assert reading.duplicates == frozenset(), "it is no second one of its name"
     assert replace(RolloutRules(), replicas=0).most_pods == 0
