@@ -9,7 +9,7 @@ import pytest
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod_state import PodState
 from agent.pods.plan.restart import RestartCurve
-from tests.pods.plane import Plane, Slow, running
+from tests.pods.plane import DISKS, Plane, Slow, running
 
 FILE = "/m/w.yaml"
 AT_ONCE = RestartCurve(first_s=0.01, longest_s=0.01)
@@ -249,3 +249,43 @@ async def test_a_job_that_finished_goes_with_its_manifest_when_its_time_is_over(
         plane.runner.look_again()
         await plane.until(lambda: not plane.runner.pods.items, "its pods are gone")
         await plane.until(lambda: not status(plane, "Job", "work"), "and its manifest")
+
+
+async def test_a_job_that_is_suspended_ends_its_pods_and_goes_on_later(cri: Slow, tmp_path: Path) -> None:
+    files = manifests(job())
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await until_ready(plane, 1)
+        files.put(FILE, job("  suspend: true\n"))
+        await plane.until(lambda: not plane.runner.pods.items, "its pod is gone")
+        told = status(plane, "Job", "work")
+        files.put(FILE, job())
+        await until_ready(plane, 1)
+
+    assert (told["failed"], told["conditions"][0]["type"]) == (0, "Suspended")
+
+
+async def test_another_template_begins_a_job_anew_once_its_former_pods_are_gone(cri: Slow, tmp_path: Path) -> None:
+    files = manifests(job())
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await until_ready(plane, 1)
+        await exit_of(cri, pods(plane)[0], 0)
+        plane.runner.look_again()
+        await plane.until(lambda: status(plane, "Job", "work")["succeeded"] == 1, "it has succeeded")
+        files.put(FILE, job(image="j"))
+        await until_ready(plane, 1, "j")
+        assert status(plane, "Job", "work")["succeeded"] == 0
+
+
+async def test_a_disk_that_refuses_the_record_holds_the_job_up(cri: Slow, tmp_path: Path) -> None:
+    """WL-5: nothing follows from a count that is not written."""
+    files = manifests(job("  suspend: true\n"))
+    async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
+        await plane.until(lambda: "conditions" in status(plane, "Job", "work"), "it is known")
+        DISKS[tmp_path].failure = OSError(28, "No space left on device")
+        files.put(FILE, job())
+        await plane.until(lambda: "conditions" not in status(plane, "Job", "work"), "it is read")
+        await plane.rounds()
+        assert not plane.runner.pods.items
+        DISKS[tmp_path].failure = None
+        files.put(FILE, job("  backoffLimit: 1\n"))
+        await until_ready(plane, 1)
