@@ -6,45 +6,77 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
 
-import grpc
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import Message
 
+from agent.cli.quick_call import may_be_quick, quick_call
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
+
+if TYPE_CHECKING:
+    import grpc
 
 Answer = TypeVar("Answer", bound=Message)
 MAX_MESSAGE_BYTES = 16 << 20
 DETAILS_KEY = "grpc-status-details-bin"
 LONGEST_PATH_BYTES = 107
 LONGEST_RECONNECT_MS = 2000
+TOO_LATE = "no answer in time; --timeout allows more"
 
 EXIT_CODES = {
-    grpc.StatusCode.INVALID_ARGUMENT: USAGE,
-    grpc.StatusCode.NOT_FOUND: NOT_FOUND,
-    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
-    grpc.StatusCode.PERMISSION_DENIED: NOT_PERMITTED,
-    grpc.StatusCode.FAILED_PRECONDITION: CONFLICT,
-    grpc.StatusCode.ABORTED: CONFLICT,
-    grpc.StatusCode.ALREADY_EXISTS: CONFLICT,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE,
+    "INVALID_ARGUMENT": USAGE,
+    "NOT_FOUND": NOT_FOUND,
+    "UNAVAILABLE": UNREACHABLE,
+    "PERMISSION_DENIED": NOT_PERMITTED,
+    "FAILED_PRECONDITION": CONFLICT,
+    "ABORTED": CONFLICT,
+    "ALREADY_EXISTS": CONFLICT,
+    "DEADLINE_EXCEEDED": DEADLINE,
 }
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.default_authority", "localhost"),
+    # Who waits for a daemon that comes back does not wait for gRPC's own two minutes.
+    ("grpc.min_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
+)
 
 
 class Client:
     """A connection to one daemon; `other` is one to the next on this node, for planes that the first does not run."""
 
-    def __init__(
-        self, channel: grpc.Channel, path: str, timeout_s: float, other: "Client | None" = None, namespace: str = ""
-    ) -> None:
+    def __init__(self, path: str, timeout_s: float, other: "Client | None" = None, namespace: str = "") -> None:
         """`namespace`: that of names which have none; empty = it was not said."""
-        self.channel = channel
+        self._channel: grpc.Channel | None = None
+        self._is_closed = False
+        self._making = Lock()
         self.other = other
         self.namespace = namespace
         self.path = path
         self._timeout_s = timeout_s
+
+    @property
+    def channel(self) -> "grpc.Channel":
+        """Made when a call needs it: gRPC's import takes longer than most calls."""
+        import grpc
+
+        with self._making:
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(f"unix:{self.path}", options=OPTIONS)
+            if self._is_closed:
+                self._channel.close()
+            return self._channel
+
+    def close(self) -> None:
+        """From any thread; calls under way end."""
+        with self._making:
+            self._is_closed = True
+            if self._channel is not None:
+                self._channel.close()
 
     def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         """One call, such as `kepd.v1.NodeService/GetNode`; of a list all pages, unless a size of pages is asked for."""
@@ -58,6 +90,15 @@ class Client:
         return found
 
     def _once(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        if self._channel is None and may_be_quick(method):
+            try:
+                found = quick_call(self.path, method, request.SerializeToString(), self._timeout_s, MAX_MESSAGE_BYTES)
+            except TimeoutError as error:
+                raise CommandFailed(TOO_LATE, DEADLINE) from error
+            if found is not None:
+                return answer.FromString(found)
+        import grpc
+
         invoke = self.channel.unary_unary(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -73,6 +114,8 @@ class Client:
 
     def send(self, method: str, parts: Sequence[Message], answer: type[Answer]) -> Answer:
         """One call whose request is larger than a message may be."""
+        import grpc
+
         invoke = self.channel.stream_unary(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -87,6 +130,8 @@ class Client:
         return result
 
     def follow(self, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
+        import grpc
+
         invoke = self.channel.unary_stream(
             f"/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -102,21 +147,14 @@ class Client:
 
 @contextmanager
 def connected(session: Session) -> Iterator[Client]:
-    options = [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.default_authority", "localhost"),
-        # Who waits for a daemon that comes back does not wait for gRPC's own two minutes.
-        ("grpc.min_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
-        ("grpc.max_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
-    ]
     client: Client | None = None
     with ExitStack() as channels:
         for path in reversed(session.sockets()):
             if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
                 text = f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a socket path may have"
                 raise CommandFailed(text, USAGE)
-            channel = channels.enter_context(grpc.insecure_channel(f"unix:{path}", options=options))
-            client = Client(channel, path, session.timeout_s, client, session.namespace)
+            client = Client(path, session.timeout_s, client, session.namespace)
+            channels.callback(client.close)
         if client is not None:
             yield client
 
@@ -133,12 +171,12 @@ def _next_page(request: Message, answer: Message) -> str:
     return token
 
 
-def _is_plane_elsewhere(error: grpc.RpcError) -> bool:
+def _is_plane_elsewhere(error: "grpc.RpcError") -> bool:
     """Whether a daemon does not run the plane that was asked for; another of the node may."""
-    return error.code() is grpc.StatusCode.FAILED_PRECONDITION and _reason(error) == "PLANE_DISABLED"
+    return error.code().name == "FAILED_PRECONDITION" and _reason(error) == "PLANE_DISABLED"
 
 
-def _reason(error: grpc.RpcError) -> str:
+def _reason(error: "grpc.RpcError") -> str:
     """As kepd gives it with each of its errors; empty if the error is not kepd's own."""
     from google.rpc import error_details_pb2
 
@@ -146,20 +184,20 @@ def _reason(error: grpc.RpcError) -> str:
     return next((info.reason for packed in _details(error) if packed.Unpack(info)), "")
 
 
-def failure(error: grpc.RpcError, path: str) -> CommandFailed:
+def failure(error: "grpc.RpcError", path: str) -> CommandFailed:
     code = error.code()
-    if code is grpc.StatusCode.UNAVAILABLE and not _reason(error):
+    if code.name == "UNAVAILABLE" and not _reason(error):
         return CommandFailed(_unreachable(path), UNREACHABLE)
     violations = _violations(error)
     text = error.details() or code.name.lower()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        text = "no answer in time; --timeout allows more"
+    if code.name == "DEADLINE_EXCEEDED":
+        text = TOO_LATE
     if len(violations) > 1:
         text = "\n".join([text.partition(": ")[0], *(f"  {violation}" for violation in violations)])
-    return CommandFailed(text, EXIT_CODES.get(code, FAILURE))
+    return CommandFailed(text, EXIT_CODES.get(code.name, FAILURE))
 
 
-def _violations(error: grpc.RpcError) -> list[str]:
+def _violations(error: "grpc.RpcError") -> list[str]:
     from google.rpc import error_details_pb2
 
     wrong = error_details_pb2.BadRequest()
@@ -169,7 +207,7 @@ def _violations(error: grpc.RpcError) -> list[str]:
     return []
 
 
-def _details(error: grpc.RpcError) -> Sequence[Packed]:
+def _details(error: "grpc.RpcError") -> Sequence[Packed]:
     from google.rpc import status_pb2
 
     details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")

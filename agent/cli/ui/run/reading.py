@@ -51,7 +51,7 @@ class Reading:
         self._is_closed = True
         daemon = self._daemon
         while daemon is not None:
-            daemon.channel.close()
+            daemon.close()
             daemon = daemon.other
 
     def _read(self) -> None:
