@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -32,9 +31,8 @@ VERSION = "/runtime.v1.RuntimeService/Version"
 CONTAINERS = "/runtime.v1.RuntimeService/ListContainers"
 TURN = 250
 TURNS = 24
-RATE_TURN_S = 5.0
-RATE_TURNS = 6
 RATE = 50
+RATE_CALLS = 1500
 AT_ONCE = 500
 MANY = 100_000
 PODS = 20
@@ -42,7 +40,7 @@ PULLS = 100
 PULL_BYTES = 4_000_000
 LINK_BYTES_S = 4_000_000
 SETTLE_S = 5.0
-PULL_TURNS = 4
+PULL_CALLS = 1000
 
 
 class Kepd:
@@ -106,30 +104,32 @@ def quantiles(times_ms: list[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-def added(direct: Client, through: Client, turns: int, turn: Callable[[Client], list[float]]) -> list[float]:
-    """p50 and p99 added."""
-    times: dict[Client, list[float]] = {direct: [], through: []}
-    for client in (direct, through):
-        turn(client)
-    for _ in range(turns):
-        for client in (direct, through):
-            times[client] += turn(client)
+def added(times: dict[Client, list[float]], direct: Client, through: Client) -> list[float]:
+    """p50 and p99 added, and those of the direct call."""
     low, high = quantiles(times[direct]), quantiles(times[through])
     return [high[0] - low[0], high[1] - low[1], low[0], low[1]]
 
 
-def back_to_back(client: Client) -> list[float]:
-    return [client.time_ms() for _ in range(TURN)]
+def back_to_back(direct: Client, through: Client) -> list[float]:
+    times: dict[Client, list[float]] = {direct: [], through: []}
+    for turn in range(1 + TURNS):
+        for client in (direct, through):
+            made = [client.time_ms() for _ in range(TURN)]
+            times[client] += made if turn else []
+    return added(times, direct, through)
 
 
-def spread(client: Client) -> list[float]:
-    """Fifty calls a second, as a busy kubelet makes them."""
-    times, next_s = [], time.perf_counter()
-    for _ in range(int(RATE * RATE_TURN_S)):
-        next_s += 1 / RATE
-        times.append(client.time_ms())
-        time.sleep(max(0.0, next_s - time.perf_counter()))
-    return times
+def spread(direct: Client, through: Client, calls: int) -> list[float]:
+    """Fifty calls a second by each, as a busy kubelet makes them. Each call of one is followed by one of the other, so
+    that what else the machine does for a while falls on both."""
+    times: dict[Client, list[float]] = {direct: [], through: []}
+    next_s = time.perf_counter()
+    for _ in range(calls):
+        for client in (direct, through):
+            next_s += 1 / RATE / 2
+            times[client].append(client.time_ms())
+            time.sleep(max(0.0, next_s - time.perf_counter()))
+    return added(times, direct, through)
 
 
 def at_once(path: Path) -> tuple[float, int]:
@@ -169,8 +169,8 @@ def list_ms(client: Client) -> float:
 
 def measure_at(lab: Lab, kepd: Kepd) -> list[Row]:
     direct, through = Client(lab.place.containerd_socket), Client(kepd.link)
-    busy = added(direct, through, TURNS, back_to_back)
-    calm = added(direct, through, RATE_TURNS, spread)
+    busy = back_to_back(direct, through)
+    calm = spread(direct, through, RATE_CALLS)
     listed = [list_ms(client) for client in (direct, through)]
     took_s, failed = at_once(kepd.link)
     for _ in range(5000):
@@ -213,7 +213,7 @@ def measure_with_pulls(lab: Lab, folder: Path) -> list[Row]:
         kepd.ctl("pull", "--no-wait", *names)
         time.sleep(SETTLE_S)
         direct, through = Client(lab.place.containerd_socket), Client(kepd.link)
-        low_high = added(direct, through, PULL_TURNS, spread)
+        low_high = spread(direct, through, PULL_CALLS)
         pulls = json.loads(kepd.ctl("get", "pulls", "-o", "json"))["items"]
         under_way = sum(one["stage"] in ("resolving", "downloading", "unpacking") for one in pulls)
     finally:
