@@ -15,6 +15,7 @@ import click
 
 from agent import __version__
 from agent.config.commands import config_commands, configuration_flags
+from agent.daemon.setup.command import setup
 from agent.daemon.upkeep import upkeep_commands
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
@@ -155,5 +156,6 @@ class EndSignals:
 
 
 main.add_command(config_commands)
+main.add_command(setup)
 for upkeep in upkeep_commands:
     main.add_command(upkeep)
