@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.daemon.setup.contents import drop_in
 from tests.daemon.process import PROGRAMS, ROOT, Kepd
 from tests.deploy.documents import Block, blocks, languages
 from tests.lab import Image, Lab
@@ -56,6 +57,10 @@ def kepd(lab: Lab, short_path: Path) -> Iterator[Kepd]:
         f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
         "services: {healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
     )
+    # What `kepd setup` of the tutorial writes; on this machine it would find other addresses.
+    (short_path / "config.d").mkdir()
+    written = drop_in(addresses=(), subnets=("10.85.0.0/16",), is_with_pods=True)
+    (short_path / "config.d" / "00-node.yaml").write_bytes(written)
     prefix = ("nsenter", f"--net={lab.place.netns}", "--")
     with Kepd(short_path, 10943, endpoint=lab.endpoint, extra=extra, prefix=prefix) as daemon:
         yield daemon

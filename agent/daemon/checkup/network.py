@@ -28,7 +28,7 @@ def list_advice(root: Path) -> Iterator[Advice]:
         yield Advice(
             subject="pod network", found="no list of CNI", wanted=f"a .conflist in /{LISTS}",
             text="pods get no network, and wait for it; only those with hostNetwork begin",
-            mend=f"install the plugins into /{PLUGINS} and put a list with bridge and portmap into /{LISTS}",
+            mend=f"kepd setup writes one with bridge and portmap into /{LISTS}; install the plugins into /{PLUGINS}",
         )  # fmt: skip
         return
     path = found[0]
