@@ -143,8 +143,11 @@ def _steps(facts: Facts) -> Iterator[Step]:
     for path, mode, group, why in FOLDERS:
         if facts.found.get(path, ABSENT).kind == "absent":
             yield MakeFolder(path=path, mode=mode, group=group, why=why)
-    if facts.found.get(LOCKS, ABSENT).kind == "absent":
-        yield RunProgram(words=("systemd-tmpfiles", "--create", "kepd.conf"), why="directories below /run")
+    # It gives what an installation made before there was a group to that group, too.
+    if not facts.has_group or facts.found.get(LOCKS, ABSENT).kind == "absent":
+        yield RunProgram(
+            words=("systemd-tmpfiles", "--create", "kepd.conf"), why="directories below /run, and whose each is"
+        )
     yield from _kernel(facts)
     subnets = facts.cni_subnets
     if not facts.cni_names:

@@ -89,6 +89,10 @@ def test_a_setup_that_ended_between_two_steps_is_completed(count: int) -> None:
     assert not set(done) & set(rest)
 
 
+def test_a_new_group_gets_what_was_there_before_it() -> None:
+    assert run(plan_setup(replace(after(BARE), has_group=False))) == ["systemd-sysusers", "systemd-tmpfiles"]
+
+
 def test_the_network_of_pods_is_one_that_others_read() -> None:
     plugins = json.loads(written(plan_setup(BARE))[CNI_LIST].content)["plugins"]
 

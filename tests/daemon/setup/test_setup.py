@@ -15,7 +15,7 @@ from agent.daemon.main import main
 from agent.daemon.setup import command
 from agent.daemon.setup.command import Setup
 from agent.daemon.setup.look import look
-from agent.daemon.setup.node_files import NodeFiles
+from agent.daemon.setup.node_files import InTheWay, NodeFiles
 from agent.daemon.setup.plan import CNI_LIST, CONFIGURATION, DROP_IN, UNIT_FOLDER, Facts, MakeFolder, WriteFile
 from agent.model.exit_codes import CONFLICT, FAILURE, NOT_PERMITTED
 
@@ -295,6 +295,32 @@ def test_what_changed_since_the_look_is_not_overwritten(node: Node) -> None:
         node.files.write(step)
 
     assert node.at(DROP_IN).read_text() == "a person's"
+
+
+def test_a_link_that_came_after_the_look_leads_nowhere(node: Node) -> None:
+    elsewhere = node.root / "elsewhere"
+    elsewhere.mkdir()
+    node.at("etc/cni").symlink_to(elsewhere)
+
+    with pytest.raises(OSError, match="changed since"):
+        node.files.write(WriteFile(path=CNI_LIST, mode=0o644, group="root", content=b"{}", why=""))
+    with pytest.raises(InTheWay, match="/etc/cni is a symbolic link"):
+        node.files.make_folder(MakeFolder(path="/etc/cni/net.d", mode=0o755, group="root", why=""))
+
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_link_in_the_place_of_a_draft_is_taken_away(node: Node) -> None:
+    target = node.put("shadow", "secret")
+    draft = node.at("etc/kepd/config.d/.00-node.yaml.kepd-setup")
+    draft.parent.mkdir()
+    draft.symlink_to(target)
+
+    assert node.setup() == 0
+
+    assert target.read_text() == "secret"
+    assert not draft.is_symlink()
+    assert "addresses" in node.at(DROP_IN).read_text()
 
 
 def test_a_directory_with_content_is_not_replaced(node: Node) -> None:
