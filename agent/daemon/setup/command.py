@@ -142,10 +142,9 @@ def setup(*, dry_run: bool, yes: bool) -> None:
     from agent.daemon.setup.look import look
     from agent.daemon.setup.node_files import NodeFiles
 
-    if os.geteuid() != 0 and not dry_run:
-        click.echo(
-            "kepd: setup writes below /etc and /var/lib; expected root (sudo kepd setup), or --dry-run", err=True
-        )
+    # Even to show the steps: who cannot look at everything would see steps that are not needed.
+    if os.geteuid() != 0:
+        click.echo("kepd: setup looks at what only root may see; expected root, also for --dry-run", err=True)
         sys.exit(NOT_PERMITTED)
     work = Setup(NodeFiles(), look)
     sys.exit(work.work(is_dry=dry_run, is_agreed=yes, is_terminal=sys.stdin.isatty()))

@@ -52,5 +52,8 @@ def drop_in(*, addresses: Sequence[str], subnets: Sequence[str], is_with_pods: b
         lines.append(f"services: {{detectLocal: {{clusterCIDRs: {json.dumps(subnets)}}}}}")
     if not lines:
         return b""
-    comment = "# Written by `kepd setup`. A drop-in with a later name counts more, and setup leaves out what it says.\n"
+    comment = (
+        "# Written by `kepd setup`: run it again when the addresses of the node change.\n"
+        "# A drop-in with a later name counts more, and setup leaves out what it says.\n"
+    )
     return (comment + HEAD + "\n".join(lines) + "\n").encode()

@@ -332,13 +332,14 @@ def test_a_directory_with_content_is_not_replaced(node: Node) -> None:
     assert node.at("var/lib/kepd/state").read_text() == "kept"
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_who_is_not_root_is_told_so(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    told = CliRunner().invoke(main, ["setup"])
+    told = CliRunner().invoke(main, ["setup", *flags])
 
     assert told.exit_code == NOT_PERMITTED
-    assert "--dry-run" in told.output
+    assert "expected root" in told.output
 
 
 def test_text_of_files_does_not_reach_the_terminal_as_it_is(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
