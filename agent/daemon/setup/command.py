@@ -58,7 +58,7 @@ class Setup:
         elif not self._carry_out(plan.steps):
             return FAILURE
         if not plan.steps:
-            click.echo("nothing to do: this node is set up")
+            click.echo(f"nothing to do: {'the rest is in the notes' if plan.notes else 'this node is set up'}")
         click.echo(f"next: {' && '.join(NEXT)}")
         return 0
 

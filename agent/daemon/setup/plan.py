@@ -213,8 +213,10 @@ def _notes(facts: Facts) -> Iterator[str]:
         yield f"CNI plugins {names} are not installed: pods get no network (apt install containernetworking-plugins)"
     if not facts.addresses and "node.addresses" not in facts.given:
         yield "this node has no default route: Services have no node ports until node.addresses names its addresses"
-    if _has(facts, "pods") and any(name not in facts.fragments for name in FRAGMENTS):
+    lost = [name for name in FRAGMENTS if name not in facts.fragments and _has(facts, name.removesuffix(".conf"))]
+    lost = [name for name in lost if facts.found.get(f"{UNIT_FOLDER}/{name}", ABSENT).kind == "absent"]
+    if lost and _has(facts, "pods"):
         yield (
-            f"pods.conf and services.conf are not where an installation has them: copy both of systemd/kepd.service.d "
-            f"to {UNIT_FOLDER}"
+            f"{' and '.join(lost)} not found where an installation has them: copy them from systemd/kepd.service.d "
+            f"to {UNIT_FOLDER}, or the unit has no rights for pods"
         )

@@ -217,3 +217,7 @@ def test_what_setup_cannot_do_is_noted() -> None:
     assert [word for word in ("portmap", "bridge", "default route", "pods.conf") if word in " ".join(plan.notes)] == [
         "portmap", "bridge", "default route", "pods.conf",
     ]  # fmt: skip
+
+
+def test_drop_ins_of_the_unit_that_are_there_need_no_source() -> None:
+    assert plan_setup(replace(after(BARE), fragments={})) == Plan()
