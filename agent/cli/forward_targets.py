@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from agent.cli.client import Client
 from agent.cli.commands.pods import SERVICE as PODS
+from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.service_listings import SERVICE as SERVICES
 from agent.cli.session import CommandFailed
@@ -13,17 +14,16 @@ from agent.wire.kepd.v1 import list_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 MOST_PORT = 65535
-KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "service": "service", "services": "service", "svc": "service"}
 Pair = tuple[int, int]
 
 
 def found_target(daemon: Client, target: str, ports: Sequence[str]) -> tuple[str, str, list[Pair]]:
     """Namespace and name of the pod, and of each port the local one (0: any) with that of the pod."""
     word, slash, rest = target.partition("/")
-    kind = KINDS.get(word, "") if slash else ""
-    if kind == "service":
+    kind = BY_WORD.get(word.lower()) if slash else None
+    if kind is BY_WORD["services"]:
         return _behind_service(daemon, *given_pod(daemon, rest), [_split(one) for one in ports])
-    namespace, name = find_pod(daemon, rest if kind else target)
+    namespace, name = find_pod(daemon, target)
     request = pod_pb2.GetPodRequest(namespace=namespace, name=name)
     pod = daemon.call(f"{PODS}/GetPod", request, pod_pb2.GetPodResponse).pod
     known = {one.name: one.port for one in pod.ports}

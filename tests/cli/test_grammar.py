@@ -322,6 +322,11 @@ def test_a_watch_shows_what_is_named_under_one_header(short_path: Path) -> None:
         ("exec w", "web"),
         ("explain pod w", "web"),
         ("explain route ", "web"),
+        ("describe pod w", "web"),
+        ("describe pod/w", "pod/web"),
+        ("describe jo", "jobs"),
+        ("rollout status dep", "deployments"),
+        ("scale dep", "deployments"),
         ("get pods -o ", "json"),
     ],
 )

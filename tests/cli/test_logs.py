@@ -37,6 +37,9 @@ async def two_pods(tmp_path: Path, short_path: Path) -> AsyncIterator[PodNode]:
         ("logs web --timestamps --tail 1", "2026-01-01T00:00:02.000000000Z three\n"),
         ("logs web --since-time 2026-01-01T00:00:01Z", "two\nthree\n"),
         ("logs web --since 1s", ""),
+        ("logs web --tail 0", ""),
+        ("logs web --tail 0 --since-time 2026-01-01T00:00:01Z", ""),
+        ("logs -l app --tail 0", ""),
         ("logs web db", "one\ntwo\nthree\nof db\n"),
         ("logs -l app=db --prefix", "[pod/db-n] of db\n"),
         ("logs -l 'app in (web,db)' --tail 1 --prefix", "[pod/db-n] of db\n[pod/web-n] three\n"),
@@ -90,6 +93,20 @@ async def test_who_follows_hears_of_the_next_instance_too_until_the_pod_is_gone(
         done = await following
 
     assert done.output == "first\nsecond\n"
+
+
+async def test_who_follows_no_line_from_the_end_sees_only_what_is_new(tmp_path: Path, short_path: Path) -> None:
+    cri = Slow()
+    async with pod_node(tmp_path, short_path, {"/m/a.yaml": manifest("web", "i")}, cri) as node:
+        await node.plane.until_phases(web="Running")
+        node.write_log("a", "of the past")
+        following = asyncio.create_task(node.ctl("logs web -f --tail 0"))
+        await node.plane.until(lambda: node.reads_log("a"), "it is read")
+        node.plane.manifests.put("/m/a.yaml", None)
+        await node.plane.until(lambda: not node.plane.phases, "it is gone")
+        done = await following
+
+    assert done.output == ""
 
 
 async def test_the_instance_before_has_its_own_log(tmp_path: Path, short_path: Path) -> None:

@@ -191,6 +191,15 @@ def test_config_maps_and_secrets_are_made_of_literals_and_files(shop: Shop) -> N
     assert (again.returncode, "is already in" in again.stderr) == (6, True)
 
 
+def test_a_file_of_variables_that_cannot_be_read_is_named(shop: Shop) -> None:
+    binary = shop.file("vars.env", b"A=\xff\n")
+    gone = shop.ctl("create", "configmap", "c", "--from-env-file", f"{binary}.gone")
+    done = shop.ctl("create", "configmap", "c", "--from-env-file", binary)
+
+    assert (gone.returncode, gone.stderr) == (2, f"kepctl: {binary}.gone: cannot be read: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (2, f"kepctl: {binary}: cannot be read: it is no text in UTF-8\n")
+
+
 def test_run_writes_the_manifest_of_a_pod(shop: Shop) -> None:
     done = shop.out(
         "run", "box", "--image", "busybox:1", "--env", "A=b", "--port", "80", "--restart", "Never", "--", "sleep", "9"

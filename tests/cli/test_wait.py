@@ -2,6 +2,7 @@
 """CL-12: `kepctl wait --for`."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ async def test_what_is_so_already_is_not_waited_for(tmp_path: Path, short_path: 
         done = await node.ctl(words)
 
     assert (done.exit_code, done.output) == (0, "pod/default/web-n condition met\n"), done.exception
+
+
+async def test_a_kind_is_meant_whatever_its_case(tmp_path: Path, short_path: Path) -> None:
+    async with pod_node(tmp_path, short_path, WEB) as node:
+        await node.plane.until_phases(web="Running")
+        waited = await node.ctl("wait Pod web --for=jsonpath={.status.phase}=Running")
+        described = await node.ctl("describe Pod/web")
+        events = await node.ctl("events --for Pod/web")
+        explained = await node.ctl("explain pod web -o json")
+
+    assert (waited.exit_code, waited.output) == (0, "pod/default/web-n condition met\n"), waited.exception
+    assert described.output.splitlines()[0].split() == ["Name:", "web-n"]
+    assert events.exit_code == 0, events.exception
+    assert json.loads(explained.output)["phase"] == "Running"
 
 
 async def test_what_does_not_come_ends_with_its_own_exit_code(tmp_path: Path, short_path: Path) -> None:

@@ -2,15 +2,15 @@
 """`kepctl describe`: one pod, Service or node in full, with its events at the end."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE as PODS
+from agent.cli.completing import complete_objects, names_of
 from agent.cli.described import node_lines, pod_lines, service_lines
 from agent.cli.described_workload import workload_lines
-from agent.cli.kinds import BY_WORD
+from agent.cli.kinds import BY_WORD, Kind, nearest
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.service_listings import SERVICE as SERVICES
 from agent.cli.session import CommandFailed, Session
@@ -20,36 +20,39 @@ from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 NODE = "kepd.v1.NodeService"
-KINDS = {
-    "pod": "pod", "pods": "pod", "po": "pod", "service": "service", "services": "service", "svc": "service",
-    "node": "node", "nodes": "node", "no": "node", "deployment": "deployments", "deployments": "deployments",
-    "deploy": "deployments", "daemonset": "daemonsets", "daemonsets": "daemonsets", "ds": "daemonsets",
-    "job": "jobs", "jobs": "jobs",
-}  # fmt: skip
+DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "services", "nodes")
+
+
+def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
+    """As everywhere, but of kinds only what can be described."""
+    if param.name == "name":
+        kind = BY_WORD.get(str(ctx.params.get("kind")).lower())
+        return names_of(ctx, kind, typed) if kind is not None else []
+    return [word for word in complete_objects(ctx, param, typed) if "/" in word or word in DESCRIBED]
 
 
 @click.command()
-@click.argument("kind", metavar="KIND[/NAME]")
-@click.argument("name", metavar="[NAME]", default="")
+@click.argument("kind", metavar="KIND[/NAME]", shell_complete=complete_described)
+@click.argument("name", metavar="[NAME]", default="", shell_complete=complete_described)
 @click.pass_obj
 def describe(session: Session, kind: str, name: str) -> None:
     """Show all details of a pod, Deployment, DaemonSet, Job, Service or the node, in sections as kubectl has them."""
     word, slash, rest = kind.partition("/")
     name = rest if slash else name
-    if word not in KINDS:
-        close = get_close_matches(word, KINDS, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else "expected pod, deployment, daemonset, job, service or node"
+    known = BY_WORD.get(word.lower())
+    if known is None or known.plural not in DESCRIBED:
+        close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
+        hint = f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service or node"
         raise click.UsageError(f'"{word}" cannot be described; {hint}')
-    known = KINDS[word]
-    if not name and known != "node":
-        raise click.UsageError(f"no {known} is named; expected kepctl describe {known} NAME")
+    if not name and known.has_namespace:
+        raise click.UsageError(f"no {known.singular} is named; expected kepctl describe {known.singular} NAME")
     with connected(session) as daemon:
-        match known:
-            case "node":
+        match known.plural:
+            case "nodes":
                 found = _node(daemon)
-            case "pod":
+            case "pods":
                 found = pod_described(daemon, name)
-            case "service":
+            case "services":
                 found = service_described(daemon, name)
             case _:
                 found = _workload(daemon, known, name)
@@ -66,8 +69,7 @@ def pod_described(daemon: Client, name: str) -> Iterable[str]:
     return pod_lines(pod, explained.waits_for, events_of(daemon, namespace, short))
 
 
-def _workload(daemon: Client, plural: str, name: str) -> Iterable[str]:
-    kind = BY_WORD[plural]
+def _workload(daemon: Client, kind: Kind, name: str) -> Iterable[str]:
     found, made = find_workload(daemon, kind, name)
     pods = pods_of(daemon, kind, found, made)
     events = [event for pod in pods for event in events_of(daemon, pod.namespace, pod.name)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.describe import KINDS
+from agent.cli.kinds import BY_WORD
 from agent.cli.listings import EVENT_COLUMNS, event_name
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
@@ -20,6 +20,7 @@ from agent.wire.kepd.v1 import list_pb2, node_pb2
 
 NODE = "kepd.v1.NodeService"
 TYPES = ("Normal", "Warning")
+SUBJECTS = ("pod", "service", "node")
 # Of a list that grows, as far as columns can be known before their cells are.
 WIDTHS = (10, 8, 24, 30)
 MOST_WAITING = 1000
@@ -67,8 +68,9 @@ def _subject(daemon: Client, text: str) -> tuple[str, str]:
     if not text:
         return "", ""
     word, _, name = text.partition("/")
-    kind = KINDS.get(word)
-    if kind is None or (kind != "node" and not name):
+    known = BY_WORD.get(word.lower())
+    kind = known.singular if known is not None else ""
+    if kind not in SUBJECTS or (kind != "node" and not name):
         raise CommandFailed(f'--for: "{text}" names no object; expected pod/NAME, service/NAME or node', USAGE)
     if kind == "node":
         return kind, "object_name="

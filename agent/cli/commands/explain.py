@@ -27,13 +27,17 @@ explain.add_command(spread)
 
 @explain.command()
 @click.argument("name", metavar="POD")
+@output_option("table", "json", "yaml")
 @click.pass_obj
-def pod(session: Session, name: str) -> None:
+def pod(session: Session, name: str, output: str) -> None:
     """Show what a pod waits for, and kepd's latest plan for it."""
     with connected(session) as daemon:
         namespace, found = find_pod(daemon, name)
         request = pod_pb2.ExplainPodRequest(namespace=namespace, name=found)
         answer = daemon.call(f"{PODS}/ExplainPod", request, pod_pb2.ExplainPodResponse)
+    if output != "table":
+        print_message(answer, output)
+        return
     click.echo(explained_head(f"{namespace}/{found}", answer))
     for line in answer.lines:
         click.echo(f"- {line}")

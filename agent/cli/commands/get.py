@@ -19,11 +19,12 @@ from agent.model.exit_codes import USAGE
 @click.argument("words", nargs=-1, required=True, metavar="KIND [NAME…]", shell_complete=complete_objects)
 @scope_options
 @output_option()
+@click.option("--sort-by", "sort_path", default="", metavar="PATH", help="Order by this, such as .metadata.name.")
 @click.option("-w", "--watch", is_flag=True, help="Keep printing changes (pods, pulls, services, events).")
 @click.pass_obj
 def get(
     session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,
-    watch: bool,
+    watch: bool, sort_path: str,
 ) -> None:  # fmt: skip
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
@@ -32,6 +33,8 @@ def get(
     rules, proxy, events (ev).
     """
     scope, found = scope_of(namespace, selector, everywhere=everywhere), parse_wanted(words)
+    if watch and sort_path:
+        raise CommandFailed("--sort-by and -w exclude each other, for changes come as they happen; expected one", USAGE)
     with connected(session) as daemon:
         if watch:
             from agent.cli.watching import follow
@@ -41,7 +44,11 @@ def get(
             one = Wanted(found[0].kind, tuple(name for wanted in found for name in wanted.names))
             follow(daemon, one, scope, output, session)
             return
-        listings = _all(daemon, found, scope, with_objects=wants_objects(output) or bool(selector))
+        listings = _all(daemon, found, scope, with_objects=wants_objects(output) or bool(selector or sort_path))
+    if sort_path:
+        from agent.cli.ordering import ordered_by
+
+        listings = [ordered_by(one, sort_path) for one in listings]
     if len(listings) > 1 and wants_objects(output):
         print_objects(_together(listings), output)
         return

@@ -49,9 +49,7 @@ class Source(msgspec.Struct, frozen=True):
 @click.option("-p", "--previous", is_flag=True, help="Print the log of the previous instance.")
 @click.option("--since", "since_s", type=Duration(), help="Only lines of the last while, such as 5m.")
 @click.option("--since-time", "since_time", metavar="TIME", help="Only lines since then, such as 2026-01-01T10:00:00Z.")
-@click.option(
-    "--tail", type=click.IntRange(-1), default=None, help="Number of lines from the end; 0 or -1 = all [-l: 10]."
-)
+@click.option("--tail", type=click.IntRange(-1), default=None, help="Number of lines from the end; -1 = all [-l: 10].")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--prefix", "has_prefix", is_flag=True, help="Begin each line with its pod and container.")
 @click.pass_obj
@@ -67,6 +65,9 @@ def logs(
     lines = LABELLED_TAIL if selector and tail is None and not follow else max(tail or 0, 0)
     wanted = pod_pb2.StreamLogsRequest(follow=follow, previous=previous, tail=lines, timestamps=timestamps)
     since = _since(since_s, since_time)
+    if tail == 0:
+        # To the daemon no lines from the end are all lines; whose time is still to come are none of the past.
+        since = max(time.time(), since or 0.0)
     if since is not None:
         wanted.since.FromNanoseconds(int(since * 1e9))
     with connected(session) as daemon:

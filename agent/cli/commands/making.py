@@ -220,7 +220,12 @@ def _values(literals: Sequence[str], files: Sequence[str], env_files: Sequence[s
         except OSError as error:
             raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
     for source in env_files:
-        for line in Path(source).read_text().splitlines():
+        try:
+            text = Path(source).read_text()
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+            raise CommandFailed(f"{source}: cannot be read: {why}", USAGE) from error
+        for line in text.splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 put(*_pair(line.lstrip(), source))
     return found

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import patient
+from agent.cli.completing import complete_objects
 from agent.cli.kinds import BY_API, Kind, Named, parse_wanted
 from agent.cli.manifest_files import SERVICE, called, send_objects
 from agent.cli.selection import namespace_option
@@ -31,7 +32,7 @@ def rollout() -> None:
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
 @namespace_option()
 @click.pass_obj
 def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
@@ -76,7 +77,7 @@ def _condition(made: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
 @namespace_option()
 @click.pass_obj
 def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
@@ -93,7 +94,7 @@ def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
 @click.option("--replicas", type=click.IntRange(0), required=True, help="How many pods a Deployment has.")
 @namespace_option()
 @click.pass_obj

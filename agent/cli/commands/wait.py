@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.describe import KINDS
 from agent.cli.commands.pods import SERVICE
 from agent.cli.jsonpath import read_path, shown
+from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
@@ -19,6 +19,7 @@ from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
 DEFAULT_S = 30.0
 UNSET_S = Session().timeout_s
+PODS = BY_WORD["pods"]
 
 Holds = Callable[[pod_pb2.Pod], bool]
 
@@ -97,7 +98,7 @@ def status_object(pod: pod_pb2.Pod) -> dict[str, object]:
 
 
 def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bool) -> list[tuple[str, str]]:
-    names = [target for place, target in enumerate(targets) if place or KINDS.get(target) != "pod"]
+    names = [target for place, target in enumerate(targets) if place or BY_WORD.get(target.lower()) is not PODS]
     if bool(names) == bool(selector):
         raise CommandFailed("expected either PODs or -l LABELS", USAGE)
     if selector:
@@ -109,9 +110,8 @@ def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bo
         return found
     chosen = []
     for name in names:
-        kind, slash, rest = name.partition("/")
         try:
-            chosen.append(find_pod(daemon, rest if slash and KINDS.get(kind) == "pod" else name))
+            chosen.append(find_pod(daemon, name))
         except CommandFailed as error:
             # What is gone already need not be waited for.
             if not is_end or error.exit_code != NOT_FOUND:
