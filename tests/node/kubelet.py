@@ -228,8 +228,20 @@ class Kubelet:
         request = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=self.sandboxes[plan.uid]))
         self.stop_sandbox(plan)
         for one in self.call("ListContainers", request).containers:
-            self.call("RemoveContainer", pb.RemoveContainerRequest(container_id=one.id))
+            self._remove_container(one.id)
         self.call("RemovePodSandbox", pb.RemovePodSandboxRequest(pod_sandbox_id=self.sandboxes.pop(plan.uid)))
+
+    def _remove_container(self, container: str) -> None:
+        """Again and again, as garbage collection does: a start that was cut off is still on its way in containerd."""
+        until_s = time.monotonic() + REQUEST_S
+        while True:
+            try:
+                self.call("RemoveContainer", pb.RemoveContainerRequest(container_id=container))
+                return
+            except grpc.RpcError as error:
+                if "starting state" not in (error.details() or "") or time.monotonic() > until_s:
+                    raise
+            time.sleep(0.5)
 
     def spoken(self, *methods: str) -> list[Said]:
         """What was said, by method."""
