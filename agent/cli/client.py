@@ -13,7 +13,7 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import Message
 
 from agent.cli.quick_call import may_be_quick, quick_call
-from agent.cli.session import CommandFailed, Session
+from agent.cli.session import TOO_LATE, CommandFailed, Session
 from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ MAX_MESSAGE_BYTES = 16 << 20
 DETAILS_KEY = "grpc-status-details-bin"
 LONGEST_PATH_BYTES = 107
 LONGEST_RECONNECT_MS = 2000
-TOO_LATE = "no answer in time; --timeout allows more"
 
 EXIT_CODES = {
     "INVALID_ARGUMENT": USAGE,

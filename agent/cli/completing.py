@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a shell offers after Tab: kinds, and the live names of objects."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from agent.cli.kinds import BY_WORD, KINDS, Kind, Named
+from agent.cli.kinds import BY_WORD, KINDS, Kind
+from agent.cli.quick_completion import LIMIT_S, offered
 from agent.cli.session import CommandFailed, Session
 
-LIMIT_S = 0.5
+if TYPE_CHECKING:
+    from agent.cli.listed import AnyListing
+
 NAMESPACE = "kepctl.namespace"
 """Where a context remembers `-n`."""
 
@@ -24,23 +29,29 @@ def complete_objects(ctx: click.Context, _param: click.Parameter, typed: str) ->
 
 def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
     """None if the daemon does not answer quickly. Of another namespace with that, unless `-n` says it."""
-    from agent.cli.client import connected
-    from agent.cli.listed import listed
     from agent.cli.selection import named
 
     root = ctx.find_root()
     session = Session(endpoint=root.params.get("endpoint"), timeout_s=LIMIT_S)
     try:
-        with connected(session) as daemon:
-            listing = listed(daemon, kind)
-    except CommandFailed:
+        listing = _listing(session, kind)
+    except (CommandFailed, TimeoutError):
         return []
     namespace = ctx.params.get("namespace") or ctx.meta.get(NAMESPACE, "")
-    names = (_word(named(listing, item), namespace) for item in listing.items)
-    return sorted({name for name in names if name and name.startswith(typed)})
+    return offered((named(listing, item) for item in listing.items), namespace, typed)
 
 
-def _word(one: Named, namespace: str) -> str:
-    if not one.namespace or one.namespace == (namespace or "default"):
-        return one.short or one.name
-    return "" if namespace else f"{one.namespace}/{one.name}"
+def _listing(session: Session, kind: Kind) -> "AnyListing":
+    paths = session.sockets()
+    if kind.plural == "pods" and len(paths) == 1:
+        from agent.cli.pod_columns import pod_listing
+        from agent.cli.quick_pods import quick_pods
+
+        pods = quick_pods(paths[0], session.timeout_s)
+        if pods is not None:
+            return pod_listing(pods)
+    from agent.cli.client import connected
+    from agent.cli.listed import listed
+
+    with connected(session) as daemon:
+        return listed(daemon, kind)

@@ -3,7 +3,7 @@
 
 from agent.cli.client import Client
 from agent.cli.kinds import Named
-from agent.cli.render import age
+from agent.cli.plain_rows import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import image_pb2
 

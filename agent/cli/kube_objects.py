@@ -33,6 +33,8 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
     metadata |= _set(
         labels=dict(pod.labels), annotations=dict(pod.annotations), creationTimestamp=_time(pod.created_at)
     )
+    if pod.HasField("owner"):
+        metadata["ownerReferences"] = [_owner(pod.owner)]
     spec: Object = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30}
     spec |= json.loads(pod.spec or b"{}")
     spec["containers"] = [_with_zeros(one) for one in spec.get("containers", ())]
@@ -50,6 +52,12 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
     for one in pod.containers:
         status.setdefault(STATUS_LISTS.get(one.kind, INIT_STATUSES), []).append(_container_status(one))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _owner(owner: pod_pb2.PodOwner) -> Object:
+    group = "batch/v1" if owner.kind == "Job" else "apps/v1"
+    named = {"apiVersion": group, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 def _with_zeros(container: Object) -> Object:
@@ -166,7 +174,9 @@ KIND_BY_PLANE = {"services": "Service", "topology": "Service"}
 
 def event_object(event: node_pb2.Event) -> Object:
     namespace = event.namespace or "default"
-    involved: Object = {"kind": KIND_BY_PLANE.get(event.plane, "Pod") if event.object_name else "Node"}
+    involved: Object = {
+        "kind": event.object_kind or (KIND_BY_PLANE.get(event.plane, "Pod") if event.object_name else "Node")
+    }
     involved |= _set(name=event.object_name, namespace=event.namespace)
     if event.container:
         involved["fieldPath"] = f"spec.containers{{{event.container}}}"

@@ -2,11 +2,13 @@
 """The list of each kind, imported when it is asked for: most of what a short command costs is its imports."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent.cli.client import Client
 from agent.cli.kinds import Kind
 from agent.cli.table import Listing
+
+if TYPE_CHECKING:
+    from agent.cli.client import Client
 
 AnyListing = Listing[Any]
 
@@ -29,7 +31,7 @@ LISTS = {
 }
 
 
-def listed(daemon: Client, kind: Kind, *, with_objects: bool = False) -> AnyListing:
+def listed(daemon: "Client", kind: Kind, *, with_objects: bool = False) -> AnyListing:
     """All objects of a kind; `with_objects`: with what only programs read."""
     if kind.plural not in LISTS or (kind.plural == "services" and with_objects):
         from agent.cli.object_listings import list_objects, manifests_of

@@ -3,10 +3,13 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from agent.cli import pod_columns
 from agent.cli.client import Client
 from agent.cli.kinds import DEFAULT_NAMESPACE, Named
 from agent.cli.kube_objects import event_object, pod_object
-from agent.cli.render import age
+from agent.cli.plain_rows import age
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
@@ -40,39 +43,13 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
     return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
 
 
-def _counted(pod: pod_pb2.Pod) -> list[pod_pb2.Container]:
-    return [one for one in pod.containers if one.kind not in ("init", "ephemeral")]
-
-
-POD_COLUMNS: Columns[pod_pb2.Pod] = (
-    Column("NAMESPACE", lambda pod: pod.namespace),
-    Column("NAME", lambda pod: pod.name),
-    Column("READY", lambda pod: f"{sum(one.ready for one in _counted(pod))}/{len(_counted(pod))}"),
-    Column("STATUS", lambda pod: pod.status or pod.phase),
-    Column("RESTARTS", lambda pod: str(sum(one.restart_count for one in pod.containers))),
-    Column("AGE", lambda pod: age(pod.created_at)),
-    Column("IP", lambda pod: pod.ip),
-    Column("UID", lambda pod: pod.uid, wide=True),
-    Column("MESSAGE", lambda pod: pod.message, wide=True),
-)
-
-
 def list_pods(daemon: Client, *, with_spec: bool = False) -> Listing[pod_pb2.Pod]:
     request = pod_pb2.ListPodsRequest(with_spec=with_spec)
     return pod_listing(daemon.call("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse).pods)
 
 
 def pod_listing(pods: Sequence[pod_pb2.Pod]) -> Listing[pod_pb2.Pod]:
-    return Listing(
-        "Pod",
-        pods,
-        POD_COLUMNS,
-        lambda pod: f"pod/{pod.namespace}/{pod.name}",
-        "no pods; put a Pod manifest into the manifest directory",
-        named=lambda pod: Named(pod.namespace, pod.name, pod.manifest_name),
-        labels=lambda pod: pod.labels,
-        objects=lambda pods: [pod_object(pod) for pod in pods],
-    )
+    return replace(pod_columns.pod_listing(pods), objects=lambda pods: [pod_object(pod) for pod in pods])
 
 
 def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
@@ -94,11 +71,18 @@ def list_containers(daemon: Client) -> Listing[pod_pb2.Container]:
     )  # fmt: skip
 
 
+def _object_of(event: node_pb2.Event) -> str:
+    if not event.object_name:
+        return "node"
+    kind = f"{event.object_kind.lower()}/" if event.object_kind else ""
+    return f"{kind}{event.namespace}/{event.object_name}"
+
+
 EVENT_COLUMNS: Columns[node_pb2.Event] = (
     Column("LAST SEEN", lambda event: age(event.last_seen)),
     Column("TYPE", lambda event: event.type),
     Column("REASON", lambda event: event.reason),
-    Column("OBJECT", lambda event: f"{event.namespace}/{event.object_name}" if event.object_name else "node"),
+    Column("OBJECT", _object_of),
     Column("MESSAGE", lambda event: f"{event.message} (x{event.count})" if event.count > 1 else event.message),
     Column("CONTAINER", lambda event: event.container, wide=True),
     Column("FIRST SEEN", lambda event: age(event.first_seen), wide=True),

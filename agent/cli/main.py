@@ -8,7 +8,6 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
 
 import click
@@ -107,6 +106,8 @@ class LazyCommands(click.Group):
         if args and args[0] in ALIASES:
             args = [*ALIASES[args[0]], *args[1:]]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
             hint = f'; did you mean "{close[0]}"?' if close else "; see kepctl --help"
             raise click.UsageError(f'no command "{args[0]}"{hint}', ctx)

@@ -8,23 +8,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from difflib import get_close_matches
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
-from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.kube_objects import list_of
+from agent.cli.plain_rows import print_plain
 from agent.cli.session import Session
 from agent.cli.table import Grid, Listing, Paragraph
 from agent.cli.terminal import clean, unfiltered
 from agent.model.finding import printable
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
 FORMATS = ("table", "wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…")
-Item = TypeVar("Item", bound=Message)
+Item = TypeVar("Item", bound="Message")
 STATE_STYLES = {
     "ready": "green", "running": "green", "succeeded": "green", "failed": "red", "degraded": "yellow",
     "pending": "yellow", "starting": "yellow", "absent": "dim", "off": "dim", "waiting": "yellow",
@@ -55,6 +54,8 @@ def _data_of(listing: Listing[Item], *, is_one: bool) -> object:
         return _plain(listing.whole)
     if listing.objects is None:
         return {"kind": listing.kind, "items": [_plain(item) for item in listing.items]}
+    from agent.cli.kube_objects import list_of
+
     objects = listing.objects(listing.items)
     return objects[0] if is_one and len(objects) == 1 else list_of(objects)
 
@@ -74,7 +75,7 @@ def print_objects(data: object, output: str) -> None:
         items = data["items"] if isinstance(data, dict) and isinstance(data.get("items"), list) else [data]
         cells = [[read_path(path, item) for _, _, path in columns] for item in items]
         rows = [[",".join(map(shown, values)) or "<none>" for values in row] for row in cells]
-        _print_plain([title for title, _, _ in columns], rows)
+        print_plain([title for title, _, _ in columns], rows)
     else:
         print_data(data, style)
 
@@ -97,11 +98,11 @@ def json_text(data: object) -> str:
     return text if text == clean(text) else json.dumps(data, indent=2)
 
 
-def print_message(message: Message, output: str) -> None:
+def print_message(message: "Message", output: str) -> None:
     print_data(_plain(message), output)
 
 
-def _plain(message: Message) -> object:
+def _plain(message: "Message") -> object:
     from google.protobuf.json_format import MessageToDict
 
     return MessageToDict(message, preserving_proto_field_name=False)
@@ -125,7 +126,7 @@ def print_blocks(blocks: Iterable[Paragraph | Grid], session: Session) -> None:
 
 def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: Session) -> None:
     if not sys.stdout.isatty() and session.color != "always":
-        _print_plain(titles, rows)
+        print_plain(titles, rows)
         return
     from rich.console import Console
     from rich.table import Table
@@ -140,28 +141,6 @@ def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: S
         Console(file=unfiltered(), force_terminal=session.color == "always" or None, highlight=False).print(table)
     else:
         Console(file=unfiltered(), color_system=None, highlight=False).print(table)
-
-
-def _print_plain(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def age(stamp: Timestamp) -> str:
-    """How long ago, as kubectl writes it."""
-    return age_of(stamp, datetime.now(UTC).timestamp())
-
-
-def age_of(stamp: Timestamp, now_s: float) -> str:
-    if not stamp.seconds:
-        return ""
-    seconds = max(0, int(now_s - stamp.seconds))
-    for limit, unit, length in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds // length}{unit}"
-    return f"{seconds // 86400}d"
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -183,6 +162,8 @@ class OutputFormat(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         style, sign, argument = value.partition("=")
         if style not in self._formats:
+            from difflib import get_close_matches
+
             close = next(iter(get_close_matches(style, self._formats, n=1)), "")
             hint = f'did you mean "{close}"?' if close else f"formats are {', '.join(self._formats)}"
             self.fail(f'no format "{style}"; {hint}', param, ctx)

@@ -2,19 +2,19 @@
 """Which objects of a list a command means: by namespace, labels and names. `-n`, `-A` and `-l` of every command."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import click
 import msgspec
-from google.protobuf.message import Message
 
 from agent.cli.kinds import Kind, Named, Wanted, find_named
-from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
 from agent.cli.table import Listing
 from agent.model.exit_codes import NOT_FOUND, USAGE
 
-Item = TypeVar("Item", bound=Message)
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Item = TypeVar("Item", bound="Message")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -27,6 +27,8 @@ class Scope(msgspec.Struct, frozen=True):
 
 def scope_options(command: Command) -> Command:
     """`-n`, `-A` and `-l`; the command gets `namespace`, `everywhere` and `selector`."""
+    import click
+
     for option in (
         click.option("-l", "--selector", default="", metavar="LABELS", help="Only objects with these labels."),
         click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces, as without -n."),
@@ -37,6 +39,8 @@ def scope_options(command: Command) -> Command:
 
 
 def namespace_option() -> Callable[[Command], Command]:
+    import click
+
     return click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only objects of this namespace.")
 
 
@@ -58,6 +62,8 @@ def in_scope(listing: Listing[Item], kind: Kind, scope: Scope) -> Listing[Item]:
     if scope.namespace and kind.has_namespace:
         items = [item for item in items if named(listing, item).namespace == scope.namespace]
     if scope.selector:
+        from agent.cli.selectors import parse_selector
+
         labels, holds = listing.labels, parse_selector(scope.selector)
         if labels is None:
             raise CommandFailed(f"{kind.plural} have no labels, so -l selects none of them", USAGE)

@@ -9,6 +9,7 @@ import msgspec
 
 from agent.model.exit_codes import FAILURE
 
+TOO_LATE = "no answer in time; --timeout allows more"
 DEFAULT_SOCKET = "/run/kepd/kepd.sock"
 OTHER_SOCKETS = "/run/kepd-*/kepd.sock"
 

@@ -2,14 +2,16 @@
 """What a command returns: messages for programs, rows for people."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from google.protobuf.message import Message
 
 from agent.cli.kinds import Named
 
-Item = TypeVar("Item", bound=Message)
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Item = TypeVar("Item", bound="Message")
 
 
 class Column(msgspec.Struct, Generic[Item], frozen=True):
@@ -32,7 +34,7 @@ class Listing(msgspec.Struct, Generic[Item], frozen=True):
     name: Callable[[Item], str]
     empty: str = ""
     notes: Sequence[str] = msgspec.field(default=())
-    whole: Message | None = None
+    whole: "Message | None" = None
     """What programs get in place of the items, where those are a part of it."""
     named: Callable[[Item], Named] | None = None
     """What an item may be called; without it, the last part of `name` is all."""

@@ -31,7 +31,7 @@ from agent.wire.kepd.v1 import node_pb2, pod_pb2
 from tests.api.test_server import ROOT_ONLY
 from tests.pods.plane import News, Plane, Slow, running
 
-V5 = "v5.channel.k8s.io"
+V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 
 
 class ShellStreams:
@@ -43,6 +43,7 @@ class ShellStreams:
         self.commands: list[list[str]] = []
         self.ports: list[int] = []
         self.failure: Exception | None = None
+        self.protocol = V5
         self.runs: Callable[[list[str]], list[str]] = lambda command: command
 
     async def exec_url(self, request: cri_pb.ExecRequest) -> str:
@@ -73,7 +74,7 @@ class ShellStreams:
             await runner.cleanup()
 
     async def _exec(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(protocols=(V5,), max_msg_size=0)
+        socket = web.WebSocketResponse(protocols=(self.protocol,), max_msg_size=0)
         await socket.prepare(request)
         command = self.runs(self.commands[int(request.match_info["place"])])
         process = await asyncio.create_subprocess_exec(
@@ -171,7 +172,7 @@ async def _node(
         commands = PodCommands(plane.runner, Drainer(plane.runner, context), context, tmp_path, take_out)
         ring = EventRing(tmp_path, 1000, context.clock.wall_s)
         node: Any = SimpleNamespace(node=lambda: node_pb2.Node(name="n", kepd_version="1"))
-        configuration: Any = SimpleNamespace()
+        configuration: Any = SimpleNamespace(files=lambda: ())
         services = {
             node_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService(
                 node, plane.board, configuration, ring.events, [advice]

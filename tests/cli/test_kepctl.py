@@ -195,7 +195,7 @@ def test_kepd_shows_defaults_schema_origins_and_differences(tmp_path: Path) -> N
     good = tmp_path / "c.yaml"
     good.write_text(kepd("defaults"))
 
-    assert kepd("check", "--config", str(good)) == "the configuration is valid\n"
+    assert kepd("check", "--config", str(good)) == f"read {good}\nthe configuration is valid\n"
     assert 'pods.relist: "30s"  # environment KEPD_PODS__RELIST' in kepd("show", "--origin")
     assert kepd("diff", "--config", str(good)) == 'pods.relist: "1m" -> "30s"  (environment KEPD_PODS__RELIST)\n'
     assert json.loads(kepd("schema"))["title"] == "KepdConfiguration"

@@ -130,6 +130,10 @@ def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
         (("run", "x", "--image", "i", "--rm"), 2, "--rm needs -i"),
         (("create", "configmop", "x"), 2, 'did you mean "configmap"?'),
         (("create", "cm", "x", "--from-literal", "a"), 2, "expected KEY=VALUE"),
+        (("create", "secret", "tls", "x", "--from-literal", "a=b"), 2, "--from-literal is an option of generic"),
+        (("create", "secret", "tls", "x", "--docker-server", "r"), 2, "those of tls are --cert, --key"),
+        (("create", "secret", "generic", "x", "--docker-password", "h"), 2, "--docker-password is an option of docker"),
+        (("create", "secret", "docker-registry", "x", "--type", "t"), 2, "--type is an option of generic"),
     ],
 )
 def test_what_cannot_be_done_says_what_is_right(shop: Shop, arguments: tuple[str, ...], code: int, says: str) -> None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl get`: lists of everything the daemon knows."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.cli.client import Client, connected
 from agent.cli.completing import complete_objects
 from agent.cli.kinds import Kind, Wanted, parse_wanted
 from agent.cli.listed import AnyListing, listed
@@ -13,6 +12,9 @@ from agent.cli.render import output_option, print_listing, print_objects, wants_
 from agent.cli.selection import Scope, picked, scope_of, scope_options
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
+
+if TYPE_CHECKING:
+    from agent.cli.client import Client
 
 
 @click.command()
@@ -32,6 +34,8 @@ def get(
     containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs,
     rules, proxy, events (ev).
     """
+    from agent.cli.client import connected
+
     scope, found = scope_of(namespace, selector, everywhere=everywhere), parse_wanted(words)
     if watch and sort_path:
         raise CommandFailed("--sort-by and -w exclude each other, for changes come as they happen; expected one", USAGE)
@@ -59,7 +63,7 @@ def get(
         print_listing(listing, output, session, is_one=is_one)
 
 
-def _all(daemon: Client, found: tuple[Wanted, ...], scope: Scope, *, with_objects: bool) -> list[AnyListing]:
+def _all(daemon: "Client", found: tuple[Wanted, ...], scope: Scope, *, with_objects: bool) -> list[AnyListing]:
     """One listing for each kind, whatever the order of KIND/NAME."""
     names: dict[Kind, tuple[str, ...]] = {}
     for one in found:

@@ -4,9 +4,10 @@
 import click
 from grpc_health.v1 import health_pb2
 
-from agent.cli.client import Client, ask, connected
+from agent.cli.client import Client, connected
 from agent.cli.listings import list_planes
-from agent.cli.render import age, output_option, print_listing, print_message
+from agent.cli.plain_rows import age
+from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2
@@ -41,11 +42,14 @@ def status(session: Session, output: str) -> None:
 def health(session: Session, output: str) -> None:
     """Check that every part of the daemon is healthy. Exit code 1 if not."""
     request = health_pb2.HealthListRequest()
-    answer = ask(session, "grpc.health.v1.Health/List", request, health_pb2.HealthListResponse)
+    with connected(session) as daemon:
+        answer = daemon.call("grpc.health.v1.Health/List", request, health_pb2.HealthListResponse)
+        planes = list_planes(daemon).items if output == "table" else ()
     if output == "table":
+        told = {plane.name: plane.message for plane in planes}
         for name, state in sorted(answer.statuses.items()):
             word = "ok" if state.status == health_pb2.HealthCheckResponse.SERVING else "NOT OK"
-            click.echo(f"{word:8}{name or 'kepd'}")
+            click.echo(f"{word:8}{name or 'kepd':16}{told.get(name, '')}".rstrip())
     else:
         print_message(answer, output)
     bad = [name for name, state in answer.statuses.items() if state.status != health_pb2.HealthCheckResponse.SERVING]

@@ -9,8 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.cli.image_listings import rate, size, stage_line
 from agent.cli.image_listings import span as seconds
-from agent.cli.listings import POD_COLUMNS
-from agent.cli.render import age_of
+from agent.cli.plain_rows import age_of
+from agent.cli.pod_columns import POD_COLUMNS
 from agent.cli.service_listings import SERVICE_COLUMNS
 from agent.cli.ui.board import STAGES_AT_WORK, key_of
 from agent.cli.ui.cells import Line, Span, cut_line, fit, span
