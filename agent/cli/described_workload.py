@@ -4,9 +4,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cli.described import entries_of, event_lines, grid, joined
-from agent.cli.render import age
+from agent.cli.described import entries_of, event_lines, grid, joined, moment
+from agent.cli.kinds import Kind
+from agent.cli.plain_rows import age
+from agent.cli.session import CommandFailed
+from agent.cli.workload_listings import created_at
 from agent.cli.workload_pods import items, part
+from agent.cli.workload_waiting import progress
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
@@ -55,6 +59,7 @@ def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
     metadata, spec, status = (part(made, name) for name in ("metadata", "spec", "status"))
     yield "Name", printable(str(metadata.get("name", "")))
     yield "Namespace", printable(str(metadata.get("namespace", "default")))
+    yield "Created", moment(created_at(made))
     yield "Labels", printable(joined(part(metadata, "labels")))
     yield "Selector", printable(joined(part(spec, "selector", "matchLabels")))
     for title, name in ASKED:
@@ -67,3 +72,23 @@ def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
     yield "Status", ", ".join(f"{status.get(name, 0)} {name}" for name in TITLES[kind])
     yield "Started", str(status.get("startTime", ""))
     yield "Completed", str(status.get("completionTime", ""))
+
+
+def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
+    """How far it has come, what it says of itself, and what each of its pods waits for that is not ready."""
+    metadata = part(made, "metadata")
+    try:
+        text = progress(kind, dict(made))[1]
+    except CommandFailed as error:
+        text = str(error)
+    name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
+    yield printable(f"{kind.api.upper()} {name}  {text}")
+    for one in items(made, "status", "conditions"):
+        yield printable(f"- {one.get('type')} is {one.get('status')}: {one.get('reason')}: {one.get('message')}")
+    if not pods:
+        yield "- it has no pods"
+    for pod in sorted(pods, key=lambda one: one.name):
+        is_ready = any(one.type == "Ready" and one.status for one in pod.conditions)
+        if not is_ready and pod.phase != "Succeeded":
+            why = f"; waits for: {pod.waits_for}" if pod.waits_for else ""
+            yield printable(f"- pod {pod.name}: {pod.status or pod.phase}{why}; see kepctl explain pod {pod.name}")

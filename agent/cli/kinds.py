@@ -7,7 +7,6 @@ Imports nothing heavy, for completion waits for it.
 """
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 import msgspec
 
@@ -66,6 +65,8 @@ def kind_of(word: str, what: str = "list") -> Kind:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(word, list(known), n=1)), "")
 
 

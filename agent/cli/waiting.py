@@ -8,25 +8,43 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import patient
+from agent.cli.kinds import BY_API, Kind
 from agent.cli.session import CommandFailed, Session
+from agent.cli.workload_pods import find_workload
+from agent.cli.workload_waiting import progress
 from agent.model.exit_codes import DEADLINE, FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
 
 LOOK_S = 0.2
+KINDS = ("Deployment", "DaemonSet", "Job")
 
 
 def wait_applied(session: Session, applied: Sequence[object_pb2.AppliedObject], before: Mapping[str, str]) -> None:
     """`before`: uids of pods by `namespace/name` before the change; a changed pod is another one."""
     pods = {f"{one.namespace}/{one.name}": one.result for one in applied if one.kind == "Pod"}
     services = {f"{one.namespace}/{one.name}" for one in applied if one.kind == "Service"}
+    workloads = [(BY_API[one.kind], f"{one.namespace}/{one.name}") for one in applied if one.kind in KINDS]
     session = patient(session)
     until_s = time.monotonic() + session.timeout_s
     with connected(session) as daemon:
+        for kind, name in workloads:
+            _wait_workload(daemon, kind, name, until_s)
         if pods:
             _wait_pods(daemon, pods, before, until_s)
         while services and (missing := services - _programmed(daemon)):
             _in_time(until_s, missing)
             time.sleep(LOOK_S)
+
+
+def _wait_workload(daemon: Client, kind: Kind, name: str, until_s: float) -> None:
+    while True:
+        found, made = find_workload(daemon, kind, name)
+        is_done, text = progress(kind, made)
+        if is_done:
+            click.echo(f"{kind.singular}/{found.key} {text}")
+            return
+        _in_time(until_s, [f"{kind.singular}/{found.key}: {text}"])
+        time.sleep(LOOK_S)
 
 
 def _wait_pods(daemon: Client, pods: Mapping[str, str], before: Mapping[str, str], until_s: float) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl get -w`: first what is there, then a line for each change, under one header."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.cli.client import Client
 from agent.cli.image_listings import PULL_COLUMNS, pull_name
-from agent.cli.kinds import Wanted
+from agent.cli.kinds import Kind, Wanted
 from agent.cli.listings import event_listing, pod_listing
 from agent.cli.object_listings import manifests_of
 from agent.cli.render import print_listing, wants_objects
@@ -17,11 +18,14 @@ from agent.cli.selection import Scope, in_scope, named, picked
 from agent.cli.service_listings import service_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing
+from agent.cli.workload_listings import list_workloads
+from agent.cli.workload_pods import PLURALS
 from agent.model.exit_codes import USAGE
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
 AnyListing = Listing[Any]
+LOOK_S = 0.5
 Change = tuple[int, AnyListing]
 """A kind of change, and a list of the one object; empty at a bookmark."""
 
@@ -96,8 +100,26 @@ def _changes(daemon: Client, wanted: Wanted, *, with_objects: bool) -> Iterator[
         of_events = node_pb2.WatchEventsRequest()
         for news in daemon.follow("kepd.v1.NodeService/WatchEvents", of_events, node_pb2.WatchEventsResponse):
             yield news.type, event_listing(_there(news.type, news.event))
+    elif kind in PLURALS:
+        yield from _looks(daemon, wanted.kind)
     else:
-        raise CommandFailed("only pods, pulls, services and events can be watched", USAGE)
+        raise CommandFailed("only pods, pulls, services, events and workloads can be watched", USAGE)
+
+
+def _looks(daemon: Client, kind: Kind) -> Iterator[Change]:
+    """Workloads have no stream of changes, so they are looked at again and again."""
+    before: dict[str, bytes] = {}
+    is_first = True
+    while True:
+        listing = list_workloads(daemon, kind)
+        now = {listing.name(one): one.SerializeToString(deterministic=True) for one in listing.items}
+        for one in listing.items:
+            if before.get(listing.name(one)) != now[listing.name(one)]:
+                yield list_pb2.CHANGE_TYPE_MODIFIED, replace(listing, items=[one])
+        if is_first:
+            yield list_pb2.CHANGE_TYPE_BOOKMARK, replace(listing, items=[])
+        before, is_first = now, False
+        time.sleep(LOOK_S)
 
 
 def _there(kind: int, item: Any) -> list[Any]:  # noqa: ANN401  # any message

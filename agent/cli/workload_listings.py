@@ -5,10 +5,13 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from agent.cli.client import Client
 from agent.cli.kinds import Kind, Named
 from agent.cli.kube_objects import labels_of, manifest_object
 from agent.cli.object_listings import SERVICE
+from agent.cli.plain_rows import age
 from agent.cli.table import Column, Columns, Listing
 from agent.cli.workload_pods import items, part
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -56,6 +59,15 @@ def _duration(one: pb.Object) -> str:
     return f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
 
 
+def created_at(made: object) -> Timestamp:
+    """Zero for what does not say it."""
+    stamp, text = Timestamp(), part(made, "metadata").get("creationTimestamp")
+    if text:
+        stamp.FromJsonString(str(text))
+    return stamp
+
+
+AGE: Column[pb.Object] = Column("AGE", lambda one: age(created_at(_made(one))))
 NAMES: Columns[pb.Object] = (
     Column("NAMESPACE", lambda one: one.namespace or "-"),
     Column("NAME", lambda one: one.name),
@@ -70,6 +82,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
         Column("READY", lambda one: f"{_status(one, 'readyReplicas')}/{_replicas(one)}"),
         Column("UP-TO-DATE", lambda one: str(_status(one, "updatedReplicas"))),
         Column("AVAILABLE", lambda one: str(_status(one, "availableReplicas"))),
+        AGE,
         *WIDE,
     ),
     "DaemonSet": (
@@ -79,6 +92,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
         Column("READY", lambda one: str(_status(one, "numberReady"))),
         Column("UP-TO-DATE", lambda one: str(_status(one, "updatedNumberScheduled"))),
         Column("AVAILABLE", lambda one: str(_status(one, "numberAvailable"))),
+        AGE,
         *WIDE,
     ),
     "Job": (
@@ -87,6 +101,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
         Column("COMPLETIONS", _completions),
         Column("FAILED", lambda one: str(_status(one, "failed"))),
         Column("DURATION", _duration),
+        AGE,
         *WIDE,
     ),
 }

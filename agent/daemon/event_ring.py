@@ -64,7 +64,7 @@ class EventRing:
         """STS-06: an object that says something else all the time must not drive out what others have to say."""
         if not event.object_name:
             return True
-        key = (event.plane, event.namespace, event.object_name)
+        key = (event.plane, event.namespace, event.object_kind, event.object_name)
         left, since_s = self._allowances.pop(key, (float(MOST_AT_ONCE), now_s))
         left = min(left + max(now_s - since_s, 0.0) / REFILL_S, float(MOST_AT_ONCE))
         may_tell = left >= 1.0

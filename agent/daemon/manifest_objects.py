@@ -8,6 +8,7 @@ read.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
@@ -40,6 +41,7 @@ LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
 WORKLOADS = ("Deployment", "DaemonSet", "Job")
+CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR")
 VALUES = ("data", "stringData", "binaryData")
@@ -63,10 +65,13 @@ class ManifestObjects:
         suffix: Callable[[], str] = lambda: "",
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
+        created_s: Callable[[Key], float] = lambda _: 0.0,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
-        names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job."""
+        names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job,
+        and `created_s` since when it has been known, 0 for never."""
         self._status = status
+        self._created_s = created_s
         self._directory = directory
         self._read = read
         self._folders = folders
@@ -81,9 +86,10 @@ class ManifestObjects:
         return [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
 
     def _with_status(self, one: ListedObject) -> ListedObject:
-        status = self._status((one.kind, one.namespace, one.name))
-        content = msgspec.json.decode(one.content)
-        return msgspec.structs.replace(one, content=msgspec.json.encode({**content, "status": status or {}}))
+        key = one.kind, one.namespace, one.name
+        content = _with_creation(msgspec.json.decode(one.content), self._created_s(key))
+        content = {**content, "status": self._status(key) or {}}
+        return msgspec.structs.replace(one, content=msgspec.json.encode(content))
 
     def _listed(self, kind: str) -> Iterator[ListedObject]:
         seen = set()
@@ -234,6 +240,15 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = _without_template_values(_with_generation(_without_copy(content)))
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
+
+
+def _with_creation(content: Content, created_s: float) -> Content:
+    """What a manifest that was copied from a cluster says of it is not so here."""
+    metadata = content.get("metadata")
+    known = {name: value for name, value in metadata.items() if name != CREATION} if isinstance(metadata, dict) else {}
+    if created_s:
+        known[CREATION] = datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**content, "metadata": known}
 
 
 def _with_generation(content: Content) -> Content:

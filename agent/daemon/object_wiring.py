@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 EndPod = Callable[[str, str, float | None], Awaitable[None]]
 StatusOf = Callable[[tuple[str, str, str]], Mapping[str, object] | None]
 
+CreatedOf = Callable[[tuple[str, str, str]], float]
+
 
 def wire_objects(
-    current: Callable[[], Configuration], end_pod: EndPod | None, status_of: StatusOf | None
+    current: Callable[[], Configuration],
+    end_pod: EndPod | None,
+    status_of: StatusOf | None,
+    created_of: CreatedOf | None = None,
 ) -> ManifestObjects:
     def directory() -> Path:
         return Path(current().manifests.directory)
@@ -36,6 +41,7 @@ def wire_objects(
         end_pod,
         lambda: identity_of(current()).suffix,
         status=status_of if status_of is not None else lambda _: None,
+        created_s=created_of if created_of is not None else lambda _: 0.0,
     )
 
 

@@ -14,6 +14,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     plane: str
     namespace: str = ""
     object_name: str = ""
+    object_kind: str = ""
+    """Deployment, DaemonSet or Job; empty for what the plane tells already."""
     container: str = ""
     count: int = 1
     first_seen_s: float = 0.0
@@ -22,4 +24,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sameness(self) -> tuple[str, ...]:
         """What must be equal for two to be one event seen again."""
-        return (self.plane, self.namespace, self.object_name, self.container, self.reason, self.message)
+        return (
+            self.plane,
+            self.namespace,
+            self.object_kind,
+            self.object_name,
+            self.container,
+            self.reason,
+            self.message,
+        )

@@ -49,7 +49,7 @@ async def test_events_of_one_object_or_type(tmp_path: Path, short_path: Path, wo
     ("words", "text"),
     [
         ("events --types Error", "expected Normal or Warning"),
-        ("events --for web", "expected pod/NAME, service/NAME or node"),
+        ("events --for web", "expected pod/NAME, service/NAME, deployment/NAME or node"),
         ("events --for pod/", "expected pod/NAME"),
     ],
 )

@@ -19,7 +19,9 @@ SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: w
 SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hush}\n"
 
 
-def objects_in(directory: Path, ended: list[str] | None = None, status: Any = lambda _: None) -> ManifestObjects:
+def objects_in(
+    directory: Path, ended: list[str] | None = None, status: Any = lambda _: None, created_s: Any = lambda _: 0.0
+) -> ManifestObjects:
     async def end_pod(namespace: str, name: str, grace_s: float | None) -> None:
         assert ended is not None
         ended.append(f"{namespace}/{name} {grace_s}")
@@ -32,6 +34,7 @@ def objects_in(directory: Path, ended: list[str] | None = None, status: Any = la
         end_pod if ended is not None else None,
         lambda: "-n1",
         status=status,
+        created_s=created_s,
     )
 
 

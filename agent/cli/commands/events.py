@@ -20,7 +20,8 @@ from agent.wire.kepd.v1 import list_pb2, node_pb2
 
 NODE = "kepd.v1.NodeService"
 TYPES = ("Normal", "Warning")
-SUBJECTS = ("pod", "service", "node")
+WORKLOADS = ("deployment", "daemonset", "job")
+SUBJECTS = ("pod", "service", "node", *WORKLOADS)
 # Of a list that grows, as far as columns can be known before their cells are.
 WIDTHS = (10, 8, 24, 30)
 MOST_WAITING = 1000
@@ -29,7 +30,9 @@ Meant = Callable[[node_pb2.Event], bool]
 
 
 @click.command()
-@click.option("--for", "subject", default="", metavar="KIND/NAME", help="Only of this pod or Service, or of the node.")
+@click.option(
+    "--for", "subject", default="", metavar="KIND/NAME", help="Only of this pod, Service or workload, or of the node."
+)
 @click.option("--types", default="", metavar="TYPES", help="Only these: Normal, Warning, or both with a comma.")
 @click.option("-w", "--watch", is_flag=True, help="Print these, and then each new one.")
 @output_option()
@@ -43,7 +46,8 @@ def events(session: Session, subject: str, types: str, output: str, *, watch: bo
         def is_meant(one: node_pb2.Event) -> bool:
             # One name may be that of a pod and of a Service; of Services only their plane tells.
             is_other = kind in ("pod", "service") and (one.plane == "services") != (kind == "service")
-            return one.type in chosen and not is_other
+            wanted = BY_WORD[kind].api if kind in WORKLOADS else ""
+            return one.type in chosen and not is_other and (not kind or one.object_kind == wanted)
 
         if watch:
             _follow(daemon, terms, is_meant, output, session)
@@ -71,7 +75,9 @@ def _subject(daemon: Client, text: str) -> tuple[str, str]:
     known = BY_WORD.get(word.lower())
     kind = known.singular if known is not None else ""
     if kind not in SUBJECTS or (kind != "node" and not name):
-        raise CommandFailed(f'--for: "{text}" names no object; expected pod/NAME, service/NAME or node', USAGE)
+        raise CommandFailed(
+            f'--for: "{text}" names no object; expected pod/NAME, service/NAME, deployment/NAME or node', USAGE
+        )
     if kind == "node":
         return kind, "object_name="
     namespace, short = _pod_or_gone(daemon, name) if kind == "pod" else given_pod(daemon, name)

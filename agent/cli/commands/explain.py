@@ -7,11 +7,14 @@ from agent.cli.client import ask, connected
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
+from agent.cli.described_workload import explained_workload
 from agent.cli.image_listings import stage_line
 from agent.cli.kind_group import KindGroup
+from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod
 from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
+from agent.cli.workload_pods import find_workload, pods_of
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 
@@ -50,6 +53,24 @@ def explained_head(name: str, answer: pod_pb2.ExplainPodResponse) -> str:
     if answer.phase in ("Succeeded", "Failed"):
         return f"POD {name}  {answer.status}; it has ended, and nothing more happens to it"
     return f"POD {name}  {answer.status or 'Running'}; waits for: nothing"
+
+
+def _workload(singular: str) -> None:
+    kind = BY_WORD[singular]
+
+    @explain.command(singular, help=f"Explain how far a {kind.api} has come, and what the rest of its pods wait for.")
+    @click.argument("name", metavar="NAME")
+    @click.pass_obj
+    def explained(session: Session, name: str) -> None:
+        with connected(session) as daemon:
+            found, made = find_workload(daemon, kind, name)
+            pods = pods_of(daemon, kind, found, made)
+        for line in explained_workload(kind, made, pods):
+            click.echo(line)
+
+
+for _singular in ("deployment", "daemonset", "job"):
+    _workload(_singular)
 
 
 @explain.command()

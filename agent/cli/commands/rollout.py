@@ -16,13 +16,13 @@ from agent.cli.kinds import BY_API, Kind, Named, parse_wanted
 from agent.cli.manifest_files import SERVICE, called, send_objects
 from agent.cli.selection import namespace_option
 from agent.cli.session import CommandFailed, Session
-from agent.cli.workload_pods import PLURALS, find_workload, items, part
+from agent.cli.workload_pods import PLURALS, find_workload, items
+from agent.cli.workload_waiting import LOOK_S, progress
 from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
 from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb
 
-LOOK_S = 0.2
 RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
@@ -43,7 +43,7 @@ def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
     with connected(replace(session, namespace=namespace)) as daemon:
         while True:
             found, made = find_workload(daemon, kind, name)
-            is_done, text = _progress(kind, made)
+            is_done, text = progress(kind, made)
             if text != before:
                 click.echo(f"{called(kind.api, found.namespace, found.name)}: {text}")
                 before = text
@@ -55,21 +55,6 @@ def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
             if time.monotonic() > until_s:
                 raise CommandFailed(f"not in time: {kind.singular}/{found.key}; --timeout allows more", DEADLINE)
             time.sleep(LOOK_S)
-
-
-def _progress(kind: Kind, made: dict[str, Any]) -> tuple[bool, str]:
-    now = part(made, "status")
-    if now.get("observedGeneration") != part(made, "metadata").get("generation"):
-        return False, "the manifest has changed, and kepd has not read it yet"
-    if kind.api == "DaemonSet":
-        wanted = now.get("desiredNumberScheduled", 0)
-        new, available, here = now.get("updatedNumberScheduled", 0), now.get("numberAvailable", 0), wanted
-    else:
-        wanted = part(made, "spec").get("replicas", 1)
-        new, available, here = now.get("updatedReplicas", 0), now.get("availableReplicas", 0), now.get("replicas", 0)
-    if new == available == here == wanted:
-        return True, f"successfully rolled out, {wanted} available"
-    return False, f"{new} of {wanted} have the present template, {available} of {here} are available"
 
 
 def _condition(made: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
+from agent.cli.workload_waiting import wait_workloads, workload_targets
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
@@ -25,7 +26,7 @@ Holds = Callable[[pod_pb2.Pod], bool]
 
 
 @click.command()
-@click.argument("targets", metavar="[pod] POD…", nargs=-1)
+@click.argument("targets", metavar="[KIND] NAME…|KIND/NAME…", nargs=-1)
 @click.option(
     "--for", "aim", required=True, metavar="AIM",
     help="condition=TYPE[=false], delete, or jsonpath='{PATH}'=VALUE over metadata and status.",
@@ -33,11 +34,18 @@ Holds = Callable[[pod_pb2.Pod], bool]
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Pods with these labels, such as app=web.")
 @click.pass_obj
 def wait(session: Session, targets: tuple[str, ...], aim: str, selector: str) -> None:
-    """Wait until each pod is ready, gone, or as a path of it says; as long as --timeout, else 30 seconds."""
-    is_met = _aim(aim)
+    """Wait until each pod is ready, gone, or as a path of it says; as long as --timeout, else 30 seconds.
+
+    Of a deployment or daemonset the condition is Available, of a job Complete or Failed.
+    """
+    workloads = workload_targets(targets)
     limit_s = session.timeout_s if session.timeout_s != UNSET_S else DEFAULT_S
     end_s = time.monotonic() + limit_s
     with connected(session) as daemon:
+        if workloads and not selector:
+            wait_workloads(daemon, workloads, aim, limit_s)
+            return
+        is_met = _aim(aim)
         names = _chosen(daemon, targets, selector, is_end=is_met is None)
         for namespace, name in names:
             if not _came(daemon, namespace, name, is_met, end_s):

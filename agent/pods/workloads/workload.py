@@ -54,10 +54,17 @@ class Workload:
         """As many as its manifest asks for at one time; one that asks for none counts as well."""
         return max(self.rules.most_pods, 1)
 
-    def pod(self, name: str, uid: str) -> PodSpec:
+    def pod(self, name: str, uid: str, created_s: float = 0.0) -> PodSpec:
         labels = {**self.template.metadata.labels, **self._labels()}
         annotations = self.template.metadata.annotations
-        owner = PodOwner(kind=self.kind, namespace=self.namespace, name=self.name, uid=self.uid, revision=self.revision)
+        owner = PodOwner(
+            kind=self.kind,
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            revision=self.revision,
+            created_s=created_s,
+        )
         document = {
             "name": name,
             "namespace": self.namespace,

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod import PodOwner, PodSpec
 from agent.model.pod_state import PodState
+from agent.pods.plan.record import Record
+from agent.pods.plan.remembered import Memory
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.run.workloads.first_seen import FirstSeen
 from tests.pods.plane import DISKS, Plane, Slow, running
 
 FILE = "/m/w.yaml"
@@ -91,7 +95,12 @@ async def test_a_deployment_makes_its_pods_with_names_and_labels_as_kubernetes_h
         await until_ready(plane, 3)
         shown = pods(plane)
         told = status(plane)
+        events = [(one.object_kind, one.object_name, one.reason, one.message) for one in plane.events]
 
+    owners = [one.owner for one in shown]
+    assert {(one.kind, one.name) for one in owners if one is not None} == {("Deployment", "web")}
+    for one in shown:
+        assert ("Deployment", "web", "SuccessfulCreate", f"Created pod: {one.name}") in events
     revision = dict(shown[0].labels)["pod-template-hash"]
     assert {dict(one.labels)["app"] for one in shown} == {"web"}
     assert all(one.name.startswith(f"web-{revision}-") and len(one.name) == len(revision) + 10 for one in shown)
@@ -162,7 +171,9 @@ async def test_scaling_changes_only_the_number_of_pods(cri: Slow, tmp_path: Path
         assert before < {one.uid for one in pods(plane)}
         files.put(FILE, deployment(1))
         await until_ready(plane, 1)
+        ended = [one.message for one in plane.events if one.reason == "SuccessfulDelete"]
         assert {one.uid for one in pods(plane)} < before, "the oldest stays"
+        assert len([one for one in ended if one.startswith("Deleted pod: web-")]) == 3
         files.put(FILE, None)
         await plane.until(lambda: not plane.runner.pods.items, "all pods gone")
 
@@ -200,6 +211,40 @@ async def test_a_daemon_set_has_one_pod_here_and_none_where_the_node_does_not_ma
 
     assert told["desiredNumberScheduled"] == 0
     assert "disk=hdd" in told["conditions"][0]["message"]
+
+
+async def test_the_time_since_when_it_is_known_outlives_kepd_and_each_pod(cri: Slow, tmp_path: Path) -> None:
+    """WL-6."""
+    files, key = manifests(deployment(1)), ("Deployment", "default", "web")
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 1)
+        first_s = plane.runner.workloads.created_s(key)
+        files.put(FILE, deployment(1, image="j"))
+        await until_ready(plane, 1, "j")
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 1, "j")
+        since_s = plane.runner.workloads.created_s(key)
+        made_s = pods(plane)[0].created_at_s
+        files.put(FILE, None)
+        await plane.until(lambda: not plane.runner.workloads.created_s(key), "it is forgotten with its manifest")
+
+    assert 0 < first_s == since_s < made_s
+
+
+def test_a_pod_that_knows_no_time_of_its_owner_tells_its_own() -> None:
+    def record(created_s: float, first_seen_s: float) -> Record:
+        owner = PodOwner(kind="Job", namespace="n", name="j", uid="u", revision="r", created_s=created_s)
+        return Record(
+            pod=PodSpec(namespace="n", name="p", uid="p", owner=owner), memory=Memory(first_seen_wall_s=first_seen_s)
+        )
+
+    seen, key = FirstSeen(), ("Job", "n", "j")
+    seen.load([record(0.0, 7.0), record(5.0, 9.0), record(0.0, 8.0)])
+    seen.follow([], {key}, 20.0)
+    assert seen.of(key) == 5.0, "its file cannot be read for a while"
+    seen.follow([], (), 20.0)
+    seen.follow([key], (), 21.0)
+    assert seen.of(key) == 21.0
 
 
 async def test_a_job_counts_failures_and_successes_over_restarts_of_kepd(cri: Slow, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from uuid import uuid4
 import structlog
 from msgspec.structs import replace
 
+from agent.model.event import Event
+from agent.model.finding import printable
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
@@ -22,10 +24,11 @@ from agent.pods.plan.record import Record
 from agent.pods.run.containment import contained
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.run_state import PodRun
+from agent.pods.run.workloads.first_seen import FirstSeen
 from agent.pods.run.workloads.job_records import JobRecords
 from agent.pods.run.workloads.owned import OwnedEntry, OwnedPods
 from agent.pods.workloads.job import plan_job
-from agent.pods.workloads.job_record import JobRecord
+from agent.pods.workloads.job_record import COMPLETE, JobRecord
 from agent.pods.workloads.job_rules import JobRules
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
 from agent.pods.workloads.status import Progress, workload_status
@@ -63,6 +66,7 @@ class Workloads:
         self._take_out = take_out
         self._jobs = JobRecords(context.records)
         self._pods = OwnedPods()
+        self._first_seen = FirstSeen()
         self._known: Mapping[Key, Workload] = {}
         self._changed: set[Key] = set()
         self._due_s: dict[Key, float] = {}
@@ -72,6 +76,8 @@ class Workloads:
     async def load(self, records: Iterable[Record]) -> None:
         """Before the first look at manifests: what an earlier kepd, or an earlier run of the plane, made."""
         self._pods.clear()
+        records = list(records)
+        self._first_seen.load(records)
         for record in sorted(records, key=lambda one: (one.memory.first_seen_wall_s, one.pod.uid)):
             self._pods.add(record.pod)
             entry = self._pods.entry(record.pod)
@@ -95,6 +101,8 @@ class Workloads:
                 if self._host.run_of(pod.uid) is None:
                     # It never began, or its record alone is left, which the runner clears away.
                     self._pods.remove(pod)
+        kept = {pod.owner.key for pod in self.wanted() if pod.owner is not None}
+        self._first_seen.follow(workloads, kept, self._context.clock.wall_s())
         keys = {*before, *workloads, *self._jobs.keys()}
         self._changed |= {key for key in keys if before.get(key) is not workloads.get(key) or key not in workloads}
         for key in self._progress.keys() - workloads.keys():
@@ -131,6 +139,13 @@ class Workloads:
         return workload_status(
             workload, pods, record, progress, context.clock.now_s(), why_not_here=self._why_not_here(workload)
         )
+
+    def created_s(self, key: Key) -> float:
+        """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
+        workload, since_s = self._known.get(key), self._first_seen.of(key)
+        if workload is None or not isinstance(workload.rules, JobRules):
+            return since_s
+        return min(since_s, self._jobs.of(workload).started_s or since_s)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -219,7 +234,23 @@ class Workloads:
         if plan.is_expired:
             await self._expire(workload)
 
+    def _tell(self, workload: Workload, reason: str, message: str, *, is_warning: bool = False) -> None:
+        self._context.tell(
+            Event(
+                is_warning=is_warning,
+                reason=reason,
+                message=printable(message),
+                plane="pods",
+                namespace=workload.namespace,
+                object_name=workload.name,
+                object_kind=workload.kind,
+            )
+        )
+
     def _tell_outcome(self, workload: Workload, record: JobRecord) -> None:
+        is_warning = record.outcome != COMPLETE
+        reason = record.reason if is_warning else "Completed"
+        self._tell(workload, reason, record.message or "Job completed", is_warning=is_warning)
         log.info(
             "job_finished", job=workload.text, outcome=record.outcome, reason=record.reason, message=record.message,
             succeeded=record.succeeded, failed=record.failed,
@@ -242,13 +273,15 @@ class Workloads:
             if entry is not None:
                 entry.is_wanted = False
                 self._host.let_go(entry.pod)
+                self._tell(workload, "SuccessfulDelete", f"Deleted pod: {entry.pod.name}")
         if steps.make:
             names = workload.names(lambda name: self._host.is_taken(f"{workload.namespace}/{name}"))
             for _ in range(steps.make):
                 # Each has to be there before the next name is chosen.
-                pod = workload.pod(next(names), str(uuid4()))
+                pod = workload.pod(next(names), str(uuid4()), self._first_seen.of(workload.key))
                 self._pods.add(pod)
                 self._host.begin(pod)
+                self._tell(workload, "SuccessfulCreate", f"Created pod: {pod.name}")
         if steps != Steps():
             log.info("workload_advanced", workload=workload.text, made=steps.make, ended=len(steps.end))
 
