@@ -6,7 +6,8 @@ from datetime import UTC
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.render import age
+from agent.cli.described_container import containers_of, manifest_lines
+from agent.cli.plain_rows import age
 from agent.wire.kepd.v1 import node_pb2, pod_pb2, service_proxy_pb2
 
 WIDTH = 18
@@ -15,6 +16,7 @@ KINDS = (("init", "Init Containers"), ("sidecar", "Sidecars"), ("main", "Contain
 
 def pod_lines(pod: pod_pb2.Pod, waits_for: str, events: Sequence[node_pb2.Event]) -> Iterator[str]:
     yield from entries_of("", _of_pod(pod, _said_once(pod, waits_for)))
+    manifests = containers_of(pod.spec)
     for kind, title in KINDS:
         chosen = [one for one in pod.containers if one.kind == kind]
         if chosen:
@@ -22,6 +24,7 @@ def pod_lines(pod: pod_pb2.Pod, waits_for: str, events: Sequence[node_pb2.Event]
         for one in chosen:
             yield f"  {one.name}:"
             yield from entries_of("    ", _of_container(one))
+            yield from manifest_lines(manifests[one.name]) if one.name in manifests else ()
     yield "Conditions:"
     rows = [(one.type, str(one.status), one.reason, one.message) for one in pod.conditions]
     yield from grid(("Type", "Status", "Reason", "Message"), rows)
@@ -45,7 +48,7 @@ def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
     yield "Name", pod.name
     yield "Namespace", pod.namespace
     yield "UID", pod.uid
-    yield "Created", _moment(pod.created_at)
+    yield "Created", moment(pod.created_at)
     yield "Labels", joined(pod.labels)
     yield "Status", pod.status if pod.status in ("", pod.phase) else f"{pod.status} (phase {pod.phase})"
     yield "Reason", pod.reason
@@ -53,6 +56,7 @@ def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
     yield "Message", pod.message.removesuffix(f"waits for: {pod.waits_for}").removesuffix("; ")
     yield "Waits For", waits_for
     yield "IP", pod.ip
+    yield "Controlled By", f"{pod.owner.kind}/{pod.owner.name}" if pod.HasField("owner") else ""
     yield "Manifest", pod.manifest
     if pod.resources.requests or pod.resources.limits:
         yield "Requests", joined(pod.resources.requests)
@@ -66,17 +70,17 @@ def _of_container(one: pod_pb2.Container) -> Iterator[tuple[str, str]]:
     yield "State", one.state
     yield "  Reason", one.reason
     yield "  Message", one.message
-    yield "  Started", _moment(one.started_at)
+    yield "  Started", moment(one.started_at)
     if one.state == "Terminated":
         yield "  Exit Code", str(one.exit_code)
-        yield "  Finished", _moment(one.finished_at)
+        yield "  Finished", moment(one.finished_at)
     if one.HasField("last"):
         yield "Last State", "Terminated"
         yield "  Reason", one.last.reason
         yield "  Message", one.last.message
         yield "  Exit Code", str(one.last.exit_code)
-        yield "  Started", _moment(one.last.started_at)
-        yield "  Finished", _moment(one.last.finished_at)
+        yield "  Started", moment(one.last.started_at)
+        yield "  Finished", moment(one.last.finished_at)
     yield "Ready", str(one.ready)
     yield "Restart Count", str(one.restart_count)
     yield "Requests", joined(one.resources.requests) or "none"
@@ -132,7 +136,7 @@ def node_lines(
         ("Kernel", node.kernel_version),
         ("Cgroups", f"v{node.cgroup_version}"),
         ("Runtime", f"{runtime} at {node.runtime.endpoint}"),
-        ("kepd", f"{node.kepd_version}, pid {node.pid}, since {_moment(node.started_at)}"),
+        ("kepd", f"{node.kepd_version}, pid {node.pid}, since {moment(node.started_at)}"),
     )
     yield from entries_of("", iter(head))
     yield "Planes:"
@@ -177,7 +181,7 @@ def joined(given: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={given[name]}" for name in sorted(given))
 
 
-def _moment(stamp: Timestamp) -> str:
+def moment(stamp: Timestamp) -> str:
     if not stamp.seconds:
         return ""
     return f"{stamp.ToDatetime(UTC):%Y-%m-%dT%H:%M:%SZ} ({age(stamp)} ago)"

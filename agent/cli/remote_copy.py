@@ -5,11 +5,13 @@ Nothing is kept in between: an archive passes through a pipe, so that its size c
 """
 
 import asyncio
+import io
 import os
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import aiohttp
 
@@ -32,7 +34,7 @@ async def fetch(url: str, root: str, target: Path, left_out: Callable[[str], obj
 
     work = asyncio.create_task(asyncio.to_thread(unpacked))
     try:
-        code, words = await _run(url, None, lambda data: _write_all(write_end, data))
+        code, words, _ = await _run(url, None, lambda data: _write_all(write_end, data))
     finally:
         os.close(write_end)
         await asyncio.wait([work])
@@ -44,21 +46,51 @@ async def fetch(url: str, root: str, target: Path, left_out: Callable[[str], obj
         raise failed
 
 
-async def send(url: str, source: Path, name: str) -> None:
-    """Pack `source` under another name, for the command at `url` to read."""
+class Planned(tarfile.TarFile):
+    """Writes nothing, and remembers what would be written: the entries, and where the content of each is."""
+
+    def __init__(self, source: Path, name: str) -> None:
+        super().__init__(fileobj=io.BytesIO(), mode="w")
+        self.entries: list[tuple[tarfile.TarInfo, str]] = []
+        self.add(source, arcname=name, filter=_plain)
+
+    def addfile(self, tarinfo: tarfile.TarInfo, fileobj: Any = None) -> None:  # noqa: ANN401  # whatever has a name
+        self.entries.append((tarinfo, fileobj.name if fileobj is not None else ""))
+
+    @property
+    def size(self) -> int:
+        """Of the whole archive, whatever becomes of the files: an entry has the size that it was planned with."""
+        blocks = sum(
+            len(entry.tobuf(tarfile.DEFAULT_FORMAT)) + _rounded(entry.size if content else 0, tarfile.BLOCKSIZE)
+            for entry, content in self.entries
+        )
+        return _rounded(blocks + 2 * tarfile.BLOCKSIZE, tarfile.RECORDSIZE)
+
+    def write(self, out: BinaryIO) -> None:
+        with tarfile.open(fileobj=out, mode="w|") as archive:
+            for entry, content in self.entries:
+                if content:
+                    with Path(content).open("rb") as data:
+                        archive.addfile(entry, data)
+                else:
+                    archive.addfile(entry)
+
+
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+async def send(url: str, plan: Planned) -> None:
+    """The archive of `plan`, for the command at `url` to read."""
     read_end, write_end = os.pipe()
 
     def packed() -> None:
-        with (
-            suppress(BrokenPipeError),
-            os.fdopen(write_end, "wb") as out,
-            tarfile.open(fileobj=out, mode="w|") as archive,
-        ):
-            archive.add(source, arcname=name, filter=_plain)
+        with suppress(BrokenPipeError), os.fdopen(write_end, "wb") as out:
+            plan.write(out)
 
     work = asyncio.create_task(asyncio.to_thread(packed))
     try:
-        code, words = await _run(url, read_end, None)
+        code, words, _ = await _run(url, read_end, None, plan.size)
     finally:
         os.close(read_end)
         await asyncio.wait([work])
@@ -69,9 +101,10 @@ async def send(url: str, source: Path, name: str) -> None:
         raise CommandFailed(f"tar in the container ended with exit code {code}: {words or 'it said nothing'}")
 
 
-async def exit_code(url: str) -> int:
-    """Of a command that is asked for nothing else."""
-    return (await _run(url, None, None))[0]
+async def exit_code(url: str) -> tuple[int, bool]:
+    """Of a command that is asked for nothing else; and whether this runtime can be told the end of an input."""
+    code, _, protocol = await _run(url, None, None)
+    return code, protocol == V5
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -81,11 +114,13 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-async def _run(url: str, feed: int | None, take: Callable[[bytes], bool] | None) -> tuple[int, str]:
-    """The exit code, and what it wrote to its standard error."""
+async def _run(
+    url: str, feed: int | None, take: Callable[[bytes], bool] | None, size: int = 0
+) -> tuple[int, str, str | None]:
+    """The exit code, what it wrote to its standard error, and the protocol."""
     async with aiohttp.ClientSession() as session:
         opened = await opened_socket(session, url, V5, V4)
-        feeding = asyncio.create_task(_feed(opened, feed)) if feed is not None else None
+        feeding = asyncio.create_task(_feed(opened, feed, size)) if feed is not None else None
         code, words = 0, b""
         try:
             async for message in opened:
@@ -103,14 +138,18 @@ async def _run(url: str, feed: int | None, take: Callable[[bytes], bool] | None)
             if feeding is not None:
                 feeding.cancel()
             await opened.close()
-    return code, " ".join(words.decode(errors="replace").split())
+    return code, " ".join(words.decode(errors="replace").split()), opened.protocol
 
 
-async def _feed(opened: aiohttp.ClientWebSocketResponse, source: int) -> None:
+async def _feed(opened: aiohttp.ClientWebSocketResponse, source: int, size: int) -> None:
     while data := await asyncio.to_thread(os.read, source, READ_BYTES):
+        size -= len(data)
         await opened.send_bytes(bytes((STDIN,)) + data)
     if opened.protocol == V5:
         await opened.send_bytes(bytes((CLOSE, STDIN)))
+    elif size > 0:
+        # The far side would wait for the rest for ever.
+        await opened.close()
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:

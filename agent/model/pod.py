@@ -47,13 +47,15 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 
 
 class PodOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """The Deployment, DaemonSet or Job that a pod was made for; `revision` names the template it was made of."""
+    """The Deployment, DaemonSet or Job that a pod was made for; `revision` names the template it was made of, and
+    `created_s` is since when the owner has been known, in wall time."""
 
     kind: str
     namespace: str
     name: str
     uid: str
     revision: str
+    created_s: float = 0.0
 
     @property
     def key(self) -> tuple[str, str, str]:

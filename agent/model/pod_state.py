@@ -3,6 +3,7 @@
 
 import msgspec
 
+from agent.model.pod import PodOwner
 from agent.model.pod_fields import PodFields, Resources
 
 WAITING = "Waiting"
@@ -86,6 +87,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     annotations: tuple[tuple[str, str], ...] = ()
     spec: PodFields = PodFields()
     manifest_name: str = ""
+    owner: PodOwner | None = None
     volumes: tuple[VolumeState, ...] = ()
     ports: tuple[NamedPort, ...] = ()
 

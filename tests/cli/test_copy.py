@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CL-12: `kepctl cp`, also from a container whose tar is hostile."""
 
+import asyncio
 import io
 import os
 import tarfile
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.cli.archives import unpack
+from agent.cli.remote_copy import Planned
 from agent.cli.session import CommandFailed
-from tests.cli.pod_node import PodNode, pod_node
+from tests.cli.pod_node import V4, PodNode, pod_node
 from tests.pods.plane import manifest
 
 
@@ -54,6 +56,43 @@ async def test_a_folder_goes_in(tmp_path: Path, short_path: Path, target: str, p
 
     assert done.exit_code == 0, done.exception
     assert (node.streams.root / place / "f").stat().st_size == 200_000
+
+
+@pytest.mark.parametrize("size", [0, 1, 8191, 8192, 300_000])
+async def test_it_ends_where_the_end_of_an_input_cannot_be_told(tmp_path: Path, short_path: Path, size: int) -> None:
+    """containerd 1.6 has no way to close the input of a command, and a tar reads until it ends."""
+    source = tmp_path / ("s" * 120)
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / ("n" * 90)).write_bytes(b"x" * size)
+    (source / "link").symlink_to("inner")
+    (source / "a").write_bytes(b"a" * size)
+    (source / "same").hardlink_to(source / "a")
+    async with web(tmp_path, short_path) as node:
+        node.streams.protocol = V4
+        async with asyncio.timeout(20.0):
+            done = await node.ctl(["cp", str(source), "web:new"])
+            back = await node.ctl(["cp", "web:new", str(tmp_path / "back")])
+
+    assert (done.exit_code, back.exit_code) == (0, 1), (done.exception, back.exception)
+    assert "left out: ./new/" in back.stderr, "a hard link"
+    assert (tmp_path / "back" / "inner" / ("n" * 90)).read_bytes() == b"x" * size
+    assert (node.streams.root / "new" / "same").stat().st_size == size
+
+
+def test_the_size_of_an_archive_is_known_before_it_is_written(tmp_path: Path) -> None:
+    """Also if a file grows meanwhile; one that shrinks is an error."""
+    (tmp_path / "s").mkdir()
+    for length in (1, 99, 101, 200):
+        (tmp_path / "s" / ("ä" * (length // 2) + "x")).write_bytes(b"x" * length * 100)
+    plan = Planned(tmp_path / "s", "there")
+    (tmp_path / "s" / "x").write_bytes(b"x" * 70_000)
+    written = io.BytesIO()
+    plan.write(written)
+
+    assert len(written.getvalue()) == plan.size
+    (tmp_path / "s" / "x").write_bytes(b"")
+    with pytest.raises(OSError, match="unexpected end"):
+        plan.write(io.BytesIO())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.pod_service import _pod
+from agent.api.pod_service import _pod, _with_spec
 from agent.cli.described import pod_lines, service_lines
 from agent.model.event import Event
 from agent.wire.kepd.v1 import node_pb2
@@ -22,7 +22,11 @@ spec:
   initContainers:
   - {name: first, image: i}
   containers:
-  - {name: a, image: gone, volumeMounts: [{name: data, mountPath: /data, readOnly: true}]}
+  - name: a
+    image: gone
+    command: [sleep, "60"]
+    env: [{name: PLAIN, value: letters}, {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+    volumeMounts: [{name: data, mountPath: /data, readOnly: true}]
   volumes:
   - {name: data, configMap: {name: settings}}
 """
@@ -37,6 +41,7 @@ async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, sh
         done = await node.ctl("describe pod/web")
         same = await node.ctl("describe po web-n")
         wrong = await node.ctl("describe podd web")
+        as_data = await node.ctl("describe pod web -o json")
 
     assert done.exit_code == same.exit_code == 0, done.output
     heads = [line for line in done.output.splitlines() if line.endswith(":") and not line.startswith(" ")]
@@ -48,6 +53,52 @@ async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, sh
     assert "{" not in done.output
     assert wrong.exit_code == 2
     assert 'did you mean "pod"?' in wrong.output
+    assert "    Command:\n      sleep\n      60\n    Environment:\n" in done.output
+    assert "      PLAIN:  <as in the manifest>\n      KEY:  <set to the key 'k' in secret 's'>\n" in done.output
+    assert "    Mounts:\n      /data from data (ro)\n" in done.output
+    assert "letters" not in done.output
+    assert (as_data.exit_code, "kepctl get pod web -o json" in as_data.output) == (2, True)
+
+
+def described(**fields: Any) -> list[str]:
+    """What is told of a container after its limits."""
+    world = World(make_pod([container("a", **fields)])).run(1)
+    lines = list(pod_lines(_with_spec(shown(world)), "", []))
+    return lines[lines.index("    Limits:            none") + 1 : lines.index("Conditions:")]
+
+
+def test_a_container_shows_what_runs_in_it_and_where_its_variables_come_from() -> None:
+    sources: dict[str, Any] = {
+        "A": {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}},
+        "B": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "C": {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "b"}},
+        "D": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}},
+    }
+    lines = described(
+        args=["-c", "one\ntwo"],
+        env=[{"name": name, "valueFrom": source} for name, source in sources.items()],
+        envFrom=[{"secretRef": {"name": "s"}, "prefix": "P_"}, {"configMapRef": {"name": "c", "optional": True}}],
+        volumeMounts=[{"name": "v", "mountPath": "/v", "subPath": "in"}],
+    )
+
+    assert lines == [
+        "    Args:", "      -c", "      one", "      two",
+        "    Environment Variables from:", "      s  Secret with prefix 'P_'", "      c  ConfigMap  (optional)",
+        "    Environment:",
+        "      A:  <set to the key 'k' of config map 'c'>  (optional)",
+        "      B:  (v1:metadata.name)",
+        "      C:  (limits.cpu of b)",
+        "      D:  <set to the key 'k' of file 'p' in volume 'v'>",
+        "    Mounts:", '      /v from v (rw, path="in")',
+    ]  # fmt: skip
+
+
+def test_what_a_manifest_says_cannot_steer_the_terminal() -> None:
+    bad = "\x1b[2J"
+    lines = described(command=[bad], env=[{"name": bad}], volumeMounts=[{"name": bad, "mountPath": bad}])
+
+    assert all(line.isprintable() for line in lines)
+    assert described() == ["    Environment:  <none>", "    Mounts:  <none>"]
 
 
 def test_how_the_instance_before_ended_stands_below_its_state() -> None:

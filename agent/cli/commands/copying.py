@@ -14,6 +14,9 @@ from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
+SIZED = 'size=$1; shift; head -c "$size" | "$@"'
+"""For runtimes that cannot close the input of a command, such as containerd 1.6: a tar reads until its input ends."""
+
 
 class Inside(msgspec.Struct, frozen=True):
     """A path in a container."""
@@ -79,20 +82,22 @@ def _fetch(daemon: Client, inside: Inside, target: Path) -> None:
 
 
 def _send(daemon: Client, source: Path, inside: Inside) -> None:
-    from agent.cli.remote_copy import exit_code, send
+    from agent.cli.remote_copy import Planned, exit_code, send
 
     if not source.exists():
         raise CommandFailed(f"{source}: there is no such file or folder", USAGE)
     if not inside.path:
         raise CommandFailed("expected a path after POD:", USAGE)
     path = PurePosixPath(inside.path)
-    is_folder = inside.path.endswith("/") or not asyncio.run(
-        exit_code(_url(daemon, inside, ["test", "-d", _no_option(inside.path)], has_stdin=False))
-    )
-    if is_folder:
+    is_folder_there = ["test", "-d", _no_option(inside.path)]
+    code, is_end_told = asyncio.run(exit_code(_url(daemon, inside, is_folder_there, has_stdin=False)))
+    if inside.path.endswith("/") or code == 0:
         path /= source.resolve().name
+    plan = Planned(source, path.name)
     command = ["tar", "xmf", "-", "-C", _no_option(str(path.parent))]
-    asyncio.run(send(_url(daemon, inside, command, has_stdin=True), source, path.name))
+    if not is_end_told:
+        command = ["sh", "-c", SIZED, "sh", str(plan.size), *command]
+    asyncio.run(send(_url(daemon, inside, command, has_stdin=True), plan))
 
 
 def _no_option(path: str) -> str:

@@ -34,9 +34,13 @@ def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -
 @click.command()
 @click.argument("kind", metavar="KIND[/NAME]", shell_complete=complete_described)
 @click.argument("name", metavar="[NAME]", default="", shell_complete=complete_described)
+@click.option("-o", "--output", hidden=True)
 @click.pass_obj
-def describe(session: Session, kind: str, name: str) -> None:
+def describe(session: Session, kind: str, name: str, output: str | None) -> None:
     """Show all details of a pod, Deployment, DaemonSet, Job, Service or the node, in sections as kubectl has them."""
+    if output is not None:
+        given = " ".join(one for one in (kind, name) if one)
+        raise click.UsageError(f"describe has no -o {output}; for programs there is kepctl get {given} -o json")
     word, slash, rest = kind.partition("/")
     name = rest if slash else name
     known = BY_WORD.get(word.lower())
@@ -62,17 +66,19 @@ def describe(session: Session, kind: str, name: str) -> None:
 
 def pod_described(daemon: Client, name: str) -> Iterable[str]:
     namespace, short = find_pod(daemon, name)
-    asked = pod_pb2.GetPodRequest(namespace=namespace, name=short)
+    asked = pod_pb2.GetPodRequest(namespace=namespace, name=short, with_spec=True)
     pod = daemon.call(f"{PODS}/GetPod", asked, pod_pb2.GetPodResponse).pod
     why = pod_pb2.ExplainPodRequest(namespace=namespace, name=short)
     explained = daemon.call(f"{PODS}/ExplainPod", why, pod_pb2.ExplainPodResponse)
-    return pod_lines(pod, explained.waits_for, events_of(daemon, namespace, short))
+    events = [one for one in events_of(daemon, namespace, short) if not one.object_kind]
+    return pod_lines(pod, explained.waits_for, events)
 
 
 def _workload(daemon: Client, kind: Kind, name: str) -> Iterable[str]:
     found, made = find_workload(daemon, kind, name)
     pods = pods_of(daemon, kind, found, made)
-    events = [event for pod in pods for event in events_of(daemon, pod.namespace, pod.name)]
+    events = [one for one in events_of(daemon, found.namespace, found.name) if one.object_kind == kind.api]
+    events += [event for pod in pods for event in events_of(daemon, pod.namespace, pod.name)]
     return workload_lines(kind.api, made, pods, sorted(events, key=lambda one: one.last_seen.ToNanoseconds()))
 
 

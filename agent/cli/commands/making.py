@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from agent.cli.client import connected
 from agent.cli.common_options import take_namespace
@@ -175,6 +176,7 @@ def secret(
     docker_server: str, docker_username: str, docker_password: str,
 ) -> None:  # fmt: skip
     """Make a Secret of literals and files, of a certificate and its key, or of a registry's login."""
+    _only_own_options(type_)
     values = _values(literals, files, env_files)
     if type_ == "tls":
         if cert is None or key is None:
@@ -187,6 +189,28 @@ def secret(
     made = _object("Secret", name, session) | {"type": own_type}
     made["data"] = {one: base64.b64encode(value).decode() for one, value in values.items()}
     _make(session, made, dry_run, output)
+
+
+OWN_OPTIONS = {
+    "generic": ("literals", "files", "env_files", "own_type"),
+    "tls": ("cert", "key"),
+    "docker-registry": ("docker_server", "docker_username", "docker_password"),
+}
+
+
+def _only_own_options(type_: str) -> None:
+    """An option of another type would be ignored, and the Secret be another than was meant."""
+    ctx = click.get_current_context()
+    flags = {one.name: one.opts[0] for one in ctx.command.params if isinstance(one, click.Option)}
+    foreign = [
+        f"{flags[name]} is an option of {kind}"
+        for kind, names in OWN_OPTIONS.items()
+        for name in names
+        if kind != type_ and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if foreign:
+        own = ", ".join(flags[name] for name in OWN_OPTIONS[type_])
+        raise CommandFailed(f"create secret {type_}: {'; '.join(foreign)}; those of {type_} are {own}", USAGE)
 
 
 def _login(server: str, user: str, password: str) -> dict[str, bytes]:

@@ -76,7 +76,9 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
     if output == "table":
         for step in answer.steps:
             click.echo(f"{step.place}: {step.found}  ({step.rule})")
-        click.echo(f"=> {answer.verdict}" + (f" to one of {', '.join(answer.targets)}" if answer.targets else ""))
+        whose = f"service/{answer.service}: " if answer.service else ""
+        where = f" to one of {', '.join(answer.targets)}" if answer.targets else ""
+        click.echo(f"=> {whose}{answer.verdict}{where}")
         if answer.masquerade:
             click.echo(f"   masqueraded: {answer.masquerade}")
     else:

@@ -91,6 +91,13 @@ class PodImages:
         policy = container.fields.image_pull_policy or default_policy(container.image)
         return await self._image(container.image, policy, container.name)
 
+    async def present(self, container: ContainerSpec) -> pb.Image | None:
+        """If its own can be used as it is; nothing is fetched or told."""
+        policy = container.fields.image_pull_policy or default_policy(container.image)
+        found = await self._context.images.image_status(container.image) if policy != "Always" else None
+        request = self._request(container.image, policy, container.name)
+        return found if found is not None and await self._context.images.may_use(request, found.id) else None
+
     async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
         """STA-08. Always and IfNotPresent both end with an image that is there."""
         run, context = self._run, self._context

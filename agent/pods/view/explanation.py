@@ -16,20 +16,21 @@ def container_lines(
 ) -> Iterator[str]:
     """`now_s` is on the clock of `waiting`, `wall_s` on that of the pod."""
     is_over = pod.phase in ("Succeeded", "Failed")
+    is_ending = is_over or pod.is_terminating
     due = {one.name: one.until_s for one in waiting if one.until_s is not None}
     for one in pod.containers:
-        if one.state == WAITING and one.message:
+        if one.state == WAITING and one.message and not is_ending:
             yield f"{one.name}: {one.reason}: {one.message}"
         ended = _last_end(one)
         if ended is not None and ended.id:
             yield f"{one.name}: {_told(ended, wall_s)}"
-        if is_over:
+        if is_ending:
             continue
         if one.name in due:
             left_s = max(due[one.name] - now_s, 0.0)
             when = datetime.fromtimestamp(wall_s + left_s, UTC)
             yield f"{one.name}: next it is started again, in {left_s:.0f} s, at {when:%H:%M:%S} UTC"
-        elif one.state == TERMINATED and one.kind == "main" and not pod.is_terminating:
+        elif one.state == TERMINATED and one.kind == "main":
             yield f"{one.name}: it is not started again: restartPolicy is {policy}"
     if is_over:
         ended_how = "All its containers have succeeded" if pod.phase == "Succeeded" else _failure(pod)

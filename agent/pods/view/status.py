@@ -69,6 +69,7 @@ def pod_status(look: Look) -> PodState:
         annotations=pod.annotations,
         spec=pod.spec,
         manifest_name=pod.manifest_name,
+        owner=pod.owner,
         volumes=volumes_of(pod),
         ports=named_ports(pod),
     )
