@@ -280,7 +280,7 @@ async def test_without_a_watch_changes_are_seen_by_looking(tmp_path: Path, monke
 async def test_all_files_that_are_removed_one_after_the_other_were_seen_to_be_removed(
     tmp_path: Path, pause_s: float
 ) -> None:
-    """FP-23: the kernel tells of each, and what it has told counts at once, not one file a look."""
+    """FP-23, CL-14: the kernel tells of each, and what it has told counts at once, not one file a look."""
     paths = [tmp_path / f"{number}.yaml" for number in range(100)]
     for path in paths:
         write(path, b"1")

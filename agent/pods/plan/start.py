@@ -141,7 +141,9 @@ def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
             is_passed = instance.stage is Stage.ENDED or known.post_start not in BEFORE_START
         if is_passed:
             passed.add(one.name)
-    has_main = any(seen.newest(one.name, active.id) for one in pod.containers if one.kind is ContainerKind.MAIN)
+    mains = [seen.newest(one.name, active.id) for one in pod.containers if one.kind is ContainerKind.MAIN]
+    # One that was only created may have been so ahead of its turn.
+    has_main = any(one is not None and one.stage is not Stage.CREATED for one in mains)
     is_initialised = memory.is_initialised or has_main or (all(one.name in passed for one in entries) and bool(entries))
     if passed == memory.passed and is_initialised == memory.is_initialised:
         return memory
@@ -410,7 +412,9 @@ class _Launches:
             other.id for other in self._at.seen.instances if other.name == one.name and other.stage is Stage.CREATED
         )
         ended_s = seen.finished_s if seen is not None and seen.stage is Stage.ENDED else None
-        attempt = self._at.seen.next_attempt(one.name)
+        # What never started was no attempt, and its name is free when it is gone.
+        kept = [other for other in self._at.seen.instances if other.id not in unstarted]
+        attempt = SeenPod((), tuple(kept)).next_attempt(one.name)
         self.steps.append(Launch(one.name, attempt, self._active.id, unstarted, ended_s))
         self._busy.add(one.name)
         return True

@@ -75,6 +75,12 @@ class Launching(ContainerWork):
     text = "start"
 
 
+class CreatingAhead(ContainerWork):
+    """While the container before it starts; it starts in its turn (FP-24)."""
+
+    text = "create"
+
+
 class LaunchingEphemeral(ContainerWork):
     """Beside all that is planned for the manifest's containers (TRM-27)."""
 
@@ -132,7 +138,7 @@ class Refreshing(Work):
 
 def containers_at_work(works: Iterable[Work]) -> frozenset[str]:
     """Containers that are being started or ended, which nothing else may be done to."""
-    return frozenset(one.container for one in works if isinstance(one, Launching | EndingAlone))
+    return frozenset(one.container for one in works if isinstance(one, Launching | CreatingAhead | EndingAlone))
 
 
 def is_shown(work: Work) -> bool:
@@ -147,4 +153,4 @@ def is_pod_at_work(works: Iterable[Work]) -> bool:
 
 def holds_end_up(work: Work) -> bool:
     """What makes or removes containers or sandboxes has to be over before an end looks at what there is to end."""
-    return isinstance(work, Launching | LaunchingEphemeral | MakingSandbox | RestartingAll)
+    return isinstance(work, Launching | CreatingAhead | LaunchingEphemeral | MakingSandbox | RestartingAll)

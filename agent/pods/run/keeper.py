@@ -47,9 +47,9 @@ from agent.pods.plan.work import (
     holds_end_up,
 )
 from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.probing import Prober
 from agent.pods.run.removing_dead import DeadRemover
 from agent.pods.run.resizing import Resizer

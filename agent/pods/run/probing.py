@@ -25,8 +25,8 @@ from agent.pods.plan.remembered import Failing
 from agent.pods.plan.restart import policy_of
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Probing
-from agent.pods.run.handler_target import ContainerTarget
-from agent.pods.run.probes import ProbeRunner
+from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import Instance, Stage
 

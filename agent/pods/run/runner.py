@@ -40,11 +40,11 @@ from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.containment import Faults, contained
+from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.owners import Owners
 from agent.pods.run.pod_context import PodContext
-from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.run_state import Listeners, PodRun
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
@@ -77,6 +77,8 @@ class PodRunner:
         self._owners = Owners()
         # By name of the pod; those without problems have no entry.
         self._problems: dict[str, list[str]] = {}
+        # What is wrong with one container alone, by name of its pod.
+        self._notes: dict[str, list[str]] = {}
         # What is wrong with the manifests of pods that run, by uid.
         self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
@@ -192,6 +194,7 @@ class PodRunner:
         self._owners.clear()
         self._context.places.clear()
         self._problems.clear()
+        self._notes.clear()
         self._complaints.clear()
         self._listed.clear()
         self._faults = Faults()
@@ -416,6 +419,7 @@ class PodRunner:
         if self._owners.named(key) is None:
             self.pods.remove(key)
             self._problems.pop(key, None)
+            self._notes.pop(key, None)
         has_freed = self._admitter.settle(run)
         if run.pod.uid not in self._wanted:
             self.workloads.gone(run.pod)
@@ -547,21 +551,27 @@ class PodRunner:
 
     def _note_problems(self, run: PodRun) -> None:
         key, memory = run.pod.key, run.memory
-        problems = [f"{key}: {memory.message}"] if memory.reason else []
-        problems += [f"{key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason]
-        if problems:
-            self._problems[key] = problems
-        else:
-            self._problems.pop(key, None)
+        notes = [f"{key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason]
+        for kept, texts in (
+            (self._problems, [f"{key}: {memory.message}"] if memory.reason else []),
+            (self._notes, notes),
+        ):
+            kept.pop(key, None)
+            if texts:
+                kept[key] = texts
 
     def _tell(self, report: Report) -> None:
         problems = [self._lists.problem] if self._lists.problem else []
         problems += [f"{key}: kepd failed inside, see its log" for key in self._faults.names.values()]
         problems += [str(finding) for finding in self._reading.findings]
         problems += [text for texts in self._problems.values() for text in texts]
-        if len(problems) > MOST_TOLD:
-            problems[MOST_TOLD:] = [f"and {len(problems) - MOST_TOLD} more"]
+        notes = [text for texts in self._notes.values() for text in texts]
         if problems:
-            report.degraded("; ".join(problems))
+            report.degraded("; ".join(_first([*problems, *notes])))
         elif self._has_read and self._listed.is_set():
-            report.ready(f"{len(self._called)} pods")
+            # What one container lacks, such as its image, is no fault of this plane.
+            report.ready("; ".join([f"{len(self._called)} pods", *_first(notes)]))
+
+
+def _first(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= MOST_TOLD else [*texts[:MOST_TOLD], f"and {len(texts) - MOST_TOLD} more"]

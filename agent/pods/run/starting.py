@@ -20,10 +20,11 @@ from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.handler_target import ContainerTarget
-from agent.pods.run.hooks import HookRunner
+from agent.pods.run.created_ahead import CreatedAhead
+from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.hooks import HookRunner
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH
@@ -40,10 +41,6 @@ INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it count
 Result = TypeVar("Result")
 
 
-class LaunchInterrupted(Exception):
-    """The pod has to end; what was being waited for does not matter any more."""
-
-
 class AlreadyStarted(Exception):
     """What was to be launched runs already, or has run; the planner has to look again."""
 
@@ -55,6 +52,7 @@ class Starter:
         self._setup = setup
         self._images = images
         self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
+        self._ahead = CreatedAhead(run, self._new, images)
         self._long: dict[str, asyncio.Timeout] = {}
         self._is_interrupted = False
         self._has_told_of_signal = False
@@ -161,8 +159,19 @@ class Starter:
             run.drop(instance_id)
 
     async def _create(self, step: Launch, container: ContainerSpec, image: pb.Image) -> Instance:
+        run = self._run
+        ahead = self._ahead.take(step, container, image)
+        if ahead is None:
+            await self._discard(step)
+            ahead = await self._new(step, container, image)
+        instance, took_s = ahead
+        run.note("created", container.name, seconds=took_s)
+        run.tell("Created", "Container created", container.name)
+        return instance
+
+    async def _new(self, step: Launch, container: ContainerSpec, image: pb.Image) -> tuple[Instance, float]:
+        """An instance, and how long the runtime took to make it."""
         run, context = self._run, self._context
-        await self._discard(step)
         made: Made = await self._setup.made(container, image, step.attempt)
         config = self._setup.container_config(container, replace(made, target_id=step.target_id))
         if self._is_interrupted:
@@ -187,9 +196,7 @@ class Starter:
             notes=dict(config.annotations),
         )
         run.put(instance)
-        run.note("created", container.name, seconds=context.clock.now_s() - began_s)
-        run.tell("Created", "Container created", container.name)
-        return instance
+        return instance, context.clock.now_s() - began_s
 
     async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
         run, context = self._run, self._context
@@ -199,6 +206,7 @@ class Starter:
         run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         if step.ended_s is not None:
             context.metrics.restarted(container.kind.value)
+        self._ahead.create_next(container, step.sandbox_id)
         try:
             await context.containers.start_container(instance.id)
         except FAILURES as error:

@@ -19,8 +19,8 @@ from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, 
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
-from agent.pods.run.handler_target import ContainerTarget
-from agent.pods.run.hooks import HookResult, HookRunner
+from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.hooks import HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.seen import Instance, SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb

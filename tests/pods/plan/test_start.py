@@ -55,7 +55,7 @@ def test_a_container_created_and_never_started_is_replaced_whatever_the_policy()
     (only,) = world.seen.instances
     world.seen = replace(world.seen, instances=(replace(only, stage=Stage.CREATED),))
 
-    assert world.plan().steps == (Launch("app", 1, only.sandbox_id, (only.id,), None),)
+    assert world.plan().steps == (Launch("app", 0, only.sandbox_id, (only.id,), None),)
 
 
 def test_a_container_in_an_unknown_state_is_ended_first() -> None:
@@ -108,7 +108,7 @@ class TestSandboxLoss:
         world.lose_sandbox()
         world.run(5)
 
-        assert world.starts()[3:] == ["5 start one", "6 start two", "7 start app 1"]
+        assert world.starts()[3:] == ["5 start one", "6 start two", "7 start app"]
 
     def test_never_ends_a_pod_that_ran(self) -> None:
         """SBX-05."""

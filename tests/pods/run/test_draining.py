@@ -58,6 +58,20 @@ async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once
             await commands.uncordon()
 
 
+async def test_what_ended_before_its_image_came_no_longer_speaks_of_the_image(tmp_path: Path) -> None:
+    given = FakeManifestDirectory({"/m/a.yaml": manifest("bad", "none")})
+    async with running(Slow(), given, tmp_path) as plane:
+        commands = commands_of(plane)
+        await plane.until(lambda: plane.phases and plane.pod("bad-n").containers[0].message != "", "no image")
+        before = commands.explain("", "bad-n")[1]
+        await commands.drain(0, ROOT)
+        await plane.until_phases(bad="Failed")
+        waits_for, after = commands.explain("", "bad-n")
+
+    assert "failed to resolve image" in "".join(before)
+    assert "image" not in "".join([waits_for, *after]), after
+
+
 async def test_the_node_stays_drained_when_kepd_starts_anew_and_not_after_a_reboot(
     given: FakeManifestDirectory, tmp_path: Path
 ) -> None:

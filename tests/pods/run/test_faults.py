@@ -16,13 +16,13 @@ import structlog
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.handler_target import ContainerTarget
-from agent.pods.run.hooks import HookRunner
+from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.hooks import HookRunner
+from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.probes import ProbeRunner
 from agent.pods.run.probing import Prober
 from agent.pods.run.removing_dead import DeadRemover
 from agent.pods.run.resizing import Resizer

@@ -12,6 +12,7 @@ ROOM = Path(__file__).resolve().parents[3] / "agent/pods/run"
 PARTS = {
     "keeper",
     "starting",
+    "created_ahead",
     "sandbox_maker",
     "pod_images",
     "container_setup",

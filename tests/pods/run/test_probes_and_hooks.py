@@ -12,9 +12,9 @@ from agent.model.http_question import HttpAnswer
 from agent.model.pod_fields import Hook, Probe
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
-from agent.pods.run.handler_target import ContainerTarget
-from agent.pods.run.hooks import HookRunner
-from agent.pods.run.probes import ProbeRunner
+from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.hooks import HookRunner
+from agent.pods.run.handlers.probes import ProbeRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 

@@ -13,7 +13,7 @@ from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.pod_fields import Hook, HttpGet
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.handler_target import ContainerTarget, http_question
+from agent.pods.run.handlers.handler_target import ContainerTarget, http_question
 
 USER_AGENT = "kube-lifecycle/1.36"
 LONGEST_OUTPUT = 4096

@@ -13,7 +13,7 @@ from agent.model.pod_fields import Exec, GrpcCheck, Probe, TcpSocket
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.handler_target import ContainerTarget, http_question, port_number
+from agent.pods.run.handlers.handler_target import ContainerTarget, http_question, port_number
 from agent.pods.runtime.environment import expand
 
 USER_AGENT = "kube-probe/1.36"
