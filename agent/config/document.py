@@ -201,7 +201,9 @@ class ImageCollection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    enabled: bool = restart(BOOL, True, "Run the images plane.")
+    enabled: bool | str = restart(
+        either("auto", BOOL), True, "Run the images plane; `auto`: where pods or the proxy run in the same process."
+    )
     max_parallel_pulls: int | Literal["auto"] = key(
         either("auto", integer(0)), 3, "Concurrent pulls on this node; 0 = no limit."
     )
@@ -440,9 +442,23 @@ class Services:
     strict_source_ranges: bool = restart(
         BOOL, False, "An invalid source range closes the Service instead of being ignored."
     )
+    external_ips: str | Words = key(
+        either("allow", either("deny", list_of(CIDR, "networks"))),
+        "allow",
+        "Which addresses Services may take by `externalIPs`: all, none, or those in these networks.",
+    )
+    balancer_ips: str | Words = key(
+        either("allow", either("deny", list_of(CIDR, "networks"))),
+        "allow",
+        "The same for addresses that load balancers give.",
+    )
     own_affinity_maps: int = key(
         integer(0, 1024), 64, "Service ports that may have an affinity map of their own, in each family."
     )
+    boot_guard: bool = restart(
+        BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
+    )
+    boot_guard_max: float = restart(duration(10, 3600), 300.0, "Longest time that a boot is guarded without a kepd.")
     drop_invalid: bool = key(BOOL, False, "Drop packets that connection tracking marks invalid.")
     tamper_repair: bool = key(BOOL, True, "Repair rules that other programs changed.")
     drain_seconds: int = restart(integer(0), 0, "Seconds between failing the health check and exit.")

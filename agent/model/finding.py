@@ -5,7 +5,6 @@ Every complaint about configuration and manifests has this shape: `where: path: 
 """
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import msgspec
 
@@ -25,6 +24,8 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?` for a slip of the pen, else nothing."""
+    from difflib import get_close_matches
+
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""

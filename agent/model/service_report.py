@@ -95,3 +95,4 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     masquerade: str
     steps: tuple[TraceStep, ...]
+    service: str = ""

@@ -53,6 +53,11 @@ class KubeClient:
     def __repr__(self) -> str:
         return f"KubeClient({self._connection.ring!r})"
 
+    @property
+    def server(self) -> str:
+        """The URL that is asked now."""
+        return self._connection.ring.current
+
     async def close(self) -> None:
         """End all connections; generators that are still followed end with an error of theirs."""
         await self._connection.close()

@@ -2,10 +2,10 @@
 """Describes this node for each family: addresses for node ports, which sources are pods, which networks are Services'.
 
 Made of the settings, the Node object and the interfaces, with what is missing or contradictory.
-Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11.
+Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11, SVN-50, SVN-51.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from agent.model.node import ZONE_LABEL
 from agent.model.service import Address, Range
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.routes.desired import NodeFacts
+from agent.services.routes.outside_addresses import Allowed, Limits
 from agent.services.routes.selection import Place
 
 PRIMARY = "primary"
@@ -37,6 +38,10 @@ class NodeSettings(msgspec.Struct, frozen=True):
     drops_invalid: bool = False
     counts_endpoints: bool = False
     own_maps: int = 64
+    external_ips: tuple[str, ...] | None = None
+    """Networks that these may be of; None: any."""
+    balancer_ips: tuple[str, ...] | None = None
+    only_warns_of_ips: bool = False
 
 
 class NodeSight(msgspec.Struct, frozen=True):
@@ -82,23 +87,36 @@ def family_facts(
     *,
     node_labels: Mapping[str, Mapping[str, str]] | None = None,
     default: Iterable[Address] = (),
+    reserved: Mapping[bytes, str] | None = None,
 ) -> FamilyFacts:
-    """`interfaces` are the addresses that this host has, `default` those by which it reaches others."""
+    """`interfaces` are the addresses that this host has, `default` those by which it reaches others, `reserved` those
+    that no Service may take."""
     findings: list[Finding] = []
     addresses = _own_addresses(family, settings, sight, default)
     here = [one for one in interfaces if one.family == family]
     is_open, ports = _node_ports(family, settings, addresses, here, findings)
     detection, pods = _detection(family, settings, sight, findings)
     labels = {**settings.labels, **sight.labels}
-    ranges = [read_range(text) for text in (*settings.service_ranges, *service_ranges)]
+    services = collapse(_ranges_of(family, (*settings.service_ranges, *service_ranges)))
+    networks = [(one, "the network of Services") for one in services] + [(one, "the network of pods") for one in pods]
+    known = [*sight.addresses, *default, *_read_addresses(settings.addresses)]
+    limits = Limits(
+        external=_allowed(family, settings.external_ips),
+        balancer=_allowed(family, settings.balancer_ips),
+        node=tuple(sorted({one for one in known if one.family == family})),
+        networks=tuple(networks),
+        reserved=tuple(sorted((reserved or {}).items())),
+        only_warns=settings.only_warns_of_ips,
+    )
     node = NodeFacts(
         place=Place(settings.node, labels.get(ZONE_LABEL, ""), {**(node_labels or {}), settings.node: labels}),
         addresses=addresses,
         node_port_addresses=ports,
         is_open_everywhere=is_open,
         pod_ranges=pods,
-        service_ranges=collapse(one for one in ranges if one is not None and one.family == family),
+        service_ranges=services,
         own_maps=settings.own_maps,
+        limits=limits,
     )
     table = TableSettings(
         family=family,
@@ -113,11 +131,25 @@ def family_facts(
     return FamilyFacts(node, table, tuple(findings))
 
 
+def _ranges_of(family: Family, texts: Iterable[str]) -> Iterator[Range]:
+    for one in map(read_range, texts):
+        if one is not None and one.family == family:
+            yield one
+
+
+def _read_addresses(texts: Iterable[str]) -> list[Address]:
+    return [one for one in map(read_address, texts) if one is not None]
+
+
+def _allowed(family: Family, texts: Iterable[str] | None) -> Allowed:
+    return None if texts is None else tuple(_ranges_of(family, texts))
+
+
 def _own_addresses(
     family: Family, settings: NodeSettings, sight: NodeSight, default: Iterable[Address]
 ) -> tuple[Address, ...]:
     """The primary one; an explicit one replaces what the Node object says, and that what routes say (IN-17, FS-22)."""
-    given = [one for one in map(read_address, settings.addresses) if one is not None and one.family == family]
+    given = [one for one in _read_addresses(settings.addresses) if one.family == family]
     known = given or [one for one in (*sight.addresses, *default) if one.family == family]
     return tuple(known[:1])
 

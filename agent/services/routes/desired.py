@@ -17,8 +17,9 @@ from agent.model.service import Address, FamilyPart, PortKey, Range, ServiceFact
 from agent.services.objects.bounds import OwnMaps, Room, Size
 from agent.services.objects.fold import Fold
 from agent.services.objects.merged import Endpoints
-from agent.services.routes.claims import Claims, claim_of
+from agent.services.routes.claims import Claim, Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
+from agent.services.routes.outside_addresses import NO_LIMITS, Limits, OutsideAddresses
 from agent.services.routes.selection import Place
 
 # Planning so many takes some milliseconds.
@@ -40,6 +41,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     service_ranges: tuple[Range, ...] = ()
     own_maps: int = 0
     """Ports that may have their clients in a map of their own."""
+    limits: Limits = NO_LIMITS
 
 
 class Desired:
@@ -65,6 +67,7 @@ class Desired:
         self.broken: dict[ServiceKey, str] = {}
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
         self.own_maps = OwnMaps()
+        self.outside = OutsideAddresses(family)
         self._room = Room()
 
     def set_node(self, node: NodeFacts) -> None:
@@ -72,8 +75,11 @@ class Desired:
         before, self.node = self.node, node
         if _whereabouts(before) != _whereabouts(node):
             self.changed.update(self.fold.services)
-        elif before.place.labels != node.place.labels:
+            return
+        if before.place.labels != node.place.labels:
             self.changed.update(self.fold.by_labels)
+        if before.limits != node.limits:
+            self.changed.update(self.outside.services)
 
     def update(self, most: int = 0) -> dict[ServiceKey, ServicePlan | None]:
         """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed; else at
@@ -82,6 +88,7 @@ class Desired:
         todo = self._next(most) if self.changed else self._next_large()
         self.changed.difference_update(todo)
         todo += self._make_room(todo)
+        todo += self._put_outside(todo)
         try:
             return self._update(todo, fresh)
         except BaseException:
@@ -135,6 +142,11 @@ class Desired:
         moved = self._room.settle() | self.own_maps.settle(self.node.own_maps)
         return [key for key in moved if key not in todo and (key not in self.large or self._room.refusal(key))]
 
+    def _put_outside(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
+        """Others that get or lose an address by the cluster IPs of these (SVN-52)."""
+        others = {one for key in todo for one in self.outside.put(key, self.fold.services.get(key))}
+        return [key for key in others.difference(todo) if key in self.fold.services]
+
     def _update(
         self, todo: Iterable[ServiceKey], fresh: dict[ServiceKey, ServicePlan | None]
     ) -> dict[ServiceKey, ServicePlan | None]:
@@ -174,7 +186,12 @@ class Desired:
 
         own_clients = service.options.affinity_clients if key in self.own_maps.granted else 0
         place, addresses = self.node.place, self.node.addresses
+        service = self.outside.permitted(service, self.node.limits)
         return plan_service(service, self.family, endpoints, place, addresses, own_clients)
+
+    def owner_of(self, claim: Claim) -> ServiceKey | None:
+        """Whose that way in is."""
+        return self._claims.owner(claim)
 
     def _claim(self, key: ServiceKey, plan: ServicePlan | None) -> Collection[ServiceKey]:
         before = self._wanted.get(key, ())

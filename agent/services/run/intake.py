@@ -65,6 +65,7 @@ class Intake:
         self._missing = set(waits_for)
         self.interfaces: tuple[Address, ...] = ()
         self._default: tuple[Address, ...] = ()
+        self._reserved: Mapping[bytes, str] = {}
         self._service_ranges: tuple[str, ...] = ()
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
 
@@ -89,6 +90,7 @@ class Intake:
             self._service_ranges,
             node_labels=self._node_labels,
             default=self._default,
+            reserved=self._reserved,
         )
 
     def apply(self, settings: NodeSettings) -> None:
@@ -207,6 +209,12 @@ class Intake:
         new = tuple(addresses)
         if new != self._default:
             self._default = new
+            self._node_changed()
+
+    def set_reserved(self, reserved: Mapping[bytes, str]) -> None:
+        """Addresses that no Service may take, and whose they are (SVN-51)."""
+        if reserved != self._reserved:
+            self._reserved = reserved
             self._node_changed()
 
     def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:

@@ -157,9 +157,14 @@ class ServicesPlane:
                     self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
 
     def _tell_refusals(self, family: Family, report: SyncReport) -> None:
-        """SY-12, SVN-101: once for each time that a Service becomes too large, or gets no map for its clients."""
+        """SY-12, SVN-50, SVN-101: once for each time that a Service becomes too large, or gets no map for its clients,
+        or not an address."""
         desired = self.families[family].desired
-        for reason, why in (("ServiceTooLarge", desired.refused.get), ("AffinityCrowded", desired.own_maps.refusals)):
+        for reason, why in (
+            ("ServiceTooLarge", desired.refused.get),
+            ("AffinityCrowded", desired.own_maps.refusals),
+            ("ExternalIPRefused", desired.outside.findings.get),
+        ):
             for key in report.looked:
                 refusals, known = why(key) or (), (family, reason, key)
                 if not refusals and known not in self._refused:

@@ -115,8 +115,9 @@ class ServicesView:
         for finding in self._plane.intake.findings.get(("Service", *key), ()):
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
-            bounded = (*sync.desired.refused.get(key, ()), *sync.desired.own_maps.refusals(key))
-            for finding in (*bounded, *sync.desired.conflicts(key)):
+            desired = sync.desired
+            bounded = (*desired.refused.get(key, ()), *desired.own_maps.refusals(key))
+            for finding in (*bounded, *desired.outside.findings.get(key, ()), *desired.conflicts(key)):
                 yield f"{finding.path}: {finding.text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
@@ -212,7 +213,9 @@ class ServicesView:
         own = {*await self._addresses(), *(one.packed for one in sync.facts.node.addresses)}
         packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
         outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
-        return _trace_report(outcome)
+        claims = [(end.packed, protocol, port), *([(b"", protocol, port)] if packet.is_to_host else [])]
+        owner = next(filter(None, map(sync.desired.owner_of, claims)), None)
+        return replace(_trace_report(outcome), service=str(owner) if owner is not None else "")
 
 
 def _place(key: ServiceKey) -> str:

@@ -23,7 +23,7 @@ def addresses(services: list[Service]) -> dict[str, str]:
 
 
 def test_a_service_without_an_address_gets_one_and_keeps_it() -> None:
-    """FS-21: over restarts, and where nothing is remembered too."""
+    """FS-21, CL-2: over restarts, and where nothing is remembered too."""
     first, known, findings = allot([service("web")], RANGES, {}, NOW)
     after, kept, _ = allot([service("web"), service("b")], RANGES, known, LATER)
     forgotten, _, _ = allot([service("web")], RANGES, {}, LATER)

@@ -173,3 +173,13 @@ async def test_a_reading_that_is_not_asked_for_is_given_up(monkeypatch: pytest.M
     assert kernel.reads == 2
     assert len(later.rules) == PAGE
     assert later.rules[0] != answer.rules[-1]
+
+
+@pytest.mark.parametrize("backend", ["nftables", "iptables"])
+async def test_a_trace_names_the_service_that_has_the_address_and_port(backend: str) -> None:
+    async with listing(backend) as (_, _, view):
+        found = await view.trace("10.0.0.9", "10.96.4.2", "TCP", 80, in_kernel=False)
+        nobody = await view.trace("10.0.0.9", "10.96.4.2", "TCP", 81, in_kernel=False)
+
+    assert (found.verdict, found.service) == ("dnat", "shop/a-b")
+    assert nobody.service == ""

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plane tells of Services that are not, or not wholly, programmed."""
 
+from ipaddress import ip_address
+
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
+from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from agent.services.run.view import ServicesView
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_family_sync import Picky
 
@@ -51,6 +55,19 @@ async def test_a_service_that_the_kernel_refuses_is_told_once() -> None:
     node.put("poisoned", "10.96.0.2")
 
     assert await node.told() == [("ServiceQuarantined", "poisoned")]
+
+
+async def test_an_address_that_a_service_may_not_have_is_told_once() -> None:
+    """SVN-50."""
+    node = Node()
+    node.intake.put_service(make_service("taker", ip="10.96.0.10", externalIPs=["192.168.0.10", "203.0.113.9"]))
+    node.intake.set_reserved({ip_address("203.0.113.9").packed: "a name server of this node"})
+
+    assert await node.told() == [("ExternalIPRefused", "taker"), ("ExternalIPRefused", "taker")]
+    view = ServicesView(node.plane, {}, None)  # type: ignore[arg-type]
+    route = view.route(ServiceKey("shop", "taker"))
+    assert "192.168.0.10 is an address of this node" in route[-2]
+    assert "203.0.113.9 is a name server of this node" in route[-1]
 
 
 async def test_another_program_that_has_its_services_here_is_told_once() -> None:
