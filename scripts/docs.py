@@ -45,8 +45,10 @@ def reference() -> str:
         "Made from the code by `make docs`; do not edit.",
         "## Configuration",
         (
-            "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. A flag beats the environment, which "
-            "beats drop-ins, which beat the file. Any key by flag: `--set images.maxParallelPulls=5`; by environment: "
+            "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. Each file has its own: "
+            "`services.yaml` those in `services.d`, `cri.yaml` those in `cri.d`; `kepd config check FILE` names what "
+            "it reads. A flag beats the environment, which beats drop-ins, which beat the file. Any key by flag: "
+            "`--set images.maxParallelPulls=5`; by environment: "
             f"`{keys['images.maxParallelPulls'].environment_name}=5`."
         ),
         as_table().rstrip(),

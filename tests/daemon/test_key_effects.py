@@ -96,6 +96,9 @@ class Running:
         self.configuration = configuration
         self.listeners: list[Callable[[object, object], None]] = []
 
+    async def advice(self) -> list[object]:
+        return []
+
 
 def everything_on(folder: Path) -> Configuration:
     plain = Configuration()

@@ -215,7 +215,7 @@ def test_what_the_commands_show(node: Node) -> None:
     assert node.kepd.ctl("diff").returncode == 0
     traced = node.kepd.ctl("trace", "--from", node.network["pod3"].v4, "--to", f"{VIP}:80", "--kernel")
     assert traced.returncode == 0
-    assert "=> dnat to one of" in traced.stdout
+    assert "=> service/shop/web: dnat to one of" in traced.stdout
     assert node.kepd.ctl("trace", "--from", "1.2.3.4", "--to", f"{VIP}:81").returncode == 1
     told = {"nftables": f"{VIP} . tcp . 80", "iptables": f"-d {VIP}/32 -p tcp"}
     assert told[node.backend] in node.kepd.ctl("rules", "shop/web").stdout

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.config.check import Checked
-from agent.config.sources import Sources, check, host_facts, read
+from agent.config.effective import enabled_planes
+from agent.config.sources import Sources, check, drop_in_folder, host_facts, read
 from agent.daemon.plane_checks import PLANE_CHECKS
 from agent.daemon.proxy.wiring import ACTIVATED
 from agent.proxy.run.plane import HOLDS_END_S
@@ -85,6 +86,43 @@ def test_systemd_and_tmpfiles_agree_on_the_mode_of_the_configuration(path: Path)
 
     for name in service.get("ConfigurationDirectory", []):
         assert service["ConfigurationDirectoryMode"] == [modes[f"/etc/{name}"]]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "services.yaml", "cri.yaml"])
+def test_each_file_and_its_drop_ins_can_be_read_by_group_kepd(name: str) -> None:
+    """CL-3: kepd-services runs as user kepd, and whoever makes a folder is root."""
+    lines = [line.split() for line in (FOLDER / "tmpfiles.conf").read_text().splitlines()]
+    modes = {words[1]: words[2:5] for words in lines if words and words[0] == "z"}
+    file = Path("/etc/kepd") / name
+    drop_ins = drop_in_folder(file)
+
+    assert modes[str(drop_ins)] == ["0750", "root", "kepd"]
+    assert modes[f"{drop_ins}/*.yaml"] == modes[str(file)] == ["0640", "root", "kepd"]
+
+
+@pytest.mark.parametrize(
+    ("planes", "expected"),
+    [("", {"services"}), ("pods", {"pods", "images", "services"})],
+    ids=["as shipped", "as kepd setup has it"],
+)
+def test_a_node_and_the_proxy_beside_it_do_not_take_each_other_s_planes(
+    tmp_path: Path, planes: str, expected: set[str]
+) -> None:
+    """CL-3: the images plane goes with pods or with the proxy, wherever these run."""
+    file = tmp_path / "config.yaml"
+    file.write_text((FOLDER / "config.yaml").read_text())
+    if planes:
+        (tmp_path / "config.d").mkdir()
+        (tmp_path / "config.d" / "00-node.yaml").write_text(
+            "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\npods: {enabled: true}\n"
+        )
+    checked = check(read(Sources(file=file, environment={})), host_facts({}), further=PLANE_CHECKS)
+    beside = configuration().configuration
+
+    assert checked.configuration is not None
+    assert beside is not None
+    assert set(enabled_planes(checked.configuration)) == expected
+    assert set(enabled_planes(beside)) == {"proxy", "images"}
 
 
 @pytest.mark.parametrize("name", ["kepd.service", "kepd-services.service", "kepd-cri.service"])

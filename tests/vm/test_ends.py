@@ -22,6 +22,28 @@ RESULTS = "find /var/lib/cni/results -type f"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
 
 
+def test_a_boot_is_guarded_until_there_are_rules(bare: Machine) -> None:
+    """SVN-21, SVN-23: by the unit, before there is a network; kepd lifts it."""
+    drop_in = "/etc/systemd/system/kepd.service.d/guard.conf"
+    bare.write(drop_in, "[Service]\nEnvironment=KEPD_SERVICES__BOOT_GUARD=true\n")
+    bare.run("systemctl daemon-reload && systemctl enable kepd-guard && systemctl restart kepd")
+    bare.until_prints("cat /var/lib/kepd/services/guard.nft", "10.96.0.0/16")
+    bare.reboot()
+    until_ready(bare, "web")
+    said = bare.run(
+        "systemctl show -P Result -P ActiveState kepd-guard; nft list tables; cat /proc/sys/net/ipv4/ip_forward"
+    )
+    times = bare.run("systemctl show -P ActiveEnterTimestampMonotonic kepd-guard network-pre.target kepd").split()
+    refused = bare.attempt("systemctl start kepd-guard")
+    bare.run(f"rm {drop_in}; systemctl daemon-reload; systemctl disable kepd-guard; systemctl restart kepd")
+    bare.until("no file is left", lambda: not bare.run("ls /var/lib/kepd/services").count("guard.nft"))
+
+    assert said.split()[:2] == ["success", "active"]
+    assert "kepd_guard" not in said
+    assert times == sorted(times, key=int)
+    assert refused.returncode != 0, "beside a kepd that runs it would stop Services"
+
+
 def test_reboots_end_pods_in_order(bare: Machine) -> None:
     """FP-22, FP-31: hooks run, sidecars end after those that they serve, no container is killed before its grace; also
     where systemd ends the units of the machine without a word of logind, whose delay would hold it up."""

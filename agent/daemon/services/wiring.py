@@ -16,9 +16,11 @@ from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.memory import large_work, settle_memory
 from agent.daemon.plane_lock import held_plane_lock
-from agent.daemon.services.backend import make_backend, may_share
+from agent.daemon.services.backend import RulesBackend, make_backend, may_share
+from agent.daemon.services.boot_guard import GUARD_FILE, BootGuard
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
 from agent.daemon.services.health import ServiceHealth
+from agent.daemon.services.reserved import follow_reserved
 from agent.daemon.services.source import KubeServices
 from agent.daemon.services.startup_taint import StartupTaint
 from agent.daemon.services.takeover import Takeover
@@ -93,27 +95,30 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         may_share=lambda: may_share(configuration, takeover),
     )
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
-    conntrack = Conntrack()
-    cleaner = FlowCleaner(plane, conntrack, _flow_protocols(configuration))
+    cleaner = FlowCleaner(plane, conntrack := Conntrack(), _flow_protocols(configuration))
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
-    plane.followers += [health.follow, cleaner.follow, backend.cleanup.follow, _set_once(plane, programmed)]
+    guard = _boot_guard(configuration, plane, backend, parts.clock)
+    plane.followers += [one.follow for one in (guard, health, cleaner, backend.cleanup)]
+    plane.followers.append(_set_once(plane, programmed))
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
+    work = (
+        source.run,
+        lambda: _follow_interfaces(intake, needed),
+        lambda: _follow_addresses(intake, parts),
+        health.listeners.run,
+        *(cleaner.run, AffinityKeeper(plane, parts.clock).run),
+        *taint,
+        counts.run,
+        guard.run,
+        backend.cleanup.run,
+        lambda: _undisturbed(intake.arrived, programmed),
+    )
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", services_scope(), configuration.node.run_directory):
             await conntrack.apply_limits(tracking_limits(current[0]))
-            work = (
-                source.run,
-                lambda: _follow_interfaces(intake, needed),
-                lambda: _follow_default_addresses(intake, parts),
-                health.listeners.run,
-                *(cleaner.run, AffinityKeeper(plane, parts.clock).run),
-                *taint,
-                counts.run,
-                lambda: _undisturbed(intake.arrived, programmed),
-            )
-            together = _together(*work, backend.cleanup.run, lambda: plane.run(report))
+            together = _together(*work, lambda: plane.run(report))
             await _drained(together, lambda: health.drain(parts.clock))
 
     def apply(changed: Configuration) -> None:
@@ -123,10 +128,6 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         intake.apply(_node_settings(changed))
         if isinstance(source, ManifestServices) and _meaning(before) != _meaning(changed):
             source.reloaded()
-
-    async def close() -> None:
-        await backend.close()
-        await conntrack.close()
 
     return ServiceUnit(
         plane=plane,
@@ -138,8 +139,23 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
-        close=close,
+        close=lambda: _close(backend, conntrack),
     )
+
+
+async def _close(backend: RulesBackend, conntrack: Conntrack) -> None:
+    await backend.close()
+    await conntrack.close()
+
+
+def _boot_guard(
+    configuration: Configuration, plane: ServicesPlane, backend: RulesBackend, clock: SystemClock
+) -> BootGuard:
+    services = configuration.services
+    longest_s = int(services.boot_guard_max)
+    life_s = longest_s if services.boot_guard else 0
+    file = Path(configuration.node.state_directory) / GUARD_FILE
+    return BootGuard(plane, backend.tables, file, clock, life_s=life_s)
 
 
 def _meaning(configuration: Configuration) -> object:
@@ -267,7 +283,14 @@ def _node_settings(configuration: Configuration) -> NodeSettings:
         drops_invalid=services.drop_invalid or (is_iptables and not services.conntrack.tcp_be_liberal),
         counts_endpoints=services.counters.endpoints,
         own_maps=services.own_affinity_maps,
+        external_ips=_networks(services.external_ips),
+        balancer_ips=_networks(services.balancer_ips),
+        only_warns_of_ips=services.profile == "kube-proxy",
     )
+
+
+def _networks(given: str | Iterable[str]) -> tuple[str, ...] | None:
+    return None if given == "allow" else () if given == "deny" else tuple(given)
 
 
 def node_port_addresses(configuration: Configuration) -> tuple[str, ...]:
@@ -318,6 +341,12 @@ async def _addresses_now() -> tuple[bytes, ...]:
     from agent.drivers.interfaces.driver import Interfaces
 
     return await Interfaces().now()
+
+
+async def _follow_addresses(intake: Intake, parts: ServiceParts) -> None:
+    await _together(
+        lambda: _follow_default_addresses(intake, parts), lambda: follow_reserved(intake, parts.kube, parts.clock)
+    )
 
 
 async def _follow_default_addresses(intake: Intake, parts: ServiceParts) -> None:

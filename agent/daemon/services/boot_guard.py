@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the rules that a boot loads before there is a kepd, and lifts them as soon as there are others (SVN-20 to 24).
+
+The file is loaded by `kepd-guard.service`, without Python. It is written again when what is guarded changes, at most
+every ten seconds; a family's table is lifted after the first sync of that family, also where the setting is off now.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from agent.drivers.nft.driver import NftTable
+from agent.drivers.state_files.driver import write_file
+from agent.model.clock import Clock
+from agent.model.nft_error import NftFailed
+from agent.model.nft_table import Family
+from agent.model.service import Address, Range, ServiceKey
+from agent.services.nftables.guard import guard_removal, guard_text, guarded, outside
+from agent.services.run.family_sync import SyncReport
+from agent.services.run.plane import ServicesPlane
+
+log = structlog.get_logger(plane="services")
+
+GUARD_FILE = Path("services", "guard.nft")
+REST_S = 10.0
+
+
+class BootGuard:
+    """A follower of the plane, and a task. `life_s` 0: no boot is guarded."""
+
+    def __init__(
+        self, plane: ServicesPlane, tables: Mapping[Family, NftTable], file: Path, clock: Clock, *, life_s: int
+    ) -> None:
+        self._plane = plane
+        self._tables = tables
+        self._file = file
+        self._clock = clock
+        self._life_s = life_s
+        self._standing = set(tables)
+        """Families whose table may still be there."""
+        self._due: set[Family] = set()
+        self._addresses: dict[Family, dict[ServiceKey, tuple[Address, ...]]] = {family: {} for family in tables}
+        self._ranges: dict[Family, tuple[Range, ...]] = {}
+        self._written = ""
+        self._wake = asyncio.Event()
+
+    def follow(self, family: Family, report: SyncReport) -> None:
+        if family in self._standing:
+            self._standing.discard(family)
+            self._due.add(family)
+            self._wake.set()
+        if self._life_s and self._take_in(family, report.changed):
+            self._wake.set()
+
+    def _take_in(self, family: Family, changed: Iterable[ServiceKey]) -> bool:
+        """Whether the file has to be written again. Most Services have no address beside those of the networks."""
+        sync, known = self._plane.families[family], self._addresses[family]
+        ranges = sync.facts.node.service_ranges
+        differs = self._ranges.get(family) != ranges
+        if differs:
+            self._ranges[family] = ranges
+            changed = [plan.key for plan in sync.desired.plans()]
+        for key in changed:
+            now = outside(sync.desired.plan_of(key), ranges)
+            differs |= known.get(key, ()) != now
+            if now:
+                known[key] = now
+            else:
+                known.pop(key, None)
+        return differs
+
+    async def run(self) -> None:
+        if not self._life_s:
+            await asyncio.to_thread(self._file.unlink, missing_ok=True)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for family in sorted(self._due):
+                await self._lift(family)
+            if self._life_s and not self._standing:
+                await self._write()
+            await self._clock.sleep(REST_S)
+
+    async def _lift(self, family: Family) -> None:
+        try:
+            await self._tables[family].load(guard_removal(family))
+            self._due.discard(family)
+        except NftFailed as error:
+            log.warning("boot_guard_stands", family=family, error=str(error), next_try_s=REST_S)
+            self._wake.set()
+
+    async def _write(self) -> None:
+        text = "".join(map(self._text, self._addresses))
+        if text == self._written:
+            return
+        try:
+            await asyncio.to_thread(write_file, self._file, text.encode())
+            self._written = text
+        except OSError as error:
+            log.warning("boot_guard_not_written", path=str(self._file), error=str(error), next_try_s=REST_S)
+            self._wake.set()
+
+    def _text(self, family: Family) -> str:
+        addresses = (ip for found in self._addresses[family].values() for ip in found)
+        elements, left_out = guarded(self._ranges.get(family, ()), addresses)
+        if left_out:
+            log.warning("boot_guard_incomplete", family=family, left_out=left_out, set="services.serviceCIDRs")
+        return guard_text(family, elements, self._life_s)

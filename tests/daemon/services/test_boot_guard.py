@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SVN-21, SVN-23: the guard's file and its end where nft or the disk refuse; packets are in node/test_boot_guard.py."""
+
+import asyncio
+from pathlib import Path
+
+from agent.daemon.services.boot_guard import REST_S, BootGuard
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.nft.fake import FakeKernel, FakeNft
+from agent.model.nft_error import NftFailed
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.intake import Intake
+from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.plane import ServicesPlane
+from tests.services.making import make_service
+
+
+class Loader:
+    """Takes texts, and refuses the first ones."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.texts: list[str] = []
+        self._refusals = refusals
+
+    async def load(self, text: str) -> None:
+        if self._refusals:
+            self._refusals -= 1
+            raise NftFailed("out of luck")
+        self.texts.append(text)
+
+
+class Node:
+    def __init__(self, file: Path, loader: Loader, life_s: int = 300) -> None:
+        self.clock = FakeClock()
+        settings = NodeSettings(node="here", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))
+        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        rules = NftRuleset(FakeNft("IPv4", FakeKernel()))
+        self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
+        tables = {"IPv4": loader}
+        self.guard = BootGuard(self.plane, tables, file, self.clock, life_s=life_s)  # type: ignore[arg-type]
+        self.plane.followers.append(self.guard.follow)
+        self._running: asyncio.Task[None] | None = None
+
+    async def sync(self) -> None:
+        await self.plane.families["IPv4"].sync()
+
+    async def turns(self, count: int) -> None:
+        self._running = self._running or asyncio.create_task(self.guard.run())
+        for _ in range(count):
+            await asyncio.sleep(0.05)
+            await self.clock.advance(REST_S)
+
+
+async def test_a_refused_removal_is_tried_again(tmp_path: Path) -> None:
+    loader = Loader(refusals=2)
+    node = Node(tmp_path / "services" / "guard.nft", loader)
+    await node.sync()
+    await node.turns(4)
+
+    assert loader.texts == ["add table ip kepd_guard\ndelete table ip kepd_guard\n"]
+
+
+async def test_the_file_follows_addresses_outside_of_the_networks_alone(tmp_path: Path) -> None:
+    file = tmp_path / "services" / "guard.nft"
+    node = Node(file, Loader())
+    await node.sync()
+    await node.turns(2)
+    first = file.stat()
+    node.intake.put_service(make_service("web"))
+    await node.sync()
+    await node.turns(2)
+    same = file.stat()
+    node.intake.put_service(make_service("web", externalIPs=["203.0.113.9"]))
+    await node.sync()
+    await node.turns(2)
+
+    assert (first.st_ino, first.st_mode & 0o777) == (same.st_ino, 0o600)
+    assert "203.0.113.9 timeout 300s" in file.read_text()
+    node.intake.drop_service("shop", "web")
+    await node.sync()
+    await node.turns(2)
+    assert "203.0.113.9" not in file.read_text()
+
+
+async def test_a_disk_that_refuses_is_asked_again(tmp_path: Path) -> None:
+    place = tmp_path / "services"
+    place.write_text("not a directory")
+    node = Node(place / "guard.nft", Loader())
+    await node.sync()
+    await node.turns(2)
+    place.unlink()
+    await node.turns(2)
+
+    assert "10.96.0.0/16 timeout 300s" in (place / "guard.nft").read_text()
+
+
+async def test_switched_off_it_leaves_no_file(tmp_path: Path) -> None:
+    file, loader = tmp_path / "guard.nft", Loader()
+    file.write_text("table ip kepd_guard { }")
+    node = Node(file, loader, life_s=0)
+    await node.sync()
+    await node.turns(2)
+
+    assert not file.exists()
+    assert len(loader.texts) == 1
