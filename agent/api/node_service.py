@@ -19,7 +19,7 @@ from agent.config.reference import json_like
 from agent.model.component import Board, Component
 from agent.model.event import Event
 from agent.model.feed import Feed
-from agent.model.finding import Advice, suggestion
+from agent.model.finding import Advice, printable, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MOST_VERBOSE = 9
@@ -111,8 +111,10 @@ class NodeService:
 
     async def diagnose(self, _request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
         """What should be changed: parts of ours that lack something, and what planes say about their surroundings."""
+        # Of several daemons each has its files, and one that lacks something may have read another than was meant.
+        read = f"configured by {', '.join(printable(str(one)) for one in self._configuration.files()) or 'no file'}"
         findings = [
-            pb.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready")
+            pb.Finding(subject=f"kepd {line.name}", found=line.message, wanted="ready", text=read)
             for line in self._board.lines()
             if not line.is_ready
         ]

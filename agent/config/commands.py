@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.model.exit_codes import BAD_CONFIGURATION
+from agent.model.finding import printable
 
 if TYPE_CHECKING:
     from agent.config.check import Checked
+    from agent.config.sources import Loaded
 
 
 def configuration_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,26 +45,33 @@ def config_commands() -> None:
 
 def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "Checked":
     """The configuration a daemon with these flags would run with; ends the program if there is none."""
-    from agent.config.sources import Sources, host_facts, load
+    return loaded_and_checked(file, settings, planes)[1]
 
-    sources = Sources(file=file, environment=os.environ, settings=settings, planes=planes)
+
+def loaded_and_checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "tuple[Loaded, Checked]":
+    from agent.config.sources import Sources, check, host_facts, read
+
+    loaded = read(Sources(file=file, environment=os.environ, settings=settings, planes=planes))
     asked = click.get_current_context().obj
-    outcome = load(sources, host_facts(os.environ), asked() if callable(asked) else ())
-    for finding in outcome.findings:
+    outcome = check(loaded, host_facts(os.environ), further=asked() if callable(asked) else ())
+    for finding in (*loaded.warnings, *outcome.findings):
         click.echo(str(finding), err=True)
     if outcome.configuration is None:
         sys.exit(BAD_CONFIGURATION)
-    return outcome
+    return loaded, outcome
 
 
 @config_commands.command()
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path, readable=False))
 @configuration_flags
 def check(path: Path | None, file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
-    """Check the configuration and print every fault. FILE says the same as --config FILE."""
+    """Check the configuration and print every fault, or the files it was read from. FILE says the same as
+    --config FILE."""
     if path is not None and file is not None:
         raise click.UsageError(f"{path} and --config {file} name two files; expected one")
-    checked(path or file, settings, planes)
+    loaded, _ = loaded_and_checked(path or file, settings, planes)
+    for one in loaded.files:
+        click.echo(f"read {printable(str(one))}")
     click.echo("the configuration is valid")
 
 

@@ -4,7 +4,7 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,8 @@ from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_docu
 from agent.model.finding import Finding, shown, suggestion
 
 DEFAULT_FILE = Path("/etc/kepd/config.yaml")
+ENDINGS = (".yaml", ".yml")
+ONCE_FOR_ALL = "config.d"
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -50,8 +52,12 @@ def host_facts(environment: Mapping[str, str]) -> HostFacts:
 
 
 class Loaded(msgspec.Struct, frozen=True):
+    """`files` are those that were read, the later counts more; `warnings` keep nobody from running."""
+
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
+    files: tuple[Path, ...] = ()
+    warnings: tuple[Finding, ...] = ()
 
 
 FurtherCheck = Callable[[Configuration, frozenset[str]], Sequence[Finding]]
@@ -67,12 +73,27 @@ def read(sources: Sources) -> Loaded:
     layers: list[Layer] = []
     findings: list[Finding] = []
     main = sources.file or DEFAULT_FILE
-    _read_file(main, layers, findings, may_be_absent=sources.file is None)
-    for path in _drop_ins(main.parent / "config.d", findings):
-        _read_file(path, layers, findings)
+    files = [main] if _read_file(main, layers, findings, may_be_absent=sources.file is None) else []
+    drop_ins = _drop_ins(drop_in_folder(main), findings)
+    files += [path for path in drop_ins if _read_file(path, layers, findings)]
     layers.append(_environment_layer(sources.environment, findings))
     layers.append(_flag_layer(sources, findings))
-    return Loaded(tuple(layers), tuple(findings))
+    return Loaded(tuple(layers), tuple(findings), tuple(files), tuple(_left_behind(main)))
+
+
+def drop_in_folder(file: Path) -> Path:
+    """Of `services.yaml` it is `services.d`: the daemons of a node have their files side by side, and what is meant for
+    one would make another take its planes."""
+    name = file.stem if file.suffix in ENDINGS else file.name
+    return file.parent / f"{name}.d"
+
+
+def _left_behind(main: Path) -> Iterator[Finding]:
+    """Every file once took what is in `config.d` beside it. Who has made the folder of the file knows better."""
+    old, own = main.parent / ONCE_FOR_ALL, drop_in_folder(main)
+    if old != own and not os.path.lexists(own) and _drop_ins(old, []):
+        text = f"is not read with {main} any more, and {own}, which is, does not exist"
+        yield Finding(str(old), "", f"{text}; make it, and move there what is meant for this file")
 
 
 def check(
@@ -108,19 +129,20 @@ def _drop_ins(folder: Path, findings: list[Finding]) -> list[Path]:
     return sorted(names, key=lambda path: os.fsencode(path.name))
 
 
-def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_be_absent: bool = False) -> None:
+def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_be_absent: bool = False) -> bool:
+    """Whether it could be read, whatever is wrong with what it says."""
     try:
         documents, duplicates = parse_documents(_read_bounded(path), str(path))
     except FileNotFoundError as error:
         if not may_be_absent:
             findings.append(Finding(str(path), "", f"cannot be read: {error.strerror}"))
-        return
+        return False
     except OSError as error:
         findings.append(Finding(str(path), "", f"cannot be read: {error.strerror}"))
-        return
+        return False
     except UnreadableYaml as error:
         findings.append(error.finding)
-        return
+        return False
     findings += duplicates
     if len(documents) > 1:
         findings.append(Finding(documents[1].where, "", "a second document; expected one per file"))
@@ -128,6 +150,7 @@ def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_
         layer, wrong = flatten(document, str(path))
         layers.append(layer)
         findings += wrong
+    return True
 
 
 def _read_bounded(path: Path) -> bytes:

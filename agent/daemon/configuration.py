@@ -19,6 +19,7 @@ from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
 from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
 from agent.drivers.state_files.driver import write_file
+from agent.model.finding import Advice
 
 log = structlog.get_logger(plane="daemon")
 
@@ -50,6 +51,22 @@ class RunningConfiguration:
         self.configuration = checked.configuration
         """What is in force."""
         self.listeners: list[Callable[[Configuration, ReloadPlan], None]] = []
+
+    def files(self) -> tuple[Path, ...]:
+        """Those it was read from, the later counts more."""
+        return self._loaded.files
+
+    def tell_left_behind(self) -> None:
+        """Drop-ins that an earlier version read. Once, at the start; later `kepd config check` tells it."""
+        for warning in self._loaded.warnings:
+            log.warning("drop_ins_not_read", finding=str(warning), is_answer=True)
+
+    async def advice(self) -> list[Advice]:
+        """A note: what lies there may be meant for another kepd alone."""
+        return [
+            Advice(subject="kepd configuration", found="drop-ins are not read", wanted="", text=str(one), is_note=True)
+            for one in self._loaded.warnings
+        ]
 
     def current(self) -> Checked:
         return Checked(self.configuration, (), self._checked.origins)

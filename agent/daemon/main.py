@@ -93,7 +93,7 @@ def _start(sources: "Sources") -> int:
     loaded = read(sources)
     checked = check(loaded, facts, further=PLANE_CHECKS)
     if checked.configuration is None:
-        for finding in checked.findings:
+        for finding in (*loaded.warnings, *checked.findings):
             click.echo(str(finding), err=True)
         return BAD_CONFIGURATION
     telemetry = checked.configuration.telemetry
@@ -123,6 +123,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
     daemon = wire(running, levels, os.environ)
     ending.daemon = daemon
     running.keep_last_good()
+    running.tell_left_behind()
     try:
         await run_tree(daemon.units, daemon.clock, stop, hurry)
     finally:

@@ -4,12 +4,14 @@
 import os
 import platform
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 
 from agent import __version__
 from agent.api.messages import timestamp, to_message
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.logs import Levels
+from agent.drivers.interfaces.default_route import default_addresses
 from agent.model.node_drain import NodeDrain
 from agent.model.runtime_features import RuntimeFacts
 from agent.wire.kepd.v1 import node_pb2
@@ -34,7 +36,7 @@ class NodeAnswers:
         node, drained = self._configuration.configuration.node, self._drained()
         return node_pb2.Node(
             name=node.name,
-            addresses=node.addresses,
+            addresses=node.addresses or [str(ip_address(one)) for one in default_addresses()],
             labels=dict(node.labels),
             kepd_version=__version__,
             started_at=timestamp(self._started_s),

@@ -41,7 +41,7 @@ from agent.daemon.logs import Levels
 from agent.daemon.memory import give_back_pages, settle_memory
 from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_view import NodeAnswers
-from agent.daemon.object_wiring import EndPod, StatusOf, wire_objects
+from agent.daemon.object_wiring import CreatedOf, EndPod, StatusOf, wire_objects
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import LastWork, Unit
@@ -96,6 +96,7 @@ class Daemon:
         self.runner: PodRunner | None = None
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
+        self.created_of: CreatedOf | None = None
         self.programmed: Callable[[], Manifests] | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
         self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock, give_back_pages)
@@ -153,7 +154,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
         _runtime(parts)
     services = _planes(parts)
     parts.add_unit("lifecycle", parts.lifecycle.run)
-    parts.advisers.append(_surroundings(parts).advice)
+    parts.advisers += [parts.running.advice, _surroundings(parts).advice]
     parts.sheds.append(settle_memory)
     parts.advisers.append(parts.relief.advice)
     parts.add_unit("memory", parts.relief.run)
@@ -316,6 +317,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.runner = plane.runner
     parts.end_pod = plane.commands.delete
     parts.status_of = plane.runner.workloads.status
+    parts.created_of = plane.runner.workloads.created_s
     parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
     parts.closers.append(plane.close)
@@ -371,7 +373,9 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         service_proxy_pb2: planes["services"],
         cri_proxy_pb2: planes["proxy"],
         topology_pb2: TopologyService(topology),
-        object_pb2: ObjectService(wire_objects(lambda: parts.running.configuration, parts.end_pod, parts.status_of)),
+        object_pb2: ObjectService(
+            wire_objects(lambda: parts.running.configuration, parts.end_pod, parts.status_of, parts.created_of)
+        ),
         health_pb2: HealthService(parts.board),
     }
     server = ApiServer(

@@ -9,7 +9,7 @@ from agent.config.check import Checked
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
-from agent.config.sources import Flag, Sources, host_facts, load
+from agent.config.sources import Flag, Sources, check, host_facts, load, read
 
 FACTS = HostFacts(host_name="node-1")
 HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
@@ -70,6 +70,53 @@ def test_flag_beats_environment_beats_drop_in_beats_file(tmp_path: Path) -> None
     assert most.origins["telemetry.verbosity"] == "flag -v"
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("config.yaml", "config.d"), ("services.yaml", "services.d"), ("cri.yml", "cri.d"), ("own.conf", "own.conf.d")],
+)
+def test_drop_ins_belong_to_the_file_they_stand_beside(tmp_path: Path, name: str, folder: str) -> None:
+    """CL-3: what is meant for one daemon made another take its planes."""
+    for place in ("config.d", "services.d", "cri.d", "own.d", "own.conf.d"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "a.yaml").write_text(HEAD + f"node: {{labels: {{{place}: read}}}}\n")
+    (tmp_path / name).write_text(HEAD)
+    found = read(Sources(file=tmp_path / name, environment={}))
+    configuration = check(found, FACTS).configuration
+
+    assert configuration is not None
+    assert configuration.node.labels == {folder: "read"}
+    assert found.files == (tmp_path / name, tmp_path / folder / "a.yaml")
+    assert not found.warnings
+
+
+def test_a_folder_that_is_no_longer_read_is_named_with_the_one_that_is(tmp_path: Path) -> None:
+    """CL-3: until the file has a folder of its own; where there is nothing to move, nothing is said."""
+    file, old = tmp_path / "services.yaml", tmp_path / "config.d"
+    file.write_text(HEAD)
+    sources = Sources(file=file, environment={})
+    old.mkdir()
+    (old / "notes.txt").write_text("no drop-in")
+    of_none = read(sources).warnings
+    (old / "a.yaml").write_text("[")
+    of_one = read(sources)
+    of_its_owner = read(Sources(file=tmp_path / "config.yaml", environment={})).warnings
+    (tmp_path / "services.d").mkdir()
+
+    (told,) = of_one.warnings
+    assert str(told) == (
+        f"{old}: is not read with {file} any more, and {tmp_path}/services.d, which is, does not exist; make it, and "
+        "move there what is meant for this file"
+    )
+    assert not of_one.findings
+    assert (of_none, of_its_owner, read(sources).warnings) == ((), (), ())
+
+
+def test_a_file_that_is_not_there_has_not_been_read(tmp_path: Path) -> None:
+    assert read(Sources(file=None, environment={})).files == ()
+    assert read(Sources(file=tmp_path / "lost.yaml", environment={})).files == ()
+    assert read(Sources(file=Path("/"), environment={})).files == ()
+
+
 def test_maps_merge_and_lists_replace(tmp_path: Path) -> None:
     (tmp_path / "config.d").mkdir()
     (tmp_path / "config.d" / "x.yaml").write_text(HEAD + "node: {labels: {b: '2'}, addresses: [10.0.0.2]}\n")
@@ -95,7 +142,7 @@ def test_all_complaints_come_at_once_with_line_path_and_suggestion(tmp_path: Pat
         "flag --planes: 'imags' is no plane; did you mean \"images\"?",
         'flag --set proxy.enabeld: proxy.enabeld: unknown key; did you mean "proxy.enabled"?',
         "flag --set noequals: is not key=value",
-        "config.yaml:5: images.enabled: 'no' is not true or false",
+        "config.yaml:5: images.enabled: 'no' is not true or false, and not \"auto\"",
         "config.yaml:8: services.backend: 'ipvs' is not one of nftables, iptables",
         "config.yaml:8: services.hints.overloadThreshold: 2 is not a number from 0 to 1",
         'config.yaml:9: runtime.requestTimeout: 10 is not a duration with a unit, such as "10s" or "1m30s"',

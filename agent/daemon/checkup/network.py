@@ -96,6 +96,12 @@ def leak_advice(root: Path, sandboxes: Collection[str]) -> Iterator[Advice]:
         )  # fmt: skip
 
 
+def holders(root: Path) -> frozenset[str]:
+    """Ids of sandboxes that have a lease or a result of CNI."""
+    named = {holder for _, holder in _leases(root / LEASES)}
+    return frozenset(named | {holder for holder, _ in _results(root)})
+
+
 def _few(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return " ".join(names[:MOST_NAMED]) + more
@@ -115,10 +121,15 @@ def _leaked_spaces(root: Path, sandboxes: Collection[str]) -> list[str]:
     """Those that a result names and whose sandbox is gone. Nothing tells whose the others are."""
     kept: set[str] = set()
     gone: set[str] = set()
-    for path in sorted((root / RESULTS).glob("*")):
-        with suppress(OSError, ValueError, RecursionError):
-            read = json.loads(path.read_bytes())
-            name = Path(str(read.get("netns", ""))).name
-            (kept if read.get("containerId") in sandboxes else gone).add(name)
+    for holder, name in _results(root):
+        (kept if holder in sandboxes else gone).add(name)
     there = {path.name for path in (root / NAMESPACES).glob(f"{OURS}*")}
     return sorted(there & gone - kept)
+
+
+def _results(root: Path) -> Iterator[tuple[str, str]]:
+    """The sandbox of each, and the name of its network namespace."""
+    for path in sorted((root / RESULTS).glob("*")):
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            read = json.loads(path.read_bytes())
+            yield str(read.get("containerId", "")), Path(str(read.get("netns", ""))).name

@@ -14,13 +14,14 @@ from typing import Protocol
 
 import msgspec
 
-from agent.daemon.checkup.network import leak_advice, list_advice
+from agent.daemon.checkup.network import holders, leak_advice, list_advice
 from agent.model.finding import Advice
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
 
 LEAST_FREE = 0.10
 TIME_ERROR = 5
+SECOND_LOOK_S = 2.0
 TIMEX_BYTES = 512
 UNIT_FOLDERS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 UNITS = ("kepd", "kepd-cri", "kepd-services")
@@ -65,16 +66,25 @@ class Surroundings:
         return found
 
     async def _of_runtime(self, runtime: RuntimeLook) -> list[Advice]:
-        # First what is there: a pod that begins in between has its sandbox after its lease, and is no leak then.
-        before = await asyncio.to_thread(lambda: list(leak_advice(self._root, ())))
-        found: list[Advice] = []
-        if before:
-            sandboxes = frozenset(one.id for one in await runtime.list_sandboxes())
-            found += await asyncio.to_thread(lambda: list(leak_advice(self._root, sandboxes)))
+        found = await self._leaks(runtime)
         image = await runtime.sandbox_image()
         if image and await runtime.image_status(image) is None:
             found.append(_pause_advice(image))
         return found
+
+    async def _leaks(self, runtime: RuntimeLook) -> list[Advice]:
+        """A sandbox that is being made has its lease before the runtime lists it, so whatever looks leaked is looked at
+        again, and what came in between is left out."""
+        held = await asyncio.to_thread(holders, self._root)
+        if not held:
+            return []
+        sandboxes = frozenset(one.id for one in await runtime.list_sandboxes())
+        if not await asyncio.to_thread(lambda: list(leak_advice(self._root, sandboxes))):
+            return []
+        await asyncio.sleep(SECOND_LOOK_S)
+        sandboxes = frozenset(one.id for one in await runtime.list_sandboxes())
+        new = await asyncio.to_thread(holders, self._root) - held
+        return await asyncio.to_thread(lambda: list(leak_advice(self._root, sandboxes | new)))
 
     def _node(self) -> Iterator[Advice]:
         if self._scope.has_pods:

@@ -5,7 +5,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -14,9 +13,9 @@ from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
-from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -117,15 +116,9 @@ def wire_pods(outside: Outside) -> PodPlane:
     metrics = PodMetrics()
     instance = instance_id(Path(configuration.node.state_directory))
     cri = outside.runtime.cri
-    read: list[tuple[Configuration, PodSettings]] = []
-
-    def settings() -> PodSettings:
-        """Asked for at every step of every pod, and made anew only when a reload changed the configuration."""
-        now = outside.configuration()
-        if not read or read[0][0] is not now:
-            read[:] = [(now, pod_settings(now, facts, instance))]
-        return read[0][1]
-
+    settings = CurrentSettings(
+        outside.configuration, facts, lambda now, known: pod_settings(now, known, instance), outside.clock.now_s
+    )
     context = PodContext(
         sandboxes=cri,
         containers=cri,
@@ -224,7 +217,7 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         (int(line.split()[1]) for line in MEMORY.read_text().splitlines() if line.startswith("MemTotal:")), 1 << 20
     )
     return PodNodeFacts(
-        addresses=tuple(configuration.node.addresses) or tuple(str(ip_address(one)) for one in default_addresses()),
+        addresses=own_addresses(configuration),
         cpus=os.cpu_count() or 1,
         memory_bytes=total_kib << 10,
         boot_id=BOOT_ID.read_text().strip(),

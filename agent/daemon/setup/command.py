@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from agent.daemon.setup.node_files import NodeFiles
     from agent.daemon.setup.plan import Facts, Step, WriteFile
 
-PROGRAM_SECONDS = 60
+# More than the unit gives kepd for its start.
+PROGRAM_SECONDS = 150
 Run = Callable[[Sequence[str]], None]
 
 
@@ -39,8 +40,8 @@ class Setup:
         self._look = look
         self._run = run
 
-    def work(self, *, is_dry: bool, is_agreed: bool, is_terminal: bool) -> int:
-        from agent.daemon.setup.plan import NEXT, plan_setup
+    def work(self, *, is_dry: bool, is_agreed: bool, is_terminal: bool, is_starting: bool = False) -> int:
+        from agent.daemon.setup.plan import NEXT, NEXT_WHEN_STARTED, plan_setup, starts
 
         plan = plan_setup(self._look())
         for text in plan.obstacles:
@@ -50,16 +51,17 @@ class Setup:
             return CONFLICT
         for text in plan.notes:
             click.echo(f"note: {printable(text)}", err=True)
+        steps = (*plan.steps, *starts(plan)) if is_starting else plan.steps
         if is_dry:
-            for step in plan.steps:
+            for step in steps:
                 _say(f"would {told(step)}", step)
         elif not is_agreed and not _is_agreed(plan.steps, is_terminal=is_terminal):
             return CONFLICT
-        elif not self._carry_out(plan.steps):
+        elif not self._carry_out(steps):
             return FAILURE
         if not plan.steps:
             click.echo(f"nothing to do: {'the rest is in the notes' if plan.notes else 'this node is set up'}")
-        click.echo(f"next: {' && '.join(NEXT)}")
+        click.echo(f"next: {' && '.join(NEXT_WHEN_STARTED if is_starting else NEXT)}")
         return 0
 
     def _carry_out(self, steps: "Sequence[Step]") -> bool:
@@ -134,9 +136,11 @@ def difference(step: "WriteFile") -> Iterator[str]:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show the steps, and how files would change.")
 @click.option("--yes", is_flag=True, help="Change what exists without asking.")
-def setup(*, dry_run: bool, yes: bool) -> None:
-    """Make a bare node ready for pods and Services: directories, a CNI list where there is none, this node's addresses,
-    drop-ins of the unit, kernel settings. Asks before it changes what exists; starts nothing."""
+@click.option("--now", is_flag=True, help="Also enable and start kepd, as systemctl enable --now does.")
+def setup(*, dry_run: bool, yes: bool, now: bool) -> None:
+    """Make a bare node ready for pods and Services: directories, a network for pods (a CNI list where there is none),
+    one for Services, drop-ins of the unit, kernel settings. Asks before it changes what exists; starts kepd by --now
+    alone."""
     import os
 
     from agent.daemon.setup.look import look
@@ -147,4 +151,4 @@ def setup(*, dry_run: bool, yes: bool) -> None:
         click.echo("kepd: setup looks at what only root may see; expected root, also for --dry-run", err=True)
         sys.exit(NOT_PERMITTED)
     work = Setup(NodeFiles(), look)
-    sys.exit(work.work(is_dry=dry_run, is_agreed=yes, is_terminal=sys.stdin.isatty()))
+    sys.exit(work.work(is_dry=dry_run, is_agreed=yes, is_terminal=sys.stdin.isatty(), is_starting=now))

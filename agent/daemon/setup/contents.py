@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts that setup writes, and the subnet that it chooses for pods."""
+"""The texts that setup writes, and the networks that it chooses for pods and for Services."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Network, ip_network
 
 from agent.config.document import API_VERSION, KIND
@@ -11,14 +11,26 @@ HEAD = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
 BASE_CONFIGURATION = f"{HEAD}images: {{enabled: true}}\nservices: {{enabled: true}}\n".encode()
 # Clusters have their Services there, and so have our examples.
 OF_SERVICES = "10.96.0.0/12"
+# Within it, and more than one node has.
+SERVICE_RANGES = tuple(f"10.{octet}.0.0/16" for octet in range(96, 112))
 SECOND_OCTETS = (*range(85, 96), *range(112, 255), *range(85))
 
 
 def free_subnet(networks: Sequence[str]) -> str | None:
     """The first range for pods that meets none of these networks. A default route is in nobody's way."""
-    taken = [one for text in (*networks, OF_SERVICES) if isinstance(one := ip_network(text, strict=False), IPv4Network)]
+    return _free(_ranges(), (*networks, OF_SERVICES))
+
+
+def free_service_range(networks: Sequence[str]) -> str | None:
+    """Likewise for Services; on a node whose routes cover where clusters have them, one of those for pods."""
+    usual = (IPv4Network(text) for text in SERVICE_RANGES)
+    return _free((*usual, *_ranges()), networks)
+
+
+def _free(ranges: Iterable[IPv4Network], networks: Sequence[str]) -> str | None:
+    taken = [one for text in networks if isinstance(one := ip_network(text, strict=False), IPv4Network)]
     taken = [one for one in taken if one.prefixlen]
-    return next((str(one) for one in _ranges() if not any(one.overlaps(other) for other in taken)), None)
+    return next((str(one) for one in ranges if not any(one.overlaps(other) for other in taken)), None)
 
 
 def _ranges() -> Iterator[IPv4Network]:
@@ -41,19 +53,22 @@ def cni_list(subnet: str) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
-def drop_in(*, addresses: Sequence[str], subnets: Sequence[str], is_with_pods: bool) -> bytes:
-    """Empty if everything is said elsewhere."""
+def drop_in(*, service_ranges: Sequence[str], subnets: Sequence[str], is_with_pods: bool) -> bytes:
+    """Empty if everything is said elsewhere. Never the node's addresses: without, kepd follows the default route."""
     lines = []
-    if addresses:
-        lines.append(f"node: {{addresses: {json.dumps(addresses)}}}")
     if is_with_pods:
         lines.append("pods: {enabled: true}")
+    services = []
+    if service_ranges:
+        services.append(f"serviceCIDRs: {json.dumps(service_ranges)}")
     if subnets:
-        lines.append(f"services: {{detectLocal: {{clusterCIDRs: {json.dumps(subnets)}}}}}")
+        services.append(f"detectLocal: {{clusterCIDRs: {json.dumps(subnets)}}}")
+    if services:
+        lines.append(f"services: {{{', '.join(services)}}}")
     if not lines:
         return b""
     comment = (
-        "# Written by `kepd setup`: run it again when the addresses of the node change.\n"
+        "# Written by `kepd setup`. Services without an address get one of serviceCIDRs.\n"
         "# A drop-in with a later name counts more, and setup leaves out what it says.\n"
     )
     return (comment + HEAD + "\n".join(lines) + "\n").encode()

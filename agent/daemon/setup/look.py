@@ -22,8 +22,6 @@ PLUGINS = ("bridge", "host-local", "portmap")
 # All that a runtime takes for a network.
 NETWORK_ENDINGS = (".conflist", ".conf", ".json")
 KUBELET = ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml")
-TEMPORARY = 0x01
-GLOBAL_SCOPE = "00"
 MOST_BYTES = 1 << 20
 
 
@@ -44,9 +42,9 @@ def look(
 ) -> Facts:
     files = NodeFiles(root)
     names = tuple(name for name in files.names(CNI_FOLDER) if name.endswith(NETWORK_ENDINGS))
-    given, faults = _given(root)
+    given, ranges, faults = _given(root)
     systems = _text(root, "proc/filesystems").split()
-    lasting = tuple(_lasting(addresses(), _text(root, "proc/net/if_inet6")))
+    own = addresses()
     return Facts(
         found={path: files.found(path) for path in PLACES},
         cni_names=names,
@@ -55,8 +53,9 @@ def look(
         if any(name.endswith(".conflist") for name in names)
         else (),
         missing_plugins=() if names else tuple(_missing_plugins(root)),
-        networks=(*_routes(_text(root, "proc/net/route")), *_resolvers(_text(root, "etc/resolv.conf")), *lasting),
-        addresses=lasting,
+        networks=(*_routes(_text(root, "proc/net/route")), *_resolvers(_text(root, "etc/resolv.conf")), *own),
+        addresses=own,
+        service_ranges=ranges,
         given=given,
         configuration_faults=faults,
         fragments=_fragments(root),
@@ -74,18 +73,23 @@ def _text(root: Path, place: str) -> str:
     return ""
 
 
-def _given(root: Path) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Keys that others decide: of the main file not whether pods run, for it is shipped without, and none of ours."""
+def _given(root: Path) -> tuple[Mapping[str, object], tuple[str, ...], tuple[str, ...]]:
+    """Keys that others decide: of the main file not whether pods run, for it is shipped without, and none of ours; but
+    of ours the range that Services have their addresses from."""
     main, ours = root / CONFIGURATION[1:], root / DROP_IN[1:]
     loaded = read(Sources(file=main, environment={}))
     given: dict[str, object] = {}
+    ranges: tuple[str, ...] = ()
     for layer in loaded.layers:
         for key, tree in layer.items():
             is_shipped = key == "pods.enabled" and tree.where.startswith(f"{main}:")
-            if not is_shipped and not tree.where.startswith(f"{ours}:"):
+            is_ours = tree.where.startswith(f"{ours}:")
+            if is_ours and key == "services.serviceCIDRs":
+                ranges = tuple(str(one.scalar) for one in tree.items)
+            if not is_shipped and not is_ours:
                 given[key] = tree.scalar if tree.kind == "scalar" else True
     faults = tuple(str(one) for one in loaded.findings if one.where != str(main) or main.exists())
-    return given, faults
+    return given, ranges, faults
 
 
 def _subnets(root: Path, names: tuple[str, ...]) -> Iterator[str]:
@@ -123,19 +127,6 @@ def _resolvers(text: str) -> Iterator[str]:
             words = line.split()
             if words[0] == "nameserver":
                 yield str(ip_address(words[1].partition("%")[0]))
-
-
-def _lasting(addresses: tuple[str, ...], table: str) -> Iterator[str]:
-    """Instead of an IPv6 address that privacy extensions made for days, one of the same interface that lasts."""
-    rows = [words for line in table.splitlines() if len(words := line.split()) == 6]
-    temporary = {words[0]: words[5] for words in rows if int(words[4], 16) & TEMPORARY}
-    lasting = {words[5]: words[0] for words in rows if words[3] == GLOBAL_SCOPE and words[0] not in temporary}
-    for text in addresses:
-        packed = ip_address(text).packed.hex()
-        if packed not in temporary:
-            yield text
-        elif instead := lasting.get(temporary[packed]):
-            yield str(ip_address(bytes.fromhex(instead)))
 
 
 def _fragments(root: Path) -> Mapping[str, bytes]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.daemon.setup.contents import BASE_CONFIGURATION, cni_list, drop_in, free_subnet
+from agent.daemon.setup.contents import BASE_CONFIGURATION, cni_list, drop_in, free_service_range, free_subnet
 
 CONFIGURATION = "/etc/kepd/config.yaml"
 DROP_IN = "/etc/kepd/config.d/00-node.yaml"
@@ -29,11 +29,9 @@ FOLDERS = (
 FRAGMENTS = ("pods.conf", "services.conf")
 WRITTEN = (CONFIGURATION, DROP_IN, CNI_LIST, *(f"{UNIT_FOLDER}/{name}" for name in FRAGMENTS))
 PLACES = (*(path for path, *_ in FOLDERS), *WRITTEN, LOCKS)
-NEXT = (
-    "systemctl daemon-reload",
-    "systemctl enable --now kepd.socket kepd",
-    "kepctl doctor",
-)
+UNITS = ("kepd.socket", "kepd")
+NEXT = ("systemctl daemon-reload", f"systemctl enable --now {' '.join(UNITS)}", "kepctl doctor")
+NEXT_WHEN_STARTED = ("kepctl doctor",)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -78,7 +76,8 @@ Step = MakeFolder | WriteFile | RunProgram
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """`given` are keys that other files of the configuration decide; `networks` is what pods' addresses must avoid."""
+    """`given` are keys that other files of the configuration decide, `service_ranges` is what ours says already;
+    `networks` is what addresses of pods and Services must avoid."""
 
     found: Mapping[str, Found] = {}
     cni_names: tuple[str, ...] = ()
@@ -87,6 +86,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     missing_plugins: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
+    service_ranges: tuple[str, ...] = ()
     given: Mapping[str, object] = {}
     configuration_faults: tuple[str, ...] = ()
     fragments: Mapping[str, bytes] = {}
@@ -110,6 +110,18 @@ def plan_setup(facts: Facts) -> Plan:
     if obstacles:
         return Plan(obstacles=obstacles)
     return Plan(steps=tuple(_steps(facts)), notes=tuple(_notes(facts)))
+
+
+def starts(plan: Plan) -> tuple[RunProgram, ...]:
+    """What comes after its steps where kepd is to run. One that runs must see what they changed; its pods run on."""
+    why = "kepd runs now, and after each start of this node"
+    begun = "restart" if plan.steps else "start"
+    return (
+        RunProgram(words=("systemctl", "daemon-reload"), why="systemd reads the drop-ins of the unit"),
+        RunProgram(words=("systemctl", "enable", *UNITS), why=why),
+        RunProgram(words=("systemctl", "start", "kepd.socket"), why="its clients wait there until it answers"),
+        RunProgram(words=("systemctl", begun, "kepd"), why="its planes begin their work"),
+    )
 
 
 def _obstacles(facts: Facts) -> Iterator[str]:
@@ -173,16 +185,25 @@ def _configuration(facts: Facts, subnets: tuple[str, ...]) -> Iterator[Step]:
     if facts.found.get(CONFIGURATION, ABSENT).kind == "absent":
         yield _conf(CONFIGURATION, BASE_CONFIGURATION, "the configuration that the unit names")
     given = facts.given
-    # With a cluster the Node object names them.
-    is_of_cluster = bool(given.get("kubernetes.kubeconfig"))
+    # With a cluster its ServiceCIDR objects say it.
+    is_decided = "services.serviceCIDRs" in given or bool(given.get("kubernetes.kubeconfig"))
+    has_services = _has(facts, "services")
     text = drop_in(
-        addresses=() if "node.addresses" in given or is_of_cluster else facts.addresses,
-        subnets=() if "services.detectLocal.clusterCIDRs" in given or not _has(facts, "services") else subnets,
+        service_ranges=_service_ranges(facts, subnets) if has_services and not is_decided else (),
+        subnets=subnets if has_services and "services.detectLocal.clusterCIDRs" not in given else (),
         is_with_pods="pods.enabled" not in given,
     )
     before = facts.found.get(DROP_IN, ABSENT)
     if text and before.content != text:
-        yield _conf(DROP_IN, text, "this node's addresses, its pods and their network", before)
+        yield _conf(DROP_IN, text, "pods, their network, and one for addresses of Services", before)
+
+
+def _service_ranges(facts: Facts, subnets: tuple[str, ...]) -> tuple[str, ...]:
+    """What was chosen once stays, whatever routes came since: Services have their addresses there."""
+    if facts.service_ranges:
+        return facts.service_ranges
+    found = free_service_range((*facts.networks, *subnets))
+    return () if found is None else (found,)
 
 
 def _conf(path: str, content: bytes, why: str, before: Found = ABSENT) -> WriteFile:

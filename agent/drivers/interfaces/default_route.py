@@ -11,6 +11,8 @@ from ipaddress import ip_address
 # Of networks that only documents have: no other route than the default one leads there.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _DISCARD_PORT = 9
+# <linux/in6.h>: instead of one that privacy extensions made for days, an address of the same interface that lasts.
+_PREFERENCES, _PREFER_PUBLIC = 72, 2
 
 
 def default_addresses() -> tuple[bytes, ...]:
@@ -18,6 +20,8 @@ def default_addresses() -> tuple[bytes, ...]:
     found = []
     for family, elsewhere in _ELSEWHERE:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
+            if family == socket.AF_INET6:
+                asking.setsockopt(socket.IPPROTO_IPV6, _PREFERENCES, _PREFER_PUBLIC)
             asking.connect((elsewhere, _DISCARD_PORT))
             address = ip_address(asking.getsockname()[0])
             if not address.is_loopback and not address.is_unspecified:

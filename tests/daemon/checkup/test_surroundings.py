@@ -144,6 +144,27 @@ def test_what_pods_left_is_told_and_what_pods_have_is_not(tmp_path: Path) -> Non
     assert list(leak_advice(tmp_path, {LIVE, GONE})) == []
 
 
+async def test_a_sandbox_that_is_being_made_is_no_leak(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease is there before the runtime lists it."""
+    monkeypatch.setattr(surroundings, "SECOND_LOOK_S", 0.01)
+    put(node, "var/lib/cni/networks/pods/10.0.0.2", LIVE)
+    put(node, "var/lib/cni/networks/pods/10.0.0.3", GONE)
+
+    class Making(FakeCri):
+        looks = 0
+
+        async def list_sandboxes(self) -> list[Any]:
+            self.looks += 1
+            if self.looks == 1:
+                return []
+            put(node, "var/lib/cni/networks/pods/10.0.0.4", "e" * 64)
+            return [SimpleNamespace(id=LIVE)]
+
+    found = await told(node, Making())
+
+    assert [(one.subject, one.mend) for one in found] == [("CNI leases", "rm /var/lib/cni/networks/pods/10.0.0.3")]
+
+
 async def test_a_node_on_which_no_unit_is_enabled_is_noted(node: Path) -> None:
     """The others need not be: two that run the same plane exclude each other."""
     for name in ("kepd", "kepd-cri", "kepd-services"):

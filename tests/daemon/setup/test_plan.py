@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 from msgspec.structs import replace
 
-from agent.daemon.setup.contents import OF_SERVICES, free_subnet
+from agent.daemon.setup.contents import OF_SERVICES, free_service_range, free_subnet
 from agent.daemon.setup.plan import (
     CNI_LIST,
     CONFIGURATION,
@@ -22,6 +22,7 @@ from agent.daemon.setup.plan import (
     RunProgram,
     WriteFile,
     plan_setup,
+    starts,
 )
 
 FRAGMENTS = {"pods.conf": b"pods\n", "services.conf": b"services\n"}
@@ -62,7 +63,9 @@ def test_a_bare_node_gets_everything_in_its_order() -> None:
     # The group before what belongs to it.
     assert plan.steps[0] == RunProgram(words=("systemd-sysusers", "kepd.conf"), why="group kepd may read the API")
     text = written(plan)[DROP_IN].content.decode()
-    assert '["192.0.2.7", "2001:db8::7"]' in text
+    # kepd finds them by itself, and follows them.
+    assert "addresses:" not in text
+    assert 'serviceCIDRs: ["10.96.0.0/16"]' in text
     assert 'clusterCIDRs: ["10.85.0.0/16"]' in text
     assert [step.words[0] for step in plan.steps if isinstance(step, RunProgram) and step.is_replacing] == ["sysctl"]
     assert not [step for step in written(plan).values() if step.is_replacing]
@@ -145,8 +148,8 @@ def test_a_node_without_a_free_range_is_told_so() -> None:
 
 
 GIVEN: dict[str, tuple[dict[str, object], str]] = {
-    "addresses": ({"node.addresses": True}, "addresses"),
-    "a cluster": ({"kubernetes.kubeconfig": "/etc/kepd/kubeconfig"}, "addresses"),
+    "the Services' network": ({"services.serviceCIDRs": True}, "serviceCIDRs"),
+    "a cluster": ({"kubernetes.kubeconfig": "/etc/kepd/kubeconfig"}, "serviceCIDRs"),
     "the pods' network": ({"services.detectLocal.clusterCIDRs": True}, "clusterCIDRs"),
     "no Services": ({"services.enabled": False}, "clusterCIDRs"),
     "pods": ({"pods.enabled": True}, "pods:"),
@@ -170,7 +173,7 @@ def test_without_pods_the_unit_keeps_its_protection() -> None:
 
 
 def test_nothing_to_say_is_no_file() -> None:
-    given: dict[str, object] = {"node.addresses": True, "services.enabled": False, "pods.enabled": True}
+    given: dict[str, object] = {"services.enabled": False, "pods.enabled": True}
 
     assert DROP_IN not in written(plan_setup(replace(BARE, given=given)))
 
@@ -183,10 +186,47 @@ def test_what_exists_otherwise_is_replaced_and_says_so(path: str) -> None:
     assert [(step.path, step.is_replacing) for step in written(plan).values()] == [(path, True)]
 
 
-def test_a_new_address_of_the_node_is_a_replacement() -> None:
-    plan = plan_setup(replace(after(BARE), addresses=("192.0.2.8",)))
+def test_a_new_address_of_the_node_changes_nothing() -> None:
+    assert plan_setup(replace(after(BARE), addresses=("192.0.2.8",))) == Plan()
 
-    assert [step.is_replacing for step in written(plan).values()] == [True]
+
+RANGES = {
+    "nothing": ((), "10.96.0.0/16"),
+    "a name server in it": (("10.96.0.53",), "10.97.0.0/16"),
+    "all that clusters have": ((OF_SERVICES,), "10.85.0.0/16"),
+    "that, and pods in what comes next": ((OF_SERVICES, "10.85.0.0/16"), "10.86.0.0/16"),
+    "all of 10": (("10.0.0.0/8",), "172.16.0.0/16"),
+    "everything": (("0.0.0.0/1", "128.0.0.0/1"), None),
+}
+
+
+@pytest.mark.parametrize("case", RANGES)
+def test_services_get_a_range_that_no_route_covers(case: str) -> None:
+    networks, wanted = RANGES[case]
+
+    assert free_service_range(networks) == wanted
+
+
+def test_a_range_of_services_that_was_chosen_once_stays() -> None:
+    facts = replace(after(BARE), service_ranges=("10.96.0.0/16",), networks=("10.0.0.0/8",))
+
+    assert plan_setup(facts) == Plan()
+
+
+def test_another_list_of_cni_keeps_its_subnet_from_services() -> None:
+    plan = plan_setup(replace(BARE, cni_names=("05-other.conflist",), cni_subnets=("10.96.0.0/15",)))
+
+    assert b'serviceCIDRs: ["10.98.0.0/16"]' in written(plan)[DROP_IN].content
+
+
+@pytest.mark.parametrize(("facts", "verb"), [(BARE, "restart"), (after(BARE), "start")])
+def test_a_kepd_that_runs_sees_what_was_changed(facts: Facts, verb: str) -> None:
+    words = [" ".join(step.words) for step in starts(plan_setup(facts))]
+
+    assert words == [
+        "systemctl daemon-reload", "systemctl enable kepd.socket kepd", "systemctl start kepd.socket",
+        f"systemctl {verb} kepd",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PLACES)

@@ -4,13 +4,16 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from agent.config.sources import Sources, host_facts, load
+from agent.config.sources import Sources, drop_in_folder, host_facts, load
 from agent.daemon.main import main
 from agent.daemon.setup import command
 from agent.daemon.setup.command import Setup
@@ -18,6 +21,7 @@ from agent.daemon.setup.look import look
 from agent.daemon.setup.node_files import InTheWay, NodeFiles
 from agent.daemon.setup.plan import CNI_LIST, CONFIGURATION, DROP_IN, UNIT_FOLDER, Facts, MakeFolder, WriteFile
 from agent.model.exit_codes import CONFLICT, FAILURE, NOT_PERMITTED
+from tests.daemon.process import ROOT
 
 ADDRESSES = ("192.0.2.7", "2001:db8::7")
 ROUTES = (
@@ -61,9 +65,11 @@ class Node:
         if words[0] == "systemd-tmpfiles":
             self.at("run/kepd-locks").mkdir(parents=True)
 
-    def setup(self, *, is_dry: bool = False, is_agreed: bool = False, is_terminal: bool = False) -> int:
+    def setup(
+        self, *, is_dry: bool = False, is_agreed: bool = False, is_terminal: bool = False, is_starting: bool = False
+    ) -> int:
         work = Setup(self.files, self.look, self.run)
-        return work.work(is_dry=is_dry, is_agreed=is_agreed, is_terminal=is_terminal)
+        return work.work(is_dry=is_dry, is_agreed=is_agreed, is_terminal=is_terminal, is_starting=is_starting)
 
     def tree(self) -> dict[str, tuple[int, bytes]]:
         return {
@@ -83,7 +89,8 @@ def test_a_fresh_node_is_ready_without_a_question(node: Node, capsys: pytest.Cap
     facts = host_facts({})
     found = load(Sources(file=node.at(CONFIGURATION), environment={}), facts)
     assert found.configuration is not None
-    assert tuple(found.configuration.node.addresses) == ADDRESSES
+    assert not found.configuration.node.addresses
+    assert tuple(found.configuration.services.service_cidrs) == ("10.96.0.0/16",)
     assert found.configuration.pods.enabled
     assert tuple(found.configuration.services.detect_local.cluster_cidrs) == ("10.85.0.0/16",)
     assert json.loads(node.at(CNI_LIST).read_text())["plugins"][1]["type"] == "portmap"
@@ -92,6 +99,20 @@ def test_a_fresh_node_is_ready_without_a_question(node: Node, capsys: pytest.Cap
     modes = {DROP_IN: 0o640, CNI_LIST: 0o644, "etc/kepd/config.d": 0o750, "var/lib/kepd": 0o700}
     assert {place: stat.S_IMODE(node.at(place).stat().st_mode) for place in modes} == modes
     assert "next: systemctl daemon-reload && systemctl enable --now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["services.yaml", "cri.yaml"])
+def test_it_sets_up_one_kepd_and_no_other(node: Node, name: str) -> None:
+    """CL-3: after it those of other units took planes that were taken."""
+    node.put(f"etc/kepd/{name}", (ROOT / "systemd" / name).read_text())
+    sources = Sources(file=node.at(f"etc/kepd/{name}"), environment={})
+    before = load(sources, host_facts({})).configuration
+
+    assert node.setup() == 0
+
+    assert node.at(DROP_IN).parent == drop_in_folder(node.at(CONFIGURATION))
+    assert before is not None
+    assert load(sources, host_facts({})).configuration == before
 
 
 def test_a_second_run_has_nothing_to_do(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +134,7 @@ def test_a_dry_run_shows_every_step_and_changes_nothing(node: Node, capsys: pyte
 
     told = capsys.readouterr().out
     assert f"would write {CNI_LIST}" in told
-    assert '+node: {addresses: ["192.0.2.7", "2001:db8::7"]}' in told
+    assert '+services: {serviceCIDRs: ["10.96.0.0/16"], detectLocal: {clusterCIDRs: ["10.85.0.0/16"]}}' in told
     assert "would run systemd-tmpfiles" in told
     assert (node.tree(), node.ran) == (before, [])
 
@@ -129,7 +150,7 @@ def test_a_file_that_exists_is_not_changed_without_a_word(node: Node, capsys: py
     assert "-pods: {enabled: false}" in told.out
     assert node.tree() == before
     assert node.setup(is_agreed=True) == 0
-    assert "addresses" in node.at(DROP_IN).read_text()
+    assert "serviceCIDRs" in node.at(DROP_IN).read_text()
 
 
 @pytest.mark.parametrize("answer", [True, False])
@@ -251,13 +272,67 @@ def test_routes_and_name_servers_keep_their_ranges(node: Node) -> None:
     assert '"subnet": "10.87.0.0/16"' in node.at(CNI_LIST).read_text()
 
 
-def test_an_address_for_days_is_not_written_down(node: Node) -> None:
-    short, long = "20010db8" + "0" * 23 + "7", "20010db8" + "0" * 23 + "8"
-    node.put("proc/net/if_inet6", f"{short} 02 40 00 01 eth0\n{long} 02 40 00 00 eth0\n")
-
+def test_an_address_that_setup_once_wrote_goes(node: Node) -> None:
+    """It would end the following of a default route that changes."""
     node.setup()
+    old = node.at(DROP_IN).read_text() + 'node: {addresses: ["192.0.2.7"]}\n'
+    node.put(DROP_IN, old)
 
-    assert '["192.0.2.7", "2001:db8::8"]' in node.at(DROP_IN).read_text()
+    assert node.setup(is_agreed=True) == 0
+
+    assert "addresses:" not in node.at(DROP_IN).read_text()
+
+
+def test_a_route_that_came_later_moves_no_service(node: Node) -> None:
+    node.setup()
+    before = node.tree()
+    node.put("proc/net/route", ROUTES + "tun0\t0000600A\t00000000\t1\t0\t0\t0\t0000FFFF\n")
+
+    assert node.setup() == 0
+
+    assert {place: one for place, one in node.tree().items() if not place.startswith("proc")} == {
+        place: one for place, one in before.items() if not place.startswith("proc")
+    }
+
+
+def test_with_now_kepd_runs_after_the_rest(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    assert node.setup(is_starting=True) == 0
+    assert node.ran[1:] == [
+        "systemctl daemon-reload", "systemctl enable kepd.socket kepd", "systemctl start kepd.socket",
+        "systemctl restart kepd",
+    ]  # fmt: skip
+    assert capsys.readouterr().out.splitlines()[-1] == "next: kepctl doctor"
+
+
+ASKING = """
+import sys
+from pathlib import Path
+from tests.daemon.setup.test_setup import Node
+node = Node(Path(sys.argv[1]))
+sys.exit(node.setup(is_terminal=sys.stdin.isatty()))
+"""
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", CONFLICT), ("", CONFLICT)])
+def test_the_question_is_asked_on_a_terminal(node: Node, answer: str, code: int) -> None:
+    """A real one: what would change is shown first, and no answer is a no."""
+    node.put(DROP_IN, SHIPPED)
+    ours, theirs = os.openpty()
+    asking = subprocess.Popen(
+        [sys.executable, "-c", ASKING, str(node.root)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    said = b""
+    with suppress(OSError):  # which is how a terminal says that nobody is left
+        while more := os.read(ours, 4096):
+            said += more
+    os.close(ours)
+
+    assert asking.wait(30) == code, said
+    assert b"Change what exists? [y/N]" in said
+    assert said.index(b"-pods: {enabled: false}") < said.index(b"Change what exists?")
+    assert (node.at(DROP_IN).read_text() == SHIPPED) is bool(code)
 
 
 def test_a_later_drop_in_decides(node: Node) -> None:
@@ -320,7 +395,7 @@ def test_a_link_in_the_place_of_a_draft_is_taken_away(node: Node) -> None:
 
     assert target.read_text() == "secret"
     assert not draft.is_symlink()
-    assert "addresses" in node.at(DROP_IN).read_text()
+    assert "serviceCIDRs" in node.at(DROP_IN).read_text()
 
 
 def test_a_directory_with_content_is_not_replaced(node: Node) -> None:
