@@ -105,6 +105,12 @@ def kubelet(program: Program, lab: Lab, folder: Path, settings: Mapping[str, Any
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
         yield process
+        assert process.poll() is None, f"the kubelet ended by itself: {_last_words(folder / 'kubelet.log')}"
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if line.startswith("panic:")] or lines[-5:])
 
 
 @contextmanager
