@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from tests.lab.fixtures import lab, network, network_of_module, throttle
 
@@ -22,6 +23,10 @@ SLOWEST = (
     "test_hostile_callers", "test_cri_proxy", "test_services", "test_upkeep", "test_pod_kills", "test_cri_endpoint",
     "test_pod_life",
 )  # fmt: skip
+
+# How long an example takes says nothing on a machine that has other work.
+settings.register_profile("kepd", deadline=None)
+settings.load_profile("kepd")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,22 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends kubelet kubeadm kubectl cri-tools
 swapoff -a
 
+# For the pods of the cluster: a bridge with addresses of 10.85.0.0/16, and NAT to the world.
+mkdir -p /etc/cni/net.d
+cat >/etc/cni/net.d/10-bridge.conflist <<'CNI'
+{
+  "cniVersion": "1.0.0",
+  "name": "bridge",
+  "plugins": [
+    {
+      "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.85.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    },
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+CNI
+
 # Before the kubelet: it needs its runtime's socket to start anything.
 install -m 0644 -D /usr/share/kepd/systemd/kubelet-kepd.conf /etc/systemd/system/kubelet.service.d/20-kepd.conf
 systemctl daemon-reload

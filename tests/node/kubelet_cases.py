@@ -172,7 +172,7 @@ def _contents() -> list[Case]:
         Case("last-words", pod(box(script="echo bye > /dev/termination-log; exit 1"), restartPolicy="Never")),
         Case("last-words-of-a-log", pod(box(script="echo in the log; exit 1",
                                             terminationMessagePolicy="FallbackToLogsOnError"), restartPolicy="Never")),
-        Case("deadline", pod(box(), activeDeadlineSeconds=10)),
+        Case("deadline", pod(box(), activeDeadlineSeconds=18)),
         Case("no-image", pod(box(image="REGISTRY/none:1", imagePullPolicy="IfNotPresent"))),
         Case("never-pulled", pod(box(image="REGISTRY/none:1", imagePullPolicy="Never"))),
         Case("wrong-name", pod(box(image="UPPER/Case"))),
@@ -193,19 +193,33 @@ OLD_DIFFERENT: Mapping[str, str] = {
 }
 
 IN_PLACE, REPLACED, RESTARTED = "in place", "pod replaced", "app restarted"
+# A kubelet since this version restarts a container for another image, and for no other field.
+BY_IMAGE_ALONE = (1, 31)
+# Since this version a kubelet dereferences nothing where a container of a static pod is taken out, and ends for all.
+CRASHES, CRASHES_SINCE = "the kubelet ends", (1, 36)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Of a pod with the containers `app` and `other`. `of_kubelet` where it differs, by what `effect` says."""
+    """Of a pod with the containers `app` and `other`."""
 
     name: str
     effect: str
     after: Fields
     before: Fields = field(default_factory=lambda: two())
+    # Where a kubelet differs.
     of_kubelet: str = ""
     meta_after: Fields = field(default_factory=dict)
     meta_before: Fields = field(default_factory=dict)
+
+    def effect_of_kubelet(self, version: tuple[int, int]) -> str:
+        if version >= BY_IMAGE_ALONE and self.effect == RESTARTED and self.name != "app-image":
+            return IN_PLACE
+        return (
+            CRASHES
+            if version >= CRASHES_SINCE and self.name == "container-taken-out"
+            else self.of_kubelet or self.effect
+        )
 
 
 def two(app: Fields | None = None, *more: Fields, **spec: Any) -> Fields:
@@ -213,9 +227,9 @@ def two(app: Fields | None = None, *more: Fields, **spec: Any) -> Fields:
 
 
 def _of_containers() -> list[Edit]:
-    """A kubelet of 1.20 restarts for every field, later ones mostly for the image alone."""
     probe = {"exec": {"command": ["true"]}}
     fields: dict[str, Any] = {
+        "image": "OTHER",
         "command": ["sh", "-c", f"true; {STAY}"],
         "args": ["x"],
         "workingDir": "/tmp",

@@ -2,6 +2,7 @@
 """A bare node: pods and a Service from files, no EndpointSlice, no API server, and the Service answers."""
 
 import json
+import time
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -90,3 +91,23 @@ def test_the_addresses_of_the_default_route_are_this_nodes() -> None:
 
         assert without == ()
         assert node.call(default_addresses) == (ip_address("10.9.0.5").packed, ip_address("fd00:9::5").packed)
+
+
+def test_an_address_for_days_is_none_of_this_nodes() -> None:
+    """What privacy extensions make is for connections that begin here, not for those that come."""
+    with Namespace() as node:
+        node.run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "end")
+        node.run("sh", "-c", "echo 2 >/proc/sys/net/ipv6/conf/uplink/use_tempaddr")
+        for link in ("end", "uplink"):
+            node.run("ip", "link", "set", link, "up")
+        node.run("ip", "address", "add", "fd00:9::5/64", "dev", "uplink", "nodad", "mngtmpaddr")
+        node.run("ip", "-6", "route", "add", "default", "via", "fd00:9::1", "dev", "uplink")
+        listed = ""
+        for _ in range(50):
+            listed = node.run("ip", "-6", "address", "show", "dev", "uplink", "temporary", "-tentative")
+            if listed:
+                break
+            time.sleep(0.1)
+
+        assert "temporary" in listed
+        assert node.call(default_addresses) == (ip_address("fd00:9::5").packed,)

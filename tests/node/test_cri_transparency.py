@@ -197,7 +197,9 @@ def test_a_field_of_a_newer_kubelet_passes(both: Both) -> None:
 )
 def test_methods_that_nobody_here_knows_pass(both: Both, method: str) -> None:
     """PRX-20: others' services, and methods of the future."""
-    both.same(method)
+    # Of all containers the runtime tells in the order of a Go map.
+    mine = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=both.pod.id))
+    both.same(method, mine if method.endswith("/ListContainers") else b"")
 
 
 @pytest.mark.parametrize(

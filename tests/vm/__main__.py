@@ -58,7 +58,8 @@ def up() -> None:
     machine.start()
     STATE.write_bytes(msgspec.json.encode(Kept(machine.pid, machine.port, str(disk.key))))
     machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
-    print(machine.run("sh /vagrant/deploy/vagrant/bare.sh && sh /vagrant/deploy/vagrant/check.sh bare"), end="")
+    steps = (f"sh /vagrant/deploy/vagrant/{step}" for step in ("cgroups.sh", "bare.sh", "check.sh bare"))
+    print(machine.run(" && ".join(steps)), end="")
 
 
 def ssh(arguments: list[str]) -> None:

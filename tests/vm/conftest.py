@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine for all tests of a run, set up as the Vagrantfile does it. They share it, so each leaves it as it was."""
+"""One machine for all tests of a run: first as a newcomer has it, with the package and nothing set up, then as the
+Vagrantfile sets it up. They share it, so each leaves it as it was."""
 
 import os
 import shutil
@@ -13,7 +14,8 @@ from tests.vm.machine import QEMU, Machine
 from tests.vm.release import Release, chosen
 
 HERE = Path(__file__).parent
-LAST = "test_uninstall.py"
+FIRST, LAST = "test_first_hour.py", "test_uninstall.py"
+PAUSE = "registry.k8s.io/pause:3.10"
 NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
 
 
@@ -32,22 +34,37 @@ def disk(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Disk:
 
 
 @pytest.fixture(scope="session")
-def bare(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A node with pods and Services from files, by the Vagrantfile's own scripts."""
+def fresh(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Debian's containerd as its package sets it up, and kepd's package. Nothing was set up or started."""
     with Machine(disk, tmp_path_factory.mktemp("bare")) as machine:
         give_images(machine)
-        machine.run("sh /vagrant/deploy/vagrant/bare.sh")
         yield machine
+
+
+@pytest.fixture(scope="session")
+def bare(fresh: Machine) -> Machine:
+    """A node with pods and Services from files, by the Vagrantfile's own scripts."""
+    for script in ("cgroups", "bare"):
+        fresh.run(f"sh /vagrant/deploy/vagrant/{script}.sh")
+    return fresh
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They share a machine, so their order is fixed: as written, file by file. One test may hang kepd or cut its power,
-    and leave that in the journal that another reads. What takes kepd off the machine comes last."""
+    """They share a machine, so their order is fixed, file by file as written. One test may hang kepd or cut its power,
+    and leave that in the journal that another reads. What wants a machine without any of it comes first, and what takes
+    kepd off it last."""
     ours = [item for item in items if item.path.parent == HERE]
-    ours.sort(key=lambda item: (item.path.name == LAST, item.location[0], item.location[1] or 0))
+    ours.sort(
+        key=lambda item: (item.path.name == LAST, item.path.name != FIRST, item.location[0], item.location[1] or 0)
+    )
     items[:] = [item for item in items if item.path.parent != HERE] + ours
 
 
 def give_images(machine: Machine) -> None:
+    """The pause image also under the name that this containerd asks for by itself."""
     machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
+    machine.run(
+        'name=$(containerd config dump | sed -n "s/.*sandbox\\(_image\\)\\? = //p" | tr -d "\'\\"" | head -n 1);'
+        f"[ $name = {PAUSE} ] || ctr -n k8s.io images tag {PAUSE} $name"
+    )
