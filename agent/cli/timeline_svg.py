@@ -40,7 +40,8 @@ STEPS = (
     86400.0,
 )
 LEGEND = (
-    ("pull", "image pull"), ("running", "runs"), ("ready", "ready"), ("postStart", "postStart"),
+    ("queued", "waits in the queue"), ("pull", "image pull"),
+    ("running", "runs"), ("ready", "ready"), ("postStart", "postStart"),
     ("preStop", "preStop"), ("stopping", "signal to exit"), ("budget", "grace"),
 )  # fmt: skip
 MARKS = {
@@ -50,10 +51,10 @@ MARKS = {
 LAYERS = {"ready": 1, "stopping": 2, "postStart": 3, "preStop": 3}
 """What is drawn over what."""
 STYLE = """
-svg{--ground:#ffffff;--ink:#1f2328;--faint:#656d76;--line:#d8dee4;--pull:#54aeff;--running:#b7dfb9;--ready:#4aa557;
+svg{--ground:#ffffff;--ink:#1f2328;--faint:#656d76;--line:#d8dee4;--queued:#d8dee4;--pull:#54aeff;--running:#b7dfb9;--ready:#4aa557;
 --postStart:#a475f9;--preStop:#f0a04b;--stopping:#e5534b;--budget:#fff1c2;--bad:#b3141d;
 font-family:system-ui,"DejaVu Sans",sans-serif;font-size:12px}
-@media(prefers-color-scheme:dark){svg{--ground:#0d1117;--ink:#e6edf3;--faint:#9198a1;--line:#30363d;--pull:#388bfd;
+@media(prefers-color-scheme:dark){svg{--ground:#0d1117;--ink:#e6edf3;--faint:#9198a1;--line:#30363d;--queued:#3d444d;--pull:#388bfd;
 --running:#265c33;--ready:#3fb950;--postStart:#8957e5;--preStop:#db8c32;--stopping:#f2605a;--budget:#3a300e;--bad:#ff8182}}
 text{fill:var(--ink)}.faint{fill:var(--faint)}.title{font-size:15px;font-weight:600}.end{text-anchor:end}
 .middle{text-anchor:middle}.grid{stroke:var(--line)}.mark{stroke:var(--ink);stroke-width:1.5}
