@@ -23,6 +23,7 @@ OWN_EVENTS = {
     "ErrImageNeverPull": "ErrImageNeverPull",
     "ImageInspectError": "InspectFailed",
 }
+FRESH_S = 2.0
 
 
 class PodImages:
@@ -31,6 +32,8 @@ class PodImages:
         self._context = run.context
         self._setup = setup
         self._failed_ahead: dict[str, RuntimeCallFailed] = {}
+        # What was there a moment ago, for whoever asks next: each call is a millisecond on the way to a container.
+        self._seen: dict[str, tuple[pb.Image, float]] = {}
 
     def fetch_first(self) -> None:
         """FP-24: the first image comes while the sandbox is made. Its outcome is that of the container's own pull."""
@@ -42,13 +45,26 @@ class PodImages:
     async def _fetch_first(self, first: ContainerSpec) -> None:
         self._failed_ahead.pop(first.image, None)
         with suppress(RuntimeCallFailed):
-            if await self._context.images.image_status(first.image) is not None:
+            if await self._look(first.image) is not None:
                 return
             try:
                 request = self._request(first.image, "IfNotPresent", first.name)
                 await self._context.images.pull_image(request, self._setup.sandbox_config(0))
             except RuntimeCallFailed as error:
                 self._failed_ahead[first.image] = error
+
+    async def _look(self, reference: str) -> pb.Image | None:
+        """Ahead of the launch that will want it."""
+        found = await self._context.images.image_status(reference)
+        if found is not None:
+            self._seen[reference] = found, self._context.clock.now_s()
+        return found
+
+    async def _look_again(self, reference: str) -> pb.Image | None:
+        """An answer counts once: whoever fails with it asks anew."""
+        found, at_s = self._seen.pop(reference, (None, 0.0))
+        is_fresh = self._context.clock.now_s() - at_s <= FRESH_S
+        return found if found is not None and is_fresh else await self._context.images.image_status(reference)
 
     def prefetch(self) -> None:
         """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
@@ -94,7 +110,7 @@ class PodImages:
     async def present(self, container: ContainerSpec) -> pb.Image | None:
         """If its own can be used as it is; nothing is fetched or told."""
         policy = container.fields.image_pull_policy or default_policy(container.image)
-        found = await self._context.images.image_status(container.image) if policy != "Always" else None
+        found = await self._look(container.image) if policy != "Always" else None
         request = self._request(container.image, policy, container.name)
         return found if found is not None and await self._context.images.may_use(request, found.id) else None
 
@@ -102,7 +118,7 @@ class PodImages:
         """STA-08. Always and IfNotPresent both end with an image that is there."""
         run, context = self._run, self._context
         try:
-            present = await context.images.image_status(reference)
+            present = await self._look_again(reference)
         except RuntimeCallFailed as error:
             text = f'Failed to inspect image "{reference}": {error.details}'
             raise ConfigProblem(text, "ImageInspectError") from error

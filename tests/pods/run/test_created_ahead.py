@@ -153,3 +153,32 @@ async def test_a_kill_before_its_turn_is_no_restart_and_no_other_order(tmp_path:
 
     assert [deed for deed in cri.deeds if deed.startswith("start")] == ["start side", "start main", "start last"]
     assert [one.restart_count for one in shown.containers] == [0, 0, 0]
+
+
+async def test_what_was_found_ahead_is_not_asked_for_again(tmp_path: Path) -> None:
+    cri = Gated("side", "main")
+    async with running(cri, given(), tmp_path) as plane:
+        await plane.until(lambda: cri.deeds == FIRST, "main is created")
+        before = cri.calls.count("ImageStatus")
+        cri.may_start["side"].set()
+        await plane.until(lambda: cri.deeds == ALL[:4], "last is created, and main about to start")
+        looks = cri.calls.count("ImageStatus") - before
+        cri.may_start["main"].set()
+        await plane.until_phases(web="Running")
+
+    assert looks == 1, "of last, ahead of its launch"
+
+
+async def test_who_fails_with_what_was_found_ahead_asks_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.pods.run.starting.FIRST_PAUSE_S", 0.05)
+    cri = Gated()
+    cri.fails.add("main")
+    async with running(cri, given(), tmp_path) as plane:
+        await plane.until(lambda: cri.deeds.count("create main 0") > 1, "main is tried again")
+        before = cri.calls.count("ImageStatus")
+        await plane.until(lambda: cri.deeds.count("create main 0") > 3, "and again")
+        looks = cri.calls.count("ImageStatus") - before
+        cri.fails.clear()
+        await plane.until_phases(web="Running")
+
+    assert looks >= 2
