@@ -93,6 +93,8 @@ EVENTS = {
     "StopHoldExpired": "The pod's time to stop was over before this sidecar's turn came.",
     "SuccessfulCreate": "A pod was made for a Deployment, DaemonSet or Job.",
     "SuccessfulDelete": "A pod of a Deployment, DaemonSet or Job was ended.",
+    "TerminationCapped": "More connections were to end than a minute may have; the rest waits.",
+    "TerminationRefused": "Connections to endpoints that are gone stay, because ending them would make them hang.",
     "UnexpectedAdmissionError": "The pod asks for a host port, but the node's pod network maps none; kepd tries again.",
     "Unhealthy": "A probe failed.",
 }
@@ -170,14 +172,25 @@ ANNOTATIONS = (
     ),
     ("balance", "`maglev`", "Service", "Not implemented; reported."),
     ("affinity-scope", "`service`", "Service", "Not implemented; reported."),
-    ("source-ranges-everywhere", "`true`", "Service", "Not implemented; reported."),
-    ("terminate-established", "`on-endpoint-removal`", "Service", "Not implemented; reported."),
+    (
+        "source-ranges-everywhere",
+        "`true` or `false`",
+        "Service",
+        "`loadBalancerSourceRanges` hold for node ports and external IPs too.",
+    ),
+    (
+        "terminate-established",
+        "`never`, `on-endpoint-removal`, `on-endpoint-removal,DURATION`",
+        "Service",
+        "TCP connections end once their endpoint has been in no EndpointSlice for this time.",
+    ),
     ("instance", "id", "sandbox; set by kepd", "Which kepd owns it; kepd touches no other sandbox."),
     ("manifest-hash", "hash", "sandbox; set by kepd", "Which manifest it was made from."),
     ("manifest-file", "path", "sandbox; set by kepd", "Path of that manifest."),
     ("control-group", "path", "sandbox; set by kepd", "Control group in which the pod started."),
     ("ephemeral-container", "JSON", "container; set by kepd", "`kepctl debug` added it; its input and terminal."),
     ("pinned-by", "`kepd`", "containerd image; set by kepd", "kepd pinned it and may unpin it."),
+    ("services", "controller", "Event; set by kepd", "Who wrote an event of the API server."),
     ("not-ready", "taint, effect `NoSchedule`", "Node", "kepd removes it once Services work."),
 )
 """Name behind `kepd.dev/`, value, on what, meaning."""

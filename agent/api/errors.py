@@ -21,6 +21,7 @@ class FailureReason(StrEnum):
     BAD_CONFIGURATION = "BAD_CONFIGURATION"
     BAD_FILTER = "BAD_FILTER"
     BAD_PAGE_TOKEN = "BAD_PAGE_TOKEN"  # noqa: S105  # a reason, not a secret
+    CONNECTIONS_KEPT = "CONNECTIONS_KEPT"
     ENDING = "ENDING"
     INTERNAL = "INTERNAL"
     BAD_REFERENCE = "BAD_REFERENCE"
@@ -46,6 +47,7 @@ class FailureReason(StrEnum):
 REFUSALS = {
     "not_found": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD),
     "precondition": (code_pb2.FAILED_PRECONDITION, FailureReason.POD_NOT_FIT),
+    "tracking": (code_pb2.FAILED_PRECONDITION, FailureReason.CONNECTIONS_KEPT),
     "invalid": (code_pb2.INVALID_ARGUMENT, FailureReason.BAD_MANIFEST),
     "unavailable": (code_pb2.INTERNAL, FailureReason.INTERNAL),
 }

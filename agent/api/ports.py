@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
+from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
 from agent.model.image_state import (
@@ -164,6 +165,9 @@ class ServiceProxyView(Protocol):
     def differences(self, after: str = "") -> Walk[RuleChange]: ...
 
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport: ...
+
+    async def end_connections(self, key: ServiceKey, to: str, *, dry_run: bool) -> EndedConnections:
+        """To the endpoint `to`, or to all that are gone. Raises KeyError, ValueError and Refused."""
 
 
 class PullView(Protocol):

@@ -91,6 +91,16 @@ class ServiceProxyService:
         items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
         return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta)
 
+    async def end_connections(self, request: pb.EndConnectionsRequest) -> pb.EndConnectionsResponse:
+        key, view = _key(request.service), running(self._view, "services")
+        try:
+            done = await view.end_connections(key, request.to, dry_run=request.dry_run)
+        except KeyError as error:
+            raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {key} is programmed here") from error
+        except ValueError as error:
+            raise invalid(FailureReason.MALFORMED_REQUEST, str(error), [("to", str(error))]) from error
+        return to_message(pb.EndConnectionsResponse, done)
+
 
 def _key(text: str) -> ServiceKey:
     """`name` alone is in namespace default."""

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "drain": ("pods", "Stop all pods of this node, lowest priority first."),
     "attach": ("streams", "Show a container's output, and send it input."),
     "edit": ("making", "Change the manifest of an object in an editor."),
+    "end": ("services", "End connections of a Service."),
     "exec": ("streams", "Run a command in a container."),
     "port-forward": ("streams", "Forward local ports to a pod."),
     "events": ("events", "List what happened on this node, to one object or to all."),
@@ -71,8 +72,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 
 # Commands, also in groups, whose objects are in a namespace; `get`, `apply` and `delete` have an option of their own.
 IN_NAMESPACE = frozenset({
-    "attach", "checkpoint", "cp", "debug", "describe", "events", "exec", "explain", "logs", "port-forward", "restart",
-    "retry", "rules", "timeline", "wait",
+    "attach", "checkpoint", "cp", "debug", "describe", "end", "events", "exec", "explain", "logs", "port-forward",
+    "restart", "retry", "rules", "timeline", "wait",
 })  # fmt: skip
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})

@@ -17,6 +17,7 @@ from agent.config.kinds import (
     CPU,
     DNS_NAME,
     DURATION,
+    ENDING,
     ENDPOINT,
     GROUP,
     IP,
@@ -439,6 +440,9 @@ class Services:
     startup_taint: bool = restart(
         BOOL, False, "Remove the taint `kepd.dev/not-ready` once Services work; patches the Node."
     )
+    write_events: bool = restart(
+        BOOL, False, "Write faults of Services as events of the API server too; needs `deploy/components/events`."
+    )
     strict_source_ranges: bool = restart(
         BOOL, False, "An invalid source range closes the Service instead of being ignored."
     )
@@ -459,6 +463,10 @@ class Services:
         BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
     )
     boot_guard_max: float = restart(duration(10, 3600), 300.0, "Longest time that a boot is guarded without a kepd.")
+    terminate_established: str = key(
+        ENDING, "never", "When TCP connections end whose endpoint is gone, unless the Service's annotation says it."
+    )
+    terminate_max: int = key(integer(1, 1_000_000), 10_000, "Most connections that are ended in a minute.")
     drop_invalid: bool = key(BOOL, False, "Drop packets that connection tracking marks invalid.")
     tamper_repair: bool = key(BOOL, True, "Repair rules that other programs changed.")
     drain_seconds: int = restart(integer(0), 0, "Seconds between failing the health check and exit.")

@@ -210,6 +210,21 @@ def _read_address(value: object) -> str:
 ADDRESS = Kind("host:port", _read_address, {"type": "string"})
 
 
+def _read_ending(value: object) -> str:
+    text = _read_text(value)
+    word, sign, wait = text.partition(",")
+    right = 'never, on-endpoint-removal or on-endpoint-removal,DURATION, such as "on-endpoint-removal,30s"'
+    _must(text == "never" or word == "on-endpoint-removal", value, right)
+    try:
+        _must(not sign or duration(0, 86400).read(wait.strip()) is not None, value, right)
+    except Wrong as error:
+        raise Wrong(f"{shown(value)} is not {right}, of at most 24h") from error
+    return text
+
+
+ENDING = Kind("never or on-endpoint-removal[,DURATION]", _read_ending, {"type": "string"})
+
+
 def _parsed(name: str, parse: Callable[[str], object], right: str) -> Kind:
     def read(value: object) -> str:
         try:

@@ -16,6 +16,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     object_name: str = ""
     object_kind: str = ""
     """Deployment, DaemonSet or Job; empty for what the plane tells already."""
+    object_uid: str = ""
+    """Of an object of the API, where it is known."""
+    public: str = ""
+    """What everybody may know who may read events of the namespace; empty: the message."""
     container: str = ""
     count: int = 1
     first_seen_s: float = 0.0

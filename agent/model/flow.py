@@ -13,6 +13,8 @@ from agent.model.service import Protocol
 UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
 """Whose flows are deleted unless more is asked for (CT-1)."""
 
+TCP_ALONE: tuple[Protocol, ...] = ("TCP",)
+
 
 class FlowTarget(NamedTuple):
     address: bytes
@@ -40,6 +42,18 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
     reply_port: int
     identity: int = 0
     zone: int = 0
+    is_over: bool = False
+    """A TCP connection that both ends have closed, or that one of them broke off."""
+
+    @property
+    def is_untranslated(self) -> bool:
+        """Whoever it was sent to answers itself."""
+        return self.reply_source == self.destination and self.reply_port == self.destination_port
+
+    @property
+    def answerer(self) -> bytes:
+        """Packed address and port of who answers, as endpoints are compared."""
+        return self.reply_source + self.reply_port.to_bytes(2, "big")
 
     @property
     def target(self) -> FlowTarget:
@@ -48,16 +62,21 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
     def is_answered_by_others(self, expected: Answerers) -> bool:
         """Whether it goes to one of these targets and none of its serving endpoints answers."""
         answerers = expected.get(self.target)
-        return answerers is not None and self.reply_source + self.reply_port.to_bytes(2, "big") not in answerers
+        return answerers is not None and self.answerer not in answerers
 
     def __str__(self) -> str:
-        client = _endpoint(self.source, self.source_port)
-        destination = _endpoint(self.destination, self.destination_port)
-        return f"{self.protocol} {client} to {destination}, answered by {_endpoint(self.reply_source, self.reply_port)}"
+        client = endpoint_text(self.source, self.source_port)
+        destination = endpoint_text(self.destination, self.destination_port)
+        answerer = endpoint_text(self.reply_source, self.reply_port)
+        return f"{self.protocol} {client} to {destination}, answered by {answerer}"
 
 
 class FlowsUnavailable(Exception):
     """The flows cannot be listed or deleted; the text says why, and what would be right."""
+
+
+class SocketsUnavailable(Exception):
+    """Sockets of this host cannot be ended; the text says why, and what would be right."""
 
 
 class TrackingLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +91,6 @@ class TrackingLimits(msgspec.Struct, frozen=True, kw_only=True):
     udp_stream_s: int = 0
 
 
-def _endpoint(address: bytes, port: int) -> str:
+def endpoint_text(address: bytes, port: int) -> str:
     text = str(ipaddress.ip_address(address))
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"

@@ -214,6 +214,12 @@ class NodeObject(Struct, frozen=True, gc=False):
     status: NodeStatus = NodeStatus()
 
 
+class ApiEvent(Struct, frozen=True, gc=False):
+    """events.k8s.io/v1 Event; only whether it is there matters."""
+
+    metadata: ObjectMeta
+
+
 class NodeMetadata(Struct, frozen=True, gc=False):
     """SVN-91: a node of which the metadata alone matter."""
 

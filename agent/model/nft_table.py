@@ -80,6 +80,7 @@ MAPS: Mapping[str, MapLayout] = {
         MapLayout("pod_cidrs", MapKind.INTERVAL, ("address",)),
         MapLayout("svc_cidrs", MapKind.INTERVAL, ("address",)),
         MapLayout("fw_allow", MapKind.INTERVAL, (*_FRONTEND, "address")),
+        MapLayout("np_allow", MapKind.INTERVAL, (*_NODE_PORT, "address")),
     )
 }
 

@@ -12,6 +12,8 @@ import msgspec
 from agent.model.nft_table import Family
 
 Protocol = Literal["TCP", "UDP", "SCTP"]
+NEVER = -1
+"""In place of seconds: it does not happen."""
 
 
 class ServiceKey(NamedTuple):
@@ -80,6 +82,10 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     no_local_rejects: bool = False
     passes_when_empty: bool = False
     affinity_clients: int = 0
+    has_ranges_everywhere: bool = False
+    """Source ranges hold for node ports and external IPs too."""
+    ends_after_s: int | None = None
+    """When connections to an endpoint end that is gone; None: as the node does."""
 
 
 DEFAULT_OPTIONS = ServiceOptions()

@@ -103,3 +103,13 @@ class Flows(Protocol):
 
     async def delete(self, flows: Iterable[Flow]) -> int:
         """Exactly these; how many were still there."""
+
+    async def follows_midstream(self) -> bool:
+        """Whether whoever goes on with a connection that was deleted is led to another endpoint."""
+
+
+class HostSockets(Protocol):
+    """TCP sockets of processes of this host. Failures are SocketsUnavailable."""
+
+    async def destroy(self, flows: Iterable[Flow]) -> int:
+        """End the client's socket of each of these connections; how many were there."""

@@ -51,6 +51,8 @@ READ_WHEN_NEEDED = {
     "manifests.groupWritable": "daemon/pods/wiring.py",
     "services.counters.export": "daemon/services/wiring.py",
     "services.tamperRepair": "daemon/services/wiring.py",
+    "services.terminateEstablished": "daemon/services/endings.py",
+    "services.terminateMax": "daemon/services/endings.py",
     "services.drainSeconds": "daemon/services/health.py",
     "services.drainTaints": "daemon/services/health.py",
     "telemetry.metricsCompat": "daemon/wiring.py",
@@ -70,6 +72,7 @@ READ_AT_START = {
     "services.proxyName": "daemon/services/wiring.py",
     "services.startupTaint": "daemon/services/wiring.py",
     "services.strictSourceRanges": "daemon/services/wiring.py",
+    "services.writeEvents": "daemon/services/wiring.py",
     "telemetry.logFormat": "daemon/main.py",
 }  # fmt: skip
 

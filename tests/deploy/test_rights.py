@@ -20,11 +20,13 @@ ROLES = {
     "pod_source.py": "kepd-images",
     "rollout_source.py": "kepd-rollouts",
     "startup_taint.py": "kepd-taint",
+    "event_writer.py": "kepd-events",
 }
 BOUND = {
     "base": {"kepd-services"},
     "overlays/debug": {"kepd-services"},
     "overlays/iptables": {"kepd-services"},
+    "overlays/events": {"kepd-services", "kepd-events"},
     "overlays/images": {"kepd-services", "kepd-images"},
     "overlays/kind": {"kepd-services", "kepd-images"},
     "overlays/rollouts": {"kepd-services", "kepd-images", "kepd-rollouts"},

@@ -315,6 +315,30 @@ async def test_source_ranges_let_only_some_in(cluster: Cluster) -> None:
     assert cluster.connect("client").server == "pod1"
 
 
+async def test_source_ranges_hold_everywhere_on_demand(cluster: Cluster) -> None:
+    """SVN-33: for node ports and external IPs, from pods, the node and outside; a connection that stands is kept."""
+    external, node = EXTERNAL[cluster.family], cluster.address("node")
+    other = "192.168.7.10" if cluster.family == "IPv4" else "fd00:7::10"
+    ranges = [f"{other}/{32 if cluster.family == 'IPv4' else 128}"]
+    spec: dict[str, Any] = {
+        "type": "LoadBalancer",
+        "externalIPs": [external],
+        "ports": [{"name": "http", "port": 80, "nodePort": NODE_PORT}],
+        "meta": {"annotations": {"kepd.dev/source-ranges-everywhere": "true"}},
+    }
+    await cluster.put("pod1", **spec)
+    with closing(cluster.network["client"].caller.hold(external, 80)) as connection:
+        connection.settimeout(WITHIN_S)
+        await cluster.put("pod1", loadBalancerSourceRanges=ranges, **spec)
+        assert (await off_loop(lambda: connection.recv(200))).decode().split()[0] == "pod1"
+
+    for address, port in ((external, 80), (node, NODE_PORT)):
+        assert cluster.connect("client", address, port, source=other).server == "pod1", address
+        for place in ("client", "pod2", "node"):
+            assert cluster.silence(place, address, port) == "timeout", (place, address)
+    assert cluster.connect("client").server == "pod1"
+
+
 async def test_local_external_traffic_keeps_the_clients_address(cluster: Cluster) -> None:
     """TY-12: strangers get local endpoints, pods and the node get any."""
     await cluster.put(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl rules`, `diff`, `trace` and `explain route`: what is in the kernel, and where a packet would go.
+"""`kepctl rules`, `diff`, `trace`, `explain route` and `end connections`: what is in the kernel, where a packet would
+go, and how to end what goes nowhere.
 
 Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 """
@@ -7,6 +8,7 @@ Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 import re
 
 import click
+from msgspec.structs import replace
 
 from agent.cli.client import ask, connected
 from agent.cli.kinds import qualified
@@ -25,6 +27,14 @@ DIFFERENCES: Columns[pb.RuleDifference] = (
     Column("SHOULD BE", lambda one: one.desired or "absent"),
     Column("IS", lambda one: one.actual or "absent"),
 )
+
+CONNECTIONS: Columns[pb.Connection] = (
+    Column("FAMILY", lambda one: one.family),
+    Column("CLIENT", lambda one: one.client),
+    Column("TO", lambda one: one.target),
+    Column("ENDPOINT", lambda one: one.endpoint),
+)
+MOST_S = 600.0
 
 
 @click.command()
@@ -105,3 +115,35 @@ def route(session: Session, service: str, output: str) -> None:
     columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
     listing = Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints")
     print_listing(listing, output, session)
+
+
+@click.group()
+def end() -> None:
+    """End connections of a Service."""
+
+
+@end.command("connections")
+@click.argument("service", metavar="NAMESPACE/NAME")
+@click.option("--to", default="", metavar="IP:PORT", help="Those to this endpoint, whether it is gone or not.")
+@click.option("--dry-run", is_flag=True, help="Only list them.")
+@output_option()
+@click.pass_obj
+def end_connections(session: Session, *, service: str, to: str, dry_run: bool, output: str) -> None:
+    """End TCP connections of a Service to endpoints that are gone.
+
+    An endpoint is gone when no EndpointSlice of the Service has it. Whoever sends on such a connection gets a reset.
+    """
+    name = qualified(service, "service", session.namespace)
+    request = pb.EndConnectionsRequest(service=name, to=to, dry_run=dry_run)
+    patient = replace(session, timeout_s=max(session.timeout_s, MOST_S))
+    answer = ask(patient, f"{SERVICE}/EndConnections", request, pb.EndConnectionsResponse)
+    if output in ("json", "yaml"):
+        print_message(answer, output)
+        return
+    listing = Listing(
+        "Connection", answer.connections, CONNECTIONS, lambda one: f"connection/{one.client}", "no such connections"
+    )
+    print_listing(listing, output, session)
+    if output != "name" and answer.total:
+        ended = f"{answer.entries} ended, {answer.sockets} sockets of this host" if not dry_run else "none ended"
+        click.echo(f"{answer.total} connections, {ended}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from agent.api.http import Handler
@@ -18,6 +19,8 @@ from agent.daemon.memory import large_work, settle_memory
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.services.backend import RulesBackend, make_backend, may_share
 from agent.daemon.services.boot_guard import GUARD_FILE, BootGuard
+from agent.daemon.services.endings import make_ender
+from agent.daemon.services.event_writer import EventWriter
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
 from agent.daemon.services.health import ServiceHealth
 from agent.daemon.services.reserved import follow_reserved
@@ -82,24 +85,19 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceUnit:
+    writer = _event_writer(configuration, parts)
+    parts = replace(parts, tell=writer.tell) if writer is not None else parts
     current, intake = [configuration], _intake(configuration, parts)
     takeover = Takeover(Path(configuration.node.state_directory))
     backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
-    plane = ServicesPlane(
-        intake,
-        backend.rulesets,
-        clock=parts.clock,
-        tell=parts.tell,
-        periods=lambda: periods(current[0]),
-        repairs=lambda: current[0].services.tamper_repair,
-        may_share=lambda: may_share(configuration, takeover),
-    )
+    plane = _plane(current, parts, intake, backend, takeover)
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     cleaner = FlowCleaner(plane, conntrack := Conntrack(), _flow_protocols(configuration))
+    ender = make_ender(plane, conntrack, parts.clock, lambda: current[0], _addresses_now)
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     guard = _boot_guard(configuration, plane, backend, parts.clock)
-    plane.followers += [one.follow for one in (guard, health, cleaner, backend.cleanup)]
-    plane.followers.append(_set_once(plane, programmed))
+    plane.followers += [one.follow for one in (guard, health, cleaner, ender, backend.cleanup)]
+    plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
     work = (
@@ -107,10 +105,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         lambda: _follow_interfaces(intake, needed),
         lambda: _follow_addresses(intake, parts),
         health.listeners.run,
-        *(cleaner.run, AffinityKeeper(plane, parts.clock).run),
-        *taint,
+        *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, *taint),
         counts.run,
         guard.run,
+        *((writer.run,) if writer is not None else ()),
         backend.cleanup.run,
         lambda: _undisturbed(intake.arrived, programmed),
     )
@@ -126,21 +124,44 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         if needs_interfaces(changed):
             needed.set()
         intake.apply(_node_settings(changed))
+        ender.reloaded()
         if isinstance(source, ManifestServices) and _meaning(before) != _meaning(changed):
             source.reloaded()
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, _addresses_now),
+        view=ServicesView(plane, backend.views, _addresses_now, ender),
         source=source,
         programmed=lambda: _programmed(source),
         pages=health.pages(),
-        families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, current[0])),
+        families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, writer, current[0])),
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
         close=lambda: _close(backend, conntrack),
     )
+
+
+def _plane(
+    current: list[Configuration], parts: ServiceParts, intake: Intake, backend: RulesBackend, takeover: Takeover
+) -> ServicesPlane:
+    configuration = current[0]
+    return ServicesPlane(
+        intake,
+        backend.rulesets,
+        clock=parts.clock,
+        tell=parts.tell,
+        periods=lambda: periods(current[0]),
+        repairs=lambda: current[0].services.tamper_repair,
+        may_share=lambda: may_share(configuration, takeover),
+    )
+
+
+def _event_writer(configuration: Configuration, parts: ServiceParts) -> EventWriter | None:
+    """None: faults are told on this node alone."""
+    if parts.kube is None or not configuration.services.write_events:
+        return None
+    return EventWriter(parts.kube, configuration.node.name, parts.clock, parts.tell)
 
 
 async def _close(backend: RulesBackend, conntrack: Conntrack) -> None:
@@ -192,11 +213,13 @@ def _source(
     return source, [taint.run]
 
 
-def _told_by(source: ManifestServices | KubeServices, configuration: Configuration) -> Iterable[Metric]:
+def _told_by(
+    source: ManifestServices | KubeServices, writer: EventWriter | None, configuration: Configuration
+) -> Iterable[Metric]:
     """Beside an API server hints are computed there (TOP-46), and here it counts when it last said anything."""
     if isinstance(source, ManifestServices):
         return source.hints.families(has_services=configuration.telemetry.per_service)
-    return source.families()
+    return (*source.families(), *(writer.families() if writer is not None else ()))
 
 
 def _programmed(source: ManifestServices | KubeServices) -> Manifests:

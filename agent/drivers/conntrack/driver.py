@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from agent.drivers.conntrack.limits import apply_limits
+from agent.drivers.conntrack.limits import apply_limits, follows_midstream
 from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question, question_to
 from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
 from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
@@ -65,6 +65,10 @@ class Conntrack:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_DEADLINE_S):
             await loop.run_in_executor(self._executor, apply_limits, limits, os.cpu_count() or 1)
+
+    async def follows_midstream(self) -> bool:
+        """Whether whoever goes on with a connection that was deleted is led to another endpoint."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, follows_midstream)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._let_go)

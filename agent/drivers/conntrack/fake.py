@@ -18,6 +18,7 @@ class FakeConntrack:
     def __init__(self) -> None:
         self.deleted: list[Flow] = []
         self.limits: list[TrackingLimits] = []
+        self.is_loose = True
         self.failures: list[FlowsUnavailable] = []
         """Raised by the next calls, one each."""
         self._flows: dict[tuple[object, ...], Flow] = {}
@@ -46,6 +47,9 @@ class FakeConntrack:
 
     async def apply_limits(self, limits: TrackingLimits) -> None:
         self.limits.append(limits)
+
+    async def follows_midstream(self) -> bool:
+        return self.is_loose
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -55,6 +55,11 @@ def apply_limits(limits: TrackingLimits, cores: int, root: Path = Path("/")) -> 
             _set(root / _BUCKETS, (flows or wanted.value) // _FLOWS_PER_BUCKET, only_raises=True)
 
 
+def follows_midstream(root: Path = Path("/")) -> bool:
+    """Whether a connection whose entry is gone is tracked anew from any packet; true where nobody can tell."""
+    return _read(root / _SYSCTLS / "nf_conntrack_tcp_loose") != 0
+
+
 def _set(path: Path, value: int, *, only_raises: bool) -> None:
     before = _read(path)
     if before is None or before == value or (only_raises and before > value):

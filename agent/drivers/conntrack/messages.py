@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of connection tracking: the question for flows, the answers, the deletion.
 
-Of an answer only the two tuples, the zone and the number are read: 100 000 flows decoded as a whole would keep a core
-busy for half a minute (CT-P1). Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
+Of an answer only the two tuples, the zone, the number and the state of TCP are read: 100 000 flows decoded as a whole
+would keep a core busy for half a minute (CT-P1).
+Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
 """
 
 import struct
@@ -18,9 +19,11 @@ GET, DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2
 _NUMBERS: dict[Protocol, int] = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _NAMES: dict[int, Protocol] = {number: name for name, number in _NUMBERS.items()}
 
-_ORIGINAL, _REPLY, _IDENTITY, _ZONE, _FILTER = 1, 2, 12, 18, 25
+_ORIGINAL, _REPLY, _PROTOCOL_STATE, _IDENTITY, _ZONE, _FILTER = 1, 2, 4, 12, 18, 25
 _ADDRESSES, _PORTS = 1, 2
 _PROTOCOL, _SOURCE_PORT, _DESTINATION_PORT = 1, 2, 3
+_TCP, _TCP_STATE = 1, 1
+_LAST_ACK, _TIME_WAIT, _CLOSED = 6, 7, 8
 _IPV4_BYTES = 4
 _BY_DESTINATION, _BY_PROTOCOL, _BY_DESTINATION_PORT = 1 << 1, 1 << 3, 1 << 5
 
@@ -67,7 +70,17 @@ def flow(answer: Answer, family: Family) -> Flow | None:
         reply[3],
         int.from_bytes(block[slice(*parts.get(_IDENTITY, (0, 0)))], "big"),
         int.from_bytes(block[slice(*parts.get(_ZONE, (0, 0)))], "big"),
+        protocol == "TCP" and _PROTOCOL_STATE in parts and _is_over(block, *parts[_PROTOCOL_STATE]),
     )
+
+
+def _is_over(block: bytes, begin: int, end: int) -> bool:
+    """Of a TCP connection."""
+    for kind, at, stop in attributes(block, begin, end):
+        for inner, a, _ in attributes(block, at, stop) if kind == _TCP else ():
+            if inner == _TCP_STATE:
+                return block[a] in (_LAST_ACK, _TIME_WAIT, _CLOSED)
+    return False
 
 
 def deletion(one: Flow) -> bytes:

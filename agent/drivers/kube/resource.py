@@ -10,7 +10,16 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.drivers.kube.errors import KubeError
-from agent.model.kube_objects import EndpointSlice, NodeMetadata, NodeObject, Pod, Service, ServiceCidr, Workload
+from agent.model.kube_objects import (
+    ApiEvent,
+    EndpointSlice,
+    NodeMetadata,
+    NodeObject,
+    Pod,
+    Service,
+    ServiceCidr,
+    Workload,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +82,7 @@ NODE_METADATA = Resource("", "v1", "nodes", NodeMetadata, is_metadata_only=True)
 PODS = Resource("", "v1", "pods", Pod)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)
+EVENTS = Resource("events.k8s.io", "v1", "events", ApiEvent)
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
 
 

@@ -219,8 +219,9 @@ class _Port:
             yield "nat", "KUBE-SERVICES", f"{self._match(frontend, 'cluster IP')} -j {chain}"
         elif frontend.kind == "nodePort":
             what = self._match(frontend, "")
-            for one in frontend.ranges or (None,):
-                yield "nat", "KUBE-NODEPORTS", f"{_source(one) if one else ''}{what} -j {names.external}"
+            sources = [_source(one) for one in frontend.ranges] if frontend.is_restricted else [""]
+            for source in sources:
+                yield "nat", "KUBE-NODEPORTS", f"{source}{what} -j {names.external}"
         else:
             what = self._match(frontend, "external IP" if frontend.kind == "externalIP" else "loadbalancer IP")
             chain = names.firewall if frontend.is_restricted else names.external

@@ -196,19 +196,22 @@ def _frontend(one: Frontend, port: PortPlan, slots: Slots, only: Numbers | None)
         if not is_node_port:
             yield "passed", ((key, None),)
         return
-    first, prefix = ("nodeports", "n") if is_node_port else ("services", "x")
+    first, prefix, firewall = ("nodeports", "n", "nfw") if is_node_port else ("services", "x", "fw")
     if one.kind == "clusterIP":
         yield from _cluster_ip(one, key, port, slots, only)
     elif not slots.cluster:
-        yield first, ((key, "fw_rj" if one.is_restricted and not is_node_port else _end(one)),)
+        yield first, ((key, f"{firewall}_rj" if one.is_restricted else _end(one)),)
     else:
         policy = "local" if one.is_local_policy else "cluster"
-        yield first, ((key, f"fw_{policy}" if one.is_restricted and not is_node_port else f"{prefix}_{policy}"),)
+        yield first, ((key, f"{firewall if one.is_restricted else prefix}_{policy}"),)
         yield from _outside(one, key, port, slots, only)
     if slots.number and (slots.cluster or slots.local):
         yield "np_aff_port" if is_node_port else "aff_port", ((key, slots.number),)
-    if one.ranges and not is_node_port:
-        yield "fw_allow", [(key + item.first + key + item.last, None) for item in collapse(one.ranges)]
+    if one.ranges:
+        yield (
+            "np_allow" if is_node_port else "fw_allow",
+            [(key + item.first + key + item.last, None) for item in collapse(one.ranges)],
+        )
 
 
 def _end(one: Frontend) -> str:

@@ -195,7 +195,7 @@ def _answers(settings: TableSettings) -> Iterator[_Chain]:
 
 
 def _levels(settings: TableSettings) -> Iterator[_Chain]:
-    """TY-11, TY-12, TY-15: what external traffic meets after its frontend was found."""
+    """TY-11, TY-12, TY-15, SVN-33: what external traffic meets after its frontend was found."""
     ip = _ip(settings)
     mark = f"meta mark set meta mark or {settings.mark:#x}"
     frontend = f"{ip} daddr . meta l4proto . th dport"
@@ -208,6 +208,9 @@ def _levels(settings: TableSettings) -> Iterator[_Chain]:
     filtered = f"{frontend} . {ip} saddr != @fw_allow drop"
     for target in ("x_cluster", "x_local", "rj"):
         yield _Chain(f"fw_{target.removeprefix('x_')}", (filtered, f"goto {target}"))
+    filtered = f"meta l4proto . th dport . {ip} saddr != @np_allow drop"
+    for target in ("n_cluster", "n_local", "rj"):
+        yield _Chain(f"nfw_{target.removeprefix('n_')}", (filtered, f"goto {target}"))
 
 
 def _dispatch(settings: TableSettings) -> _Chain:

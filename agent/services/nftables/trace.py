@@ -18,6 +18,14 @@ from agent.services.nftables.elements import NUMBER, PORT, PREFIXES, PROTOCOLS
 
 Verdict = Literal["dnat", "drop", "reject", "pass"]
 
+BEHIND_FIREWALL = {
+    "fw_rj": "rj",
+    "fw_cluster": "x_cluster",
+    "fw_local": "x_local",
+    "nfw_rj": "rj",
+    "nfw_cluster": "n_cluster",
+    "nfw_local": "n_local",
+}
 EPS_OF = {prefix: eps for eps, prefix in PREFIXES.items()}
 
 
@@ -149,10 +157,9 @@ class _TableWalk:
     def _chain(self, name: str) -> None:
         if name == "rj":
             raise Ended("reject")
-        if name.startswith("fw_"):
-            self._firewall()
-            name = {"fw_rj": "rj", "fw_cluster": "x_cluster", "fw_local": "x_local"}[name]
-            self._chain(name)
+        if name in BEHIND_FIREWALL:
+            self._firewall(is_node_port=name.startswith("n"))
+            self._chain(BEHIND_FIREWALL[name])
         elif name in ("x_cluster", "n_cluster"):
             self._mark(name, "from outside, any endpoint may get it", "TY-11")
             self._second(name)
@@ -162,11 +169,12 @@ class _TableWalk:
         else:
             self._choose(name)
 
-    def _firewall(self) -> None:
-        if self._within("fw_allow", self._packet.source.packed, self._keys[""]):
-            self._note("fw_allow", "the source is in a range", "TY-15")
+    def _firewall(self, *, is_node_port: bool) -> None:
+        allowed, key, rule = ("np_allow", "np", "SVN-33") if is_node_port else ("fw_allow", "", "TY-15")
+        if self._within(allowed, self._packet.source.packed, self._keys[key]):
+            self._note(allowed, "the source is in a range", rule)
             return
-        self._note("fw_allow", "the source is in no range", "TY-15")
+        self._note(allowed, "the source is in no range", rule)
         raise Ended("drop")
 
     def _second(self, name: str, policy: str = "cluster") -> None:

@@ -58,7 +58,7 @@ class Fold:
     def put_service(self, item: ReadService) -> None:
         """A new or changed Service, also one that is not for us, or no longer."""
         self.service_changes += 1
-        key, facts, findings = item
+        key, facts, findings = item.key, item.facts, item.findings
         if facts is None and findings:
             self.refused[key] = findings
         else:

@@ -1,25 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the annotations `kepd.dev/…` of a Service. An invalid value disables only that annotation and is reported.
 
-Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-101; docs/reference.md has all annotations.
+Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-1, SVN-33, SVN-101. All annotations are in
+docs/reference.md.
 """
 
 from collections.abc import Callable
+from math import ceil
 from typing import TypeVar
 
+from agent.model.annotation_list import AnnotationFault, parse_duration
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import ServiceAnnotations
-from agent.model.service import DEFAULT_OPTIONS, ServiceOptions
+from agent.model.service import DEFAULT_OPTIONS, NEVER, ServiceOptions
 from agent.services.objects.addresses import read_address
 
 HEAVIEST = 256
 MOST_KEYS = 16
 MOST_ENDPOINTS = 10_000
+LONGEST_WAIT_S = 86_400
 FEWEST_CLIENTS, MOST_CLIENTS = 64, 65_536
 T = TypeVar("T")
 
 # Annotations that have a name and on which this version does not act.
-NOT_YET = ("balance", "affinity_scope", "terminate_established", "source_ranges_everywhere")
+NOT_YET = ("balance", "affinity_scope")
+ON_REMOVAL = "on-endpoint-removal"
 
 
 def read_options(
@@ -54,6 +59,8 @@ def read_options(
         weights=read("endpoint_weights", _weights, ()),
         no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
         passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
+        has_ranges_everywhere=read("source_ranges_everywhere", _words("true", "false"), "") == "true",
+        ends_after_s=read("terminate_established", read_ending, None),
         affinity_clients=read("affinity_clients", _number(FEWEST_CLIENTS, MOST_CLIENTS), 0),
     )
 
@@ -69,6 +76,22 @@ def _words(*allowed: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def read_ending(text: str) -> int:
+    """Seconds after which connections to an endpoint that is gone are ended; NEVER for `never`. Raises ValueError."""
+    word, sign, duration = text.partition(",")
+    if text == "never":
+        return NEVER
+    if word != ON_REMOVAL:
+        raise ValueError(f"expected never, {ON_REMOVAL} or {ON_REMOVAL},DURATION")
+    try:
+        wait_s = parse_duration(duration.strip()) if sign else 0.0
+    except AnnotationFault as error:
+        raise ValueError(str(error)) from error
+    if wait_s > LONGEST_WAIT_S:
+        raise ValueError(f"expected a duration of at most {LONGEST_WAIT_S // 3600}h")
+    return ceil(wait_s)
 
 
 def _keys(text: str) -> tuple[str, ...]:

@@ -44,12 +44,13 @@ class ReadService(NamedTuple):
     key: ServiceKey
     facts: ServiceFacts | None
     findings: tuple[Finding, ...]
+    uid: str = ""
 
 
 def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False) -> ReadService:
     """`proxy_name` is the value of the label of Services that are ours (IN-1). `is_strict`: source ranges of which none
     can be used let no client in, instead of every one (IN-14)."""
-    return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict))
+    return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict), item.metadata.uid)
 
 
 def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:

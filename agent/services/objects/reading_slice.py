@@ -31,11 +31,12 @@ class ReadSlice(NamedTuple):
     name: str
     facts: SliceFacts | None
     findings: tuple[Finding, ...]
+    uid: str = ""
 
 
 def read_slice(item: EndpointSlice) -> ReadSlice:
     facts, findings = _read(item)
-    return ReadSlice(item.metadata.namespace, item.metadata.name, facts, findings)
+    return ReadSlice(item.metadata.namespace, item.metadata.name, facts, findings, item.metadata.uid)
 
 
 def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:

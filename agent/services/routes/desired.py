@@ -223,12 +223,14 @@ class Desired:
     def _is_ours(self, key: ServiceKey, frontend: Frontend) -> bool:
         return self._claims.owner(claim_of(frontend)) == key
 
-    def conflicts(self, key: ServiceKey) -> Iterator[Finding]:
-        """Who has what the Service lost, as of now (TY-19)."""
+    def conflicts(self, key: ServiceKey, *, hides_others: bool = False) -> Iterator[Finding]:
+        """Who has what the Service lost, as of now (TY-19). `hides_others`: without names of other namespaces."""
         for one in self.lost.get(key, ()):
             what = f"{one.kind} {one.ip.text if one.ip is not None else '*'}:{one.port}/{one.protocol}"
             owner = self._claims.owner(claim_of(one))
-            text = f"belongs to {owner}, which is older or has it as its cluster IP; it is left out here"
+            is_hidden = hides_others and owner is not None and owner.namespace != key.namespace
+            whose = "a Service of another namespace" if is_hidden else owner
+            text = f"belongs to {whose}, which is older or has it as its cluster IP; it is left out here"
             yield Finding(f"Service {key}", what, text)
 
     def _note_health(self, key: ServiceKey, plan: ServicePlan | None) -> None:

@@ -77,6 +77,16 @@ class HealthPort(msgspec.Struct, frozen=True, gc=False):
     local_endpoints: int
 
 
+class Openness(msgspec.Struct, frozen=True, gc=False):
+    """Who may come where the Service's ranges do not count: everybody."""
+
+    source_ranges: tuple[Range, ...] = ()
+    is_closed: bool = False
+
+
+OPEN = Openness()
+
+
 def port_name(key: ServiceKey, port: str) -> str:
     """`ns/name:port`; without the colon for a port without name."""
     return f"{key}:{port}" if port else str(key)
@@ -123,13 +133,15 @@ def _frontends(
             kind, ip, port.protocol, number, is_local_policy, snat, verdict, ranges, bool(ranges) or is_closed
         )
 
+    everywhere: FamilyPart | Openness = part if service.options.has_ranges_everywhere else OPEN
+    closed = everywhere.is_closed
     found = [make("clusterIP", part.cluster_ip, port.port)]
-    found += [make("externalIP", ip, port.port) for ip in part.external_ips]
-    if part.balancer_ips:
-        ranges = _ranges(part, node_addresses)
-        found += [make("loadBalancer", ip, port.port, ranges, is_closed=part.is_closed) for ip in part.balancer_ips]
+    ranges = _ranges(everywhere.source_ranges, part.external_ips, node_addresses)
+    found += [make("externalIP", ip, port.port, ranges, is_closed=closed) for ip in part.external_ips]
+    ranges = _ranges(part.source_ranges, part.balancer_ips, node_addresses)
+    found += [make("loadBalancer", ip, port.port, ranges, is_closed=part.is_closed) for ip in part.balancer_ips]
     if port.node_port:
-        found.append(make("nodePort", None, port.node_port))
+        found.append(make("nodePort", None, port.node_port, everywhere.source_ranges, is_closed=closed))
     return tuple(found)
 
 
@@ -142,11 +154,12 @@ def _verdict(service: ServiceFacts, selection: Selection, *, is_local_policy: bo
     return "reject" if service.options.no_local_rejects else "drop"
 
 
-def _ranges(part: FamilyPart, node_addresses: Sequence[Address]) -> tuple[Range, ...]:
-    """TY-15: whoever may come from this node may also come with the balancer's own address."""
-    ranges = part.source_ranges
-    if any(one.first <= node.packed <= one.last for one in ranges for node in node_addresses):
-        return (*ranges, *map(whole, part.balancer_ips))
+def _ranges(
+    ranges: tuple[Range, ...], targets: Sequence[Address], node_addresses: Sequence[Address]
+) -> tuple[Range, ...]:
+    """TY-15: whoever may come from this node may also come with the address that it asks, if the node has that too."""
+    if targets and any(one.first <= node.packed <= one.last for one in ranges for node in node_addresses):
+        return (*ranges, *map(whole, targets))
     return ranges
 
 

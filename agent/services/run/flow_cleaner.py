@@ -78,18 +78,13 @@ class FlowCleaner:
     async def _expected(self, family: Family, check: FlowCheck) -> Answerers:
         """Who may answer, with a breath between so many."""
         desired = self._plane.families[family].desired
-        owners = self._indices[family].owners(check, self._own_addresses(family))
+        owners = self._indices[family].owners(check, self._plane.own_addresses(family))
         serving: dict[FlowOwner | None, frozenset[bytes]] = {None: frozenset()}
         for owner in {one for one in owners.values() if one is not None}:
             serving[owner] = serving_endpoints(desired.fold.backends(owner.service, desired.family, owner.port))
             if len(serving) % MOST_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return {target: serving[owner] for target, owner in owners.items()}
-
-    def _own_addresses(self, family: Family) -> frozenset[bytes]:
-        node = self._plane.families[family].facts.node
-        known = (*self._plane.intake.interfaces, *node.node_port_addresses)
-        return frozenset(one.packed for one in known if one.family == family)
 
 
 def _stale(flows: Iterable[Flow], expected: Answerers) -> list[Flow]:

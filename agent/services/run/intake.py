@@ -110,7 +110,7 @@ class Intake:
     def put_service(self, item: ReadService) -> None:
         self.fold.put_service(item)
         self.asks_labels.set()
-        self._complain("Service", *item.key, item.findings)
+        self._complain("Service", *item.key, item.findings, item.uid)
         self._changed()
 
     def drop_service(self, namespace: str, name: str) -> None:
@@ -133,7 +133,7 @@ class Intake:
 
     def put_slice(self, item: ReadSlice) -> None:
         self.fold.put_slice(item)
-        self._complain("EndpointSlice", item.namespace, item.name, item.findings)
+        self._complain("EndpointSlice", item.namespace, item.name, item.findings, item.uid)
         self._note_trigger(item)
         self._changed()
 
@@ -233,7 +233,7 @@ class Intake:
             if len(times) < MOST_TRIGGERS and when_s not in times:
                 times.append(when_s)
 
-    def _complain(self, kind: str, namespace: str, name: str, findings: tuple[Finding, ...]) -> None:
+    def _complain(self, kind: str, namespace: str, name: str, findings: tuple[Finding, ...], uid: str = "") -> None:
         """One event for an object, again only when something else is wrong with it."""
         key = (kind, namespace, name)
         if not findings:
@@ -245,5 +245,13 @@ class Intake:
         reason = REASONS.get(kind, "InvalidService")
         text = "; ".join(": ".join(filter(None, (one.path, one.text))) for one in findings)
         self._tell(
-            Event(is_warning=True, reason=reason, message=text, plane="services", namespace=namespace, object_name=name)
+            Event(
+                is_warning=True,
+                reason=reason,
+                message=text,
+                plane="services",
+                namespace=namespace,
+                object_name=name,
+                object_uid=uid,
+            )
         )

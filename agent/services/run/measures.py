@@ -37,6 +37,8 @@ class Measures(msgspec.Struct):
     tallies: dict[Family, Tally] = msgspec.field(default_factory=dict)
     flow_rounds: Histogram = msgspec.field(default_factory=lambda: Histogram(SYNC_BOUNDS))
     flows_deleted: Counter[str] = msgspec.field(default_factory=Counter)
+    ended: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    """Connections to endpoints that are gone, by family and by what was ended: entry, socket."""
     affinity_clients: dict[Family, int] = msgspec.field(default_factory=dict)
     affinity_trimmed: Counter[str] = msgspec.field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)

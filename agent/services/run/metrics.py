@@ -15,6 +15,7 @@ from agent.services.run.plane import ServicesPlane
 COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
 PROGRAMMING = "Time from an endpoint's change until the kernel has it."
 LAST_SYNC = "Time of the last sync."
+ENDED = "Ended connections to endpoints that are gone: entries of connection tracking, and sockets of this host."
 FLOWS_DELETED = "Stale flows deleted."
 
 
@@ -36,6 +37,10 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     text = "Repairs of rules that other programs changed."
     yield _by(Counted, "kepd_services_tamper_repairs", text, measures.repairs.items())
     yield _by(Counted, "kepd_services_stale_flows_deleted", FLOWS_DELETED, measures.flows_deleted.items())
+    ended = Counted("kepd_services_terminated_connections", ENDED, labels=["family", "how"])
+    for (family, how), count in measures.ended.items():
+        ended.add_metric([family, how], count)
+    yield ended
     text = "Clients in the affinity map that Services share."
     yield _by(Gauged, "kepd_services_affinity_clients", text, measures.affinity_clients.items())
     text = "Clients that were forgotten, or are soon, because a Service had too many."

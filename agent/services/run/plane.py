@@ -153,8 +153,10 @@ class ServicesPlane:
                 self._conflicts[family, key] = lost
                 if not lost:
                     del self._conflicts[family, key]
-                for finding in desired.conflicts(key):
-                    self._warn("AddressConflict", f"{finding.path}: {finding.text}", key)
+                hidden = desired.conflicts(key, hides_others=True)
+                for finding, public in zip(desired.conflicts(key), hidden, strict=True):
+                    text = f"{finding.path}: {finding.text}"
+                    self._warn("AddressConflict", text, key, f"{public.path}: {public.text}")
 
     def _tell_refusals(self, family: Family, report: SyncReport) -> None:
         """SY-12, SVN-50, SVN-101: once for each time that a Service becomes too large, or gets no map for its clients,
@@ -178,6 +180,16 @@ class ServicesPlane:
         """SVN-101: what a port loses that has too many clients."""
         log.warning("affinity_crowded", family=family, service=str(key), effect=text)
         self._warn("AffinityCrowded", f"{family}: {text}", key)
+
+    def ending_capped(self, family: Family, most: int) -> None:
+        """SVN-6."""
+        log.warning("connection_endings_capped", family=family, most_per_min=most, effect="the rest waits a minute")
+        self._warn("TerminationCapped", f"{family}: more than {most} connections were to end; the rest waits a minute")
+
+    def ending_refused(self, text: str) -> None:
+        """SVN-4."""
+        log.warning("connection_endings_refused", problem=text, effect="connections to endpoints that are gone stay")
+        self._warn("TerminationRefused", f"connections to endpoints that are gone stay: {text}")
 
     def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None:
         self.measures.failed(family, is_full=is_full)
@@ -206,10 +218,20 @@ class ServicesPlane:
             "ForwardingDropped", f"{family}: {what}; kepd cannot accept it there: packets to and from pods need one"
         )
 
-    def _warn(self, reason: str, text: str, key: ServiceKey | None = None) -> None:
+    def _warn(self, reason: str, text: str, key: ServiceKey | None = None, public: str = "") -> None:
         namespace, name = key or ("", "")
+        facts = self.intake.fold.services.get(key) if key is not None else None
         self._tell(
-            Event(is_warning=True, reason=reason, message=text, plane="services", namespace=namespace, object_name=name)
+            Event(
+                is_warning=True,
+                reason=reason,
+                message=text,
+                plane="services",
+                namespace=namespace,
+                object_name=name,
+                object_uid=facts.uid if facts is not None else "",
+                public=public,
+            )
         )
 
     def _tell_state(self) -> None:
@@ -229,6 +251,12 @@ class ServicesPlane:
         set_aside = (len(one.quarantine) + len(one.desired.refused) for one in self.families.values())
         problems = len(self.intake.findings) + sum(set_aside)
         return f"{count} Services" + (f", {problems} with findings" if problems else "")
+
+    def own_addresses(self, family: Family) -> frozenset[bytes]:
+        """Of this host, as far as they are followed."""
+        node = self.families[family].facts.node
+        known = (*self.intake.interfaces, *node.node_port_addresses)
+        return frozenset(one.packed for one in known if one.family == family)
 
     @property
     def is_answering(self) -> bool:

@@ -12,10 +12,13 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
+from agent.model.finding import shown
 from agent.model.nft_table import Family
 from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
-from agent.model.service import Backend, Protocol, ServiceKey
+from agent.model.refused import Refused
+from agent.model.service import NEVER, Backend, Protocol, ServiceKey
 from agent.model.service_report import (
     EndpointReport,
     PortReport,
@@ -29,15 +32,18 @@ from agent.services.nftables.elements import PORT
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.nftables.wording import told_endpoint
 from agent.services.objects.addresses import read_address
+from agent.services.objects.reading_service import HIGHEST_PORT
 from agent.services.routes.claims import Claim, claim_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 from agent.services.ruleset import RulesView
+from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hints, state_of
 
 _BACKEND = attrgetter("key")
+MOST_DIGITS = 5
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
 
 
@@ -47,8 +53,10 @@ class ServicesView:
         plane: ServicesPlane,
         rules: Mapping[Family, RulesView],
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
+        ender: ConnectionEnder | None = None,
     ) -> None:
-        """`addresses`: those that this host has now."""
+        """`addresses`: those that this host has now. Without an `ender` no connections are ended."""
+        self._ender = ender
         self._plane = plane
         self._addresses = addresses
         self._rules = rules
@@ -185,7 +193,32 @@ class ServicesView:
                     f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
                 )
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
+        lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]
+
+    def _told_ending(self, key: ServiceKey) -> Iterator[str]:
+        """SVN-7."""
+        if self._ender is None:
+            return
+        wait_s, is_own = self._ender.wait_of(key)
+        if wait_s != NEVER:
+            whose = "its annotation" if is_own else "services.terminateEstablished"
+            effect = f"refused: {self._ender.refusal}" if self._ender.refusal else f"after {wait_s} s"
+            yield f"connections to endpoints that no slice has are ended ({whose}), {effect}"
+
+    async def end_connections(self, key: ServiceKey, to: str, *, dry_run: bool) -> EndedConnections:
+        """Raises KeyError for a Service that is not there, ValueError for what is no endpoint, Refused."""
+        address, port = None, 0
+        if to:
+            text, _, number = to.rpartition(":")
+            address = read_address(text.removeprefix("[").removesuffix("]"))
+            port = int(number) if number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS else 0
+            is_open = ":" in text and not (text.startswith("[") and text.endswith("]"))
+            if address is None or is_open or not 0 < port <= HIGHEST_PORT:
+                raise ValueError(f"{shown(to)} is no endpoint; expected IP:PORT, such as 10.1.0.1:8080 or [fd00::1]:80")
+        if self._ender is None:
+            raise Refused("tracking", "nobody ends connections here")
+        return await self._ender.end_connections(key, address, port, dry_run=dry_run)
 
     async def desired_rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
         for _, view in sorted(self._rules.items()):
@@ -252,6 +285,8 @@ def _told_frontend(one: Frontend) -> str:
     }
     policy = "Local" if one.is_local_policy else "Cluster"
     ranges = f", only from {', '.join(item.text for item in one.ranges)}" if one.ranges else ""
+    if one.is_restricted and not one.ranges:
+        ranges = ", closed: none of its source ranges can be used"
     return (
         f"{one.kind} {where}:{one.port}, policy {policy}, source address {_SNATS[one.snat]}{ranges}{ends[one.verdict]}"
     )

@@ -87,7 +87,7 @@ KINDS = {
         StoredKind(group="apps", plural="deployments", kind="Deployment"),
         StoredKind(group="apps", plural="daemonsets", kind="DaemonSet"),
         StoredKind(group="networking.k8s.io", plural="servicecidrs", kind="ServiceCIDR", has_namespace=False),
-        StoredKind(plural="events", kind="Event", fields=("reason", "involvedObject.name")),
+        StoredKind(group="events.k8s.io", plural="events", kind="Event", fields=("reason", "regarding.name")),
     )
 }
 

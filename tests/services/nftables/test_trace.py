@@ -5,13 +5,13 @@ import pytest
 
 from agent.model.nft_table import Content, TableSettings
 from agent.model.service import Address
-from agent.services.nftables.elements import NO_SLOTS, elements_of, shared_elements_of
+from agent.services.nftables.elements import NO_SLOTS, elements_of, shared_elements_of, slots_of
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
 from agent.services.objects.merged import Endpoints
 from agent.services.routes.frontends import plan_service
 from agent.services.routes.selection import Place
-from tests.services.making import make_service
+from tests.services.making import backends_in, make_service, make_slice
 
 SETTINGS = TableSettings(family="IPv4")
 
@@ -64,3 +64,33 @@ def test_an_address_of_the_node_itself_is_not_judged_from_elsewhere() -> None:
     """FS-1: a socket here has it, such as a cache for names on the address of the cluster's name server."""
     assert traced("10.96.7.7", is_to_host=True).verdict == "pass"
     assert traced("10.96.7.7", is_to_host=True, is_from_host=True).verdict == "drop"
+
+
+@pytest.mark.parametrize(("everywhere", "source", "verdict"), [
+    ("false", "10.1.0.7", "dnat"), ("true", "10.1.0.7", "drop"), ("true", "192.0.2.9", "dnat"),
+])  # fmt: skip
+def test_source_ranges_on_demand_hold_for_node_ports_and_external_ips(
+    everywhere: str, source: str, verdict: str
+) -> None:
+    """SVN-33."""
+    read = make_service(
+        type="LoadBalancer",
+        externalIPs=["203.0.113.7"],
+        loadBalancerSourceRanges=["192.0.2.0/24"],
+        ports=[{"name": "http", "port": 80, "nodePort": 30080}],
+        meta={"annotations": {"kepd.dev/source-ranges-everywhere": everywhere}},
+    ).facts
+    assert read is not None
+    ends = backends_in(facts) if (facts := make_slice(["10.1.0.1"]).facts) is not None else []
+    plan = plan_service(read, "IPv4", lambda _: Endpoints(tuple(ends)), Place("a"), ())
+    assert plan is not None
+    slots = [slots_of(plan.ports[0], NO_SLOTS)]
+    content: Content = {"np_addrs": {at("192.168.0.10").packed: None}}
+    for name, key, data in (*elements_of(plan, slots), *shared_elements_of(plan, slots)):
+        content.setdefault(name, {})[key] = data
+    packets = [
+        Packet(at(source), at("203.0.113.7"), "TCP", 80),
+        Packet(at(source), at("192.168.0.10"), "TCP", 30080, is_to_host=True),
+    ]
+
+    assert [trace(content, SETTINGS, one).verdict for one in packets] == [verdict] * 2
