@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,26 @@ async def test_source_ranges_hold_everywhere_on_demand(cluster: Cluster) -> None
         for place in ("client", "pod2", "node"):
             assert cluster.silence(place, address, port) == "timeout", (place, address)
     assert cluster.connect("client").server == "pod1"
+
+
+@pytest.mark.parametrize("whose", ["a name server of this node", "the API server's address"])
+@pytest.mark.parametrize("way", ["externalIPs", "ingress"])
+async def test_a_service_that_claims_a_reserved_address_changes_nothing(cluster: Cluster, whose: str, way: str) -> None:
+    """SVN-51, SVN-52: neither for pods nor for the node nor for outsiders; without the reservation it would."""
+    taken = cluster.address("remote")
+    claims: dict[str, Any] = {"type": "LoadBalancer", "ports": [{"name": "http", "port": PORT}]}
+    if way == "externalIPs":
+        claims["externalIPs"] = [taken]
+    else:
+        claims["status"] = {"loadBalancer": {"ingress": [{"ip": taken}]}}
+    await cluster.put("pod1", **claims)
+    places = ("pod2", "node", "client")
+    assert {cluster.connect(place, taken, PORT).server for place in places[:2]} == {"pod1"}
+
+    cluster.intake.set_reserved({ip_address(taken).packed: whose})
+    await cluster.settled()
+    assert {cluster.connect(place, taken, PORT).server for place in places} == {"remote"}
+    assert cluster.connect("pod2", port=PORT).server == "pod1"
 
 
 async def test_local_external_traffic_keeps_the_clients_address(cluster: Cluster) -> None:
