@@ -20,10 +20,12 @@ import structlog
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
+from agent.drivers.host_sockets.driver import HostSockets
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
+from agent.services.run.connection_ender import ConnectionEnder, EndingSettings, Kept
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
@@ -182,6 +184,44 @@ async def claims() -> list[Row]:
     return [("a newcomer among 2 000 claimants", statistics.median(one for one, _ in found), "ms p50", "≤ 5")]
 
 
+class Forgetful:
+    """No file: the next process has nothing to know."""
+
+    def read(self) -> Kept:
+        return {}
+
+    async def write(self, kept: Kept) -> None:
+        """Nothing is kept."""
+
+
+async def endings() -> list[Row]:
+    """What an endpoint's change costs where connections to those that are gone end, and where they do not."""
+    found: dict[str, float] = {}
+    for word in ("never", "on-endpoint-removal"):
+        async with running() as made:
+            await synced(made)
+            ender = ConnectionEnder(
+                made.plane, made.conntrack, HostSockets(), SystemClock(), settings=EndingSettings,
+                addresses=lambda: asyncio.sleep(0, ()), memory=Forgetful(),
+            )  # fmt: skip
+            made.plane.followers.append(ender.follow)
+            ending = asyncio.ensure_future(ender.run())
+            meta = {"annotations": {"kepd.dev/terminate-established": word}}
+            made.intake.put_service(make_service("ends", ip="10.96.0.20", meta=meta))
+            times = []
+            for number in range(2 * CHANGES):
+                one = make_slice([*thousands(0)[:9], f"10.250.{number}.1"], service="ends", name="ends-0")
+                times.append((await made.change(partial(made.intake.put_slice, one)))[0])
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+            found[word] = statistics.median(times)
+    what = "one endpoint of 10 replaced, of the loop"
+    return [
+        (f"{what}, connections left alone", found["never"], "ms p50", ""),
+        (f"{what}, connections ended", found["on-endpoint-removal"], "ms p50", ""),
+    ]
+
+
 def claimant(number: int) -> ReadService:
     return make_service(f"c{number}", ip=f"10.97.{number >> 8}.{number & 255}", externalIPs=["198.51.100.1"])
 
@@ -204,4 +244,4 @@ def wide_slice() -> list[Row]:
 
 async def tenant_rows(_size: int) -> list[Row]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    return [*wide_slice(), *await hot_service(), *await claims(), *await udp_flows()]
+    return [*wide_slice(), *await hot_service(), *await claims(), *await endings(), *await udp_flows()]
