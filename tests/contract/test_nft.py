@@ -214,6 +214,7 @@ def everything(subject: Subject) -> Batch:
             "pod_cidrs": [(net, None), (ends, None), (b"".join(top), None)],
             "svc_cidrs": [(bytes(len(subject.address(0))) + top[1], None)],
             "fw_allow": [(frontend + subject.address(0, 9) + frontend + subject.address(255, 9), None)],
+            "np_allow": [(node_port + subject.address(0, 9) + node_port + subject.address(255, 9), None)],
         },
     )
 

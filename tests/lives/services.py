@@ -36,6 +36,7 @@ from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import service
 from tests.lives.figures import Watched, until
 from tests.services.making import make_service, make_slice
+from tests.services.run.test_connection_ender import GOES, STAYS, EndingNode
 from tests.services.run.test_family_sync import Picky
 from tests.services.run.test_metrics import Node
 
@@ -46,7 +47,7 @@ UDP_PORT = {"name": "dns", "protocol": "UDP", "port": 53}
 
 async def services_life() -> set[str]:
     """What moved."""
-    moved = await asyncio.gather(of_nftables(), of_iptables(), of_the_api_server(), of_hints())
+    moved = await asyncio.gather(of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings())
     return set().union(*moved)
 
 
@@ -187,4 +188,17 @@ async def of_hints() -> set[str]:
         found = read_service_objects({name: text.encode() for name, text in files.items()}, HintOptions(mode="compute"))
         ledger.take(found.hints)
         watched.look()
+    return watched.moved
+
+
+async def of_endings() -> set[str]:
+    """An endpoint goes, and with it the connection that it had."""
+    node = EndingNode()
+    watched = Watched(lambda: service_metrics(node.plane))
+    await node.change(STAYS, GOES)
+    await node.ender.round()
+    node.begin(4711)
+    await node.change(STAYS)
+    await node.ender.round()
+    watched.look()
     return watched.moved

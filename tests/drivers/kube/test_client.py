@@ -12,7 +12,7 @@ from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates
 from tests.drivers.kube.following import FAST, QuickClock, access_to, client_of
 
-EVENTS = Resource("", "v1", "events", NodeObject, namespace="default")
+EVENTS = Resource("events.k8s.io", "v1", "events", NodeObject, namespace="default")
 NODE = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "kepd.dev/not-ready", "effect": "NoSchedule"}]}}
 
 
@@ -29,7 +29,7 @@ async def test_event_is_created_once(server: ApiServer) -> None:
     """EVT-01."""
     async with client_of(server) as client:
         await client.create(EVENTS, {"metadata": {"name": "e"}, "reason": "Starting"})
-        with pytest.raises(errors.Conflict, match='events "e" already exists'):
+        with pytest.raises(errors.Conflict, match='events.events.k8s.io "e" already exists'):
             await client.create(EVENTS, {"metadata": {"name": "e"}})
 
     assert server.objects.get("events", "default", "e")["reason"] == "Starting"
