@@ -5,6 +5,7 @@ Never: formats a message from data; what varies goes into fields. An event carri
 are always shown.
 """
 
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
@@ -14,8 +15,11 @@ from typing import TextIO
 import structlog
 
 EventFields = MutableMapping[str, object]
+Renderer = Callable[[object, str, EventFields], str | bytes]
 
 DEFAULT_LEVEL = {"debug": 4, "info": 2, "warning": 0, "error": 0, "critical": 0}
+# A line that begins with one of these in angle brackets has it in the journal, where `journalctl -p` asks for it.
+JOURNAL_LEVEL = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 REMEMBERED_FAILURES = 1000
 FORGET_AFTER_S = 600.0
 
@@ -71,6 +75,23 @@ def _add_timestamp(_logger: object, _method: str, fields: EventFields) -> EventF
     return {"time": now, "level": fields.pop("level", ""), "plane": fields.pop("plane", ""), **fields}
 
 
+def is_journal(out: TextIO) -> bool:
+    """systemd names the stream that it gave the process; a file or pipe that took its place has another number."""
+    try:
+        found = os.fstat(out.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _with_journal_level(render: Renderer) -> Renderer:
+    def render_for_journal(logger: object, method: str, fields: EventFields) -> str:
+        prefix = f"<{JOURNAL_LEVEL.get(method, 6)}>"
+        return prefix + str(render(logger, method, fields)).replace("\n", f"\n{prefix}")
+
+    return render_for_journal
+
+
 def configure_logs(
     levels: Levels, log_format: str, monotonic_s: Callable[[], float], out: TextIO | None = None
 ) -> None:
@@ -78,7 +99,7 @@ def configure_logs(
     out = out or sys.stderr
     if log_format == "auto":
         log_format = "console" if out.isatty() else "logfmt"
-    renderer: object
+    renderer: Renderer
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
     elif log_format == "console":
@@ -89,6 +110,8 @@ def configure_logs(
         renderer = structlog.processors.LogfmtRenderer(
             key_order=["time", "level", "plane", "event"], bool_as_flag=False
         )
+    if is_journal(out):
+        renderer = _with_journal_level(renderer)
     structlog.configure(
         processors=[
             levels.filter,

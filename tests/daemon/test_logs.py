@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import io
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -76,3 +78,33 @@ def test_every_format_writes_one_line_per_event(log_format: str) -> None:
 
     assert len(out.getvalue().splitlines()) == 1
     assert "pod_started" in out.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["logfmt", "console", "json"])
+def test_lines_in_the_journal_have_levels_that_it_can_be_asked_for(
+    log_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-04."""
+    with (tmp_path / "journal").open("w+") as out:
+        stream = os.fstat(out.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{stream.st_dev}:{stream.st_ino}")
+        configure_logs(Levels(4), log_format, lambda: 0.0, out)
+        log = structlog.get_logger(plane="pods")
+        for method in ("debug", "info", "warning", "error"):
+            getattr(log, method)("plan_made", note="a\nb")
+        out.seek(0)
+        written = out.read().splitlines()
+
+    assert [line[:3] for line in written] == ["<7>", "<6>", "<4>", "<3>"]
+
+
+def test_lines_elsewhere_have_no_level_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG-04: under systemd too, where a unit appends to a file."""
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    with (tmp_path / "log").open("w+") as out:
+        configure_logs(Levels(), "json", lambda: 0.0, out)
+        structlog.get_logger(plane="pods").warning("plan_made")
+        out.seek(0)
+        written = out.read()
+
+    assert written.startswith("{")
