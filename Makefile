@@ -64,7 +64,7 @@ vm-ssh:
 	scripts/vm ssh
 
 vm-test:
-	KEPD_VM_RELEASE=$(or $(RELEASE),12) scripts/vm test
+	KEPD_VM_ALL=1 KEPD_VM_RELEASE=$(or $(RELEASE),12) scripts/vm test
 
 vm-down:
 	scripts/vm down

@@ -14,7 +14,13 @@ from tests.vm.machine import QEMU, Machine
 from tests.vm.release import Release, chosen
 
 HERE = Path(__file__).parent
-FIRST, LAST = "test_first_hour.py", "test_uninstall.py"
+# By file: one that wants a machine without anything, one that takes kepd off it, one that begins there with another.
+ORDER = {"test_first_hour.py": -1, "test_uninstall.py": 1, "test_upgrade.py": 2}
+# Half an hour of its own, so it is part of `make vm-test` and not of CI.
+LONG = ("test_features.py", "test_upgrade.py")
+collect_ignore = [] if os.environ.get("KEPD_VM_ALL") == "1" else [str(HERE / name) for name in LONG]
+# Commits: one whose state a machine may have, and the version before this one.
+EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "HEAD~")}
 PAUSE = "registry.k8s.io/pause:3.10"
 NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
 
@@ -25,12 +31,14 @@ def release() -> Release:
 
 
 @pytest.fixture(scope="session")
-def disk(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Disk:
+def disk(release: Release, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Disk:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing and os.environ.get("KEPD_NO_VM") == "1":
         pytest.skip(f"KEPD_NO_VM=1, and this machine has no {', '.join(missing)}")
     assert not missing, f"missing: {', '.join(missing)}; scripts/prepare installs them, KEPD_NO_VM=1 does without"
-    return make(release, tmp_path_factory.mktemp("disk") / "made")
+    is_upgraded = any(item.path.name == "test_upgrade.py" for item in request.session.items)
+    earlier = {name: os.environ.get(variable) or commit for name, (variable, commit) in EARLIER.items()}
+    return make(release, tmp_path_factory.mktemp("disk") / "made", earlier if is_upgraded else {})
 
 
 @pytest.fixture(scope="session")
@@ -52,12 +60,9 @@ def bare(fresh: Machine) -> Machine:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They share a machine, so their order is fixed, file by file as written. One test may hang kepd or cut its power,
-    and leave that in the journal that another reads. What wants a machine without any of it comes first, and what takes
-    kepd off it last."""
+    and leave that in the journal that another reads."""
     ours = [item for item in items if item.path.parent == HERE]
-    ours.sort(
-        key=lambda item: (item.path.name == LAST, item.path.name != FIRST, item.location[0], item.location[1] or 0)
-    )
+    ours.sort(key=lambda item: (ORDER.get(item.path.name, 0), item.location[0], item.location[1] or 0))
     items[:] = [item for item in items if item.path.parent != HERE] + ours
 
 

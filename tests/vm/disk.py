@@ -8,6 +8,7 @@ archive of the packages alone, never an installed tree: KEPD_VM_CACHE names wher
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +65,15 @@ def mirror() -> str:
     return found[0]
 
 
-def make(release: Release, folder: Path) -> Disk:
-    """A disk of its own in `folder`."""
+def make(release: Release, folder: Path, earlier: Mapping[str, str] | None = None) -> Disk:
+    """A disk of its own in `folder`. `earlier`: commits of this project whose trees are below /usr/src by these names;
+    what provision.sh makes of them is beside them."""
     tree = folder / "tree"
     tree.mkdir(parents=True)
     _run(["tar", "-xf", str(packages_of(release)), "-C", str(tree), "--numeric-owner"])
     _copy_project(tree / "vagrant")
+    for name, commit in (earlier or {}).items():
+        _copy_commit(commit, tree / "usr/src" / name)
     _add_images(tree / "root/images", folder)
     key = folder / "key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
@@ -96,6 +100,14 @@ def _copy_project(place: Path) -> None:
         if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, place / name)
+
+
+def _copy_commit(commit: str, place: Path) -> None:
+    place.mkdir(parents=True)
+    archive = place / "tree.tar"
+    _run(["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", commit])
+    _run(["tar", "-xf", str(archive), "-C", str(place)])
+    archive.unlink()
 
 
 def _add_images(place: Path, folder: Path) -> None:

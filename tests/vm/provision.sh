@@ -8,6 +8,14 @@ in_tree="$(dirname "$0")/../../scripts/in_tree"
 
 "$in_tree" "$tree" sh /vagrant/deploy/vagrant/containerd.sh
 "$in_tree" "$tree" sh /vagrant/deploy/vagrant/kepd.sh
+# Where a machine may come from, each ready to be put into place: one installed from its source, and one as a package.
+if [ -d "$tree/usr/src/older" ]; then
+    "$in_tree" "$tree" env DESTDIR=/usr/src/older/root PYTHON=/usr/bin/python3 /usr/src/older/scripts/install
+fi
+if [ -d "$tree/usr/src/previous" ]; then
+    "$in_tree" "$tree" sh /usr/src/previous/scripts/package deb
+    "$in_tree" "$tree" sh -c 'cd /usr/src/previous/dist && apt-get download containerd'
+fi
 rm -f "$tree/usr/sbin/policy-rc.d"
 
 echo kepd-vm >"$tree/etc/hostname"

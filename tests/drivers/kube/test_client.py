@@ -29,7 +29,7 @@ async def test_event_is_created_once(server: ApiServer) -> None:
     """EVT-01."""
     async with client_of(server) as client:
         await client.create(EVENTS, {"metadata": {"name": "e"}, "reason": "Starting"})
-        with pytest.raises(errors.Conflict, match='events.events.k8s.io "e" already exists'):
+        with pytest.raises(errors.Conflict, match=r'events\.events\.k8s\.io "e" already exists'):
             await client.create(EVENTS, {"metadata": {"name": "e"}})
 
     assert server.objects.get("events", "default", "e")["reason"] == "Starting"

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a node that nobody wanted: no memory for kepd, a clock that jumps, a full disk, and what an
+administrator does with its unit meanwhile. Containers run on through all of it."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.vm.machine import Machine
+from tests.vm.pods import BUSYBOX, MANIFESTS, is_ready, put, remove, shown, until_ready
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
+
+IS_WHOLE = os.environ.get("KEPD_VM_ALL") == "1"
+DAYS_3 = 3 * 24 * 3600
+DROP_IN = "/etc/systemd/system/kepd.service.d/trouble.conf"
+FILL = "/var/tmp/fill"
+# The first takes what anybody may have, the second what is kept for root, to the last block.
+FILLS = f"fallocate -l $(df --output=avail -B1 / | tail -n 1) {FILL}; cat /dev/zero >{FILL}.rest 2>/dev/null || true"
+# Drafts that never got their name, and files without their content.
+HALVES = "find /var/lib/kepd /etc/kepd -xdev -type f '(' -name '.*' -o -name '*.json' -empty ')'"
+LEVELS = (("debug", "7"), ("info", "6"), ("warning", "4"), ("error", "3"))
+
+
+def simple(name: str, script: str, grace_s: int = 1, **container: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": grace_s,
+            "containers": [{"name": "a", "image": BUSYBOX, "command": ["sh", "-c", script], **container}],
+        },
+    }  # fmt: skip
+
+
+def ids(machine: Machine, pod: str) -> list[tuple[str, int]]:
+    return [(one["id"], one.get("restartCount", 0)) for one in shown(machine)[pod]["containers"]]
+
+
+def show_unit(machine: Machine, *properties: str) -> list[str]:
+    wanted = " ".join(f"-P {one}" for one in properties)
+    return machine.run(f"systemctl show {wanted} kepd").split("\n")[:-1]
+
+
+def journal(machine: Machine, arguments: str) -> str:
+    return machine.run(f"journalctl -b --no-pager -o cat -u kepd {arguments}")
+
+
+def test_a_daemon_without_memory_is_started_again_and_its_pods_run_on(bare: Machine) -> None:
+    """SYS-05: the kernel ends kepd alone; its limit comes back with the new process."""
+    until_ready(bare, "web")
+    before = ids(bare, "web")
+    pid, restarts, limit = show_unit(bare, "MainPID", "NRestarts", "MemoryMax")
+    bare.run("echo 8M >/sys/fs/cgroup/system.slice/kepd.service/memory.max")
+    bare.until("another process", lambda: show_unit(bare, "MainPID")[0] not in ("0", pid))
+    until_ready(bare, "web")
+
+    assert int(show_unit(bare, "NRestarts")[0]) > int(restarts)
+    assert "killed by the OOM killer" in bare.run("journalctl -b --no-pager -o cat -u kepd _PID=1")
+    assert bare.run("cat /sys/fs/cgroup/system.slice/kepd.service/memory.max").strip() == limit
+    assert ids(bare, "web") == before
+
+
+@pytest.mark.skipif(not IS_WHOLE, reason="minutes of waiting: KEPD_VM_ALL=1, as make vm-test sets it")
+def test_a_clock_that_jumps_restarts_and_ends_nothing(bare: Machine) -> None:
+    """CLK-03: three days ahead, three days behind with a kepd that begins anew there, and back."""
+    put(bare, simple("slow", "trap '' TERM; until [ -e /go ]; do sleep 1; done", 600), simple("fails", "exit 3"))
+    until_ready(bare, "web", "slow")
+    bare.until("fails has a longer back-off", lambda: fails(bare) > 1)
+    before = {name: ids(bare, name) for name in ("web", "slow")}
+    bare.run(f"rm {MANIFESTS}/slow.yaml")
+    bare.until("slow is in its grace", lambda: shown(bare)["slow"]["status"] == "Terminating")
+    seen, counts, printed = [], [fails(bare)], ""
+    for step_s in (DAYS_3, -2 * DAYS_3, DAYS_3):
+        bare.run(f"date -s @$(($(date +%s) + {step_s}))")
+        if step_s < 0:
+            bare.run("systemctl restart kepd")
+        until_ready(bare, "web")
+        seen.append({name: ids(bare, name) for name in ("web", "slow")})
+        counts.append(fails(bare))
+        printed += bare.run("kepctl --timeout 60 get pods; kepctl --timeout 60 get events")
+    bare.run("kepctl --timeout 60 exec slow -- touch /go")
+    remove(bare, "fails")
+    bare.until("slow is gone", lambda: "slow" not in shown(bare))
+
+    assert seen == [before] * 3, (seen, before)
+    assert re.findall("Evicted|DeadlineExceeded|SandboxChanged|.* -[0-9]+[smhd] .*", printed) == [], printed
+    # The first back-off that is left then is 20 s, the next 40: without them it would be tried all the time.
+    assert counts[-1] - counts[0] <= 3, counts
+
+
+def fails(machine: Machine) -> int:
+    count: int = shown(machine)["fails"]["containers"][0].get("restartCount", 0)
+    return count
+
+
+@contextmanager
+def full_disk(machine: Machine) -> Iterator[None]:
+    machine.run(FILLS)
+    try:
+        yield
+    finally:
+        machine.run(f"rm -f {FILL} {FILL}.rest")
+
+
+@pytest.mark.skipif(not IS_WHOLE, reason="minutes of waiting: KEPD_VM_ALL=1, as make vm-test sets it")
+def test_a_full_disk_ends_nothing_and_is_said(bare: Machine) -> None:
+    """SYS-16: also a container that ends meanwhile, and is counted although nothing could be written."""
+    put(bare, simple("ends", "trap 'exit 1' TERM; sleep 2147483 & wait"))
+    until_ready(bare, "web", "ends")
+    before = ids(bare, "web")
+    (pid,) = show_unit(bare, "MainPID")
+    late = json.dumps(simple("late", "exec sleep 2147483"))
+    bare.run("cat >/run/late.yaml", given=late)
+    with full_disk(bare):
+        refused = bare.attempt("kepctl --timeout 60 apply -f /run/late.yaml")
+        advised = bare.attempt("kepctl --timeout 60 doctor").stdout
+        served = bare.run("curl -fs --max-time 60 http://10.96.0.10/hostname").strip()
+        # Not by the runtime, which can run nothing in a container now.
+        bare.run("pkill -TERM -f '^sh -c trap .exit 1. TERM'")
+        bare.until(
+            "the end is seen",
+            lambda: shown(bare)["ends"]["containers"][0].get("restartCount", 0) or not is_ready(shown(bare)["ends"]),
+        )
+        during = ids(bare, "web")
+        halves = bare.run(HALVES)
+    bare.run("kepctl --timeout 60 apply -f /run/late.yaml")
+    until_ready(bare, "web", "ends", "late")
+    (same,) = show_unit(bare, "MainPID")
+    bare.run("systemctl restart kepd")
+    until_ready(bare, "web", "ends", "late")
+    after, counted = ids(bare, "web"), ids(bare, "ends")[0][1]
+    broken = journal(bare, f"_PID={pid} | grep -E 'state_file_|Traceback' || true")
+    bare.run("kepctl --timeout 60 delete pod/late")
+    remove(bare, "ends", "late")
+
+    assert served == "web-kepd-vm"
+    assert (during, after, same) == (before, before, pid)
+    assert (halves, broken) == ("", "")
+    assert refused.returncode != 0, refused
+    assert "No space left on device" in refused.stderr
+    assert re.search("disk of /var/lib/kepd.* 0 % of its space free", advised)
+    assert counted == 1
+
+
+def test_a_drop_in_of_the_administrator_counts_and_the_journal_has_levels(bare: Machine) -> None:
+    """LOG-04."""
+    bare.write(DROP_IN, "[Service]\nEnvironment=KEPD_TELEMETRY__VERBOSITY=4\nMemoryMax=900M\n")
+    bare.run("systemctl daemon-reload && systemctl restart kepd")
+    bare.write(f"{MANIFESTS}/broken.yaml", "apiVersion: v1\nkind: Pod\n")
+    bare.until("it is said", lambda: "broken.yaml" in journal(bare, "-p warning"))
+    (pid, limit) = show_unit(bare, "MainPID", "MemoryMax")
+    lines = journal(bare, f"-o json --output-fields=MESSAGE,PRIORITY _PID={pid}").splitlines()
+    bare.run(f"rm {DROP_IN} {MANIFESTS}/broken.yaml && systemctl daemon-reload && systemctl restart kepd")
+    until_ready(bare, "web")
+    said = {(one["MESSAGE"].partition(" level=")[2].split()[0], one["PRIORITY"]) for one in map(json.loads, lines)}
+
+    assert limit == str(900 << 20)
+    assert {("info", "6"), ("warning", "4")} <= said <= {*LEVELS}, said
+
+
+def test_a_masked_unit_stays_as_it_is(bare: Machine) -> None:
+    """PKG-04: one that runs does not stop another version of the package, and one that was stopped is not started."""
+    until_ready(bare, "web")
+    before = ids(bare, "web")
+    (pid,) = show_unit(bare, "MainPID")
+    bare.run("systemctl mask kepd kepd.socket")
+    installed = bare.attempt("sh /var/lib/dpkg/info/kepd.postinst configure 0.0.1")
+    (same,) = show_unit(bare, "MainPID")
+    bare.run("systemctl stop kepd.socket kepd")
+    stopped = bare.attempt("sh /var/lib/dpkg/info/kepd.postinst configure 0.0.1")
+    refused = [bare.attempt(one) for one in ("systemctl start kepd", "kepctl get pods", "kepd setup --yes --now")]
+    served = bare.run("curl -fs --max-time 60 http://10.96.0.10/hostname").strip()
+    bare.run("systemctl unmask kepd kepd.socket && systemctl start kepd.socket kepd")
+    until_ready(bare, "web")
+
+    assert (installed.returncode, same) == (0, pid)
+    assert "kepd.service is masked, so it is not restarted" in installed.stderr
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert [one.returncode for one in refused] != [0, 0, 0], refused
+    assert "masked" in refused[-1].stderr
+    assert served == "web-kepd-vm"
+    assert ids(bare, "web") == before

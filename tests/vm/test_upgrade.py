@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another version takes over a node at work: from a tree that installed itself, then back and forth by one package,
+with clients and pods that notice nothing. It runs where kepd was taken off, after all other tests."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.vm.machine import Machine
+from tests.vm.pods import BUSYBOX, PLACE, orderly, put, remove, shown, until_ready
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
+
+OLDER = "/usr/src/older"
+OURS, PREVIOUS = "/usr/src/kepd/dist/kepd_*.deb", "/usr/src/previous/dist/kepd_*.deb"
+LOAD = """
+while [ -e /run/load ]; do
+    if curl -fs --max-time 30 http://10.96.0.10/hostname >/dev/null; then echo answered; else echo failed; fi
+    sleep 0.5
+done >/run/answers 2>&1
+"""
+REFUSED = "state_file_|unreadable|Traceback|not_saved"
+# Where the machine has a part of an earlier installation.
+LEFT = "ls -d /opt/kepd /usr/local/bin/kepd /usr/local/bin/kepctl 2>/dev/null || true"
+
+
+def restarted_once() -> dict[str, Any]:
+    script = "[ -e /order/once ] && exec sleep 2147483; touch /order/once; exit 1"
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "a", "image": BUSYBOX, "command": ["sh", "-c", script],
+                "volumeMounts": [{"name": "order", "mountPath": "/order"}],
+            }],
+            "volumes": [{"name": "order", "hostPath": {"path": PLACE, "type": "DirectoryOrCreate"}}],
+        },
+    }  # fmt: skip
+
+
+def of_pods(machine: Machine) -> dict[str, list[tuple[str, str, int]]]:
+    return {
+        name: sorted((one["name"], one["id"], one.get("restartCount", 0)) for one in pod["containers"])
+        for name, pod in shown(machine).items()
+    }
+
+
+def refused(machine: Machine) -> str:
+    pid = machine.run("systemctl show -P MainPID kepd").strip()
+    return machine.run(f"journalctl -b --no-pager -o cat -u kepd _PID={pid} | grep -E '{REFUSED}' || true")
+
+
+@pytest.fixture(scope="module")
+def older(fresh: Machine) -> Iterator[Machine]:
+    """The older tree as its own scripts set it up, with pods of several kinds and a client."""
+    fresh.run(
+        f"if dpkg -s kepd >/dev/null 2>&1; then apt-get purge -y kepd; fi; rm -rf {PLACE}; cp -a {OLDER}/root/. /"
+    )
+    scripts = f"{OLDER}/deploy/vagrant"
+    fresh.run(f"sed -n '/cni.net.d.*<</,/^CNI/p' {scripts}/containerd.sh | sh; sh /vagrant/deploy/vagrant/cgroups.sh")
+    fresh.run("systemd-sysusers; systemd-tmpfiles --create kepd.conf; systemctl restart systemd-modules-load")
+    fresh.run(f"sysctl -q --system; systemctl daemon-reload; sed 's#/usr/src/kepd#{OLDER}#' {scripts}/bare.sh | sh")
+    fresh.run(f"sh {scripts}/check.sh bare")
+    put(fresh, orderly("ordered"), restarted_once())
+    until_ready(fresh, "web", "ordered", "once")
+    fresh.run("touch /run/load; nohup sh >/dev/null 2>&1 </dev/null -c '" + LOAD + "' &")
+    yield fresh
+    fresh.run("rm -f /run/load")
+
+
+def test_a_node_of_an_older_tree_is_taken_over_at_work(older: Machine) -> None:
+    """ADO-01, ADO-02, ADO-04: its pods, records, rules and history."""
+    before = of_pods(older)
+    older.run(f"sh {OLDER}/scripts/install --remove")
+    older.run(f"DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i {OURS}", within_s=900)
+    older.run("hash -r; kepd setup --yes --now")
+    until_ready(older, *before)
+    after = of_pods(older)
+    told = older.run("kepctl --timeout 60 timeline web; kepctl --timeout 60 get events")
+    tables = older.run("nft list tables")
+
+    print(told, tables)
+    assert after == before
+    assert {count for _, _, count in after["once"]} == {1}
+    assert older.run("sort /run/answers | uniq").split() == ["answered"]
+    assert older.run("kepctl --timeout 60 diff") == ""
+    assert refused(older) == ""
+    assert older.run(LEFT) == ""
+
+
+@pytest.mark.parametrize("package", [PREVIOUS, OURS])
+def test_a_node_goes_back_by_one_version_and_forth_again(older: Machine, package: str) -> None:
+    """ADO-01."""
+    before = of_pods(older)
+    pid = older.run("systemctl show -P MainPID kepd")
+    older.run(f"DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i {package}", within_s=900)
+    until_ready(older, *before)
+
+    assert older.run("systemctl show -P MainPID kepd") != pid
+    assert of_pods(older) == before
+    assert older.run("sort /run/answers | uniq").split() == ["answered"]
+    assert older.run("kepctl --timeout 60 diff") == ""
+    assert refused(older) == ""
+
+
+def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -> None:
+    before = of_pods(older)
+    older.run(
+        "DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i /usr/src/previous/dist/containerd_*.deb", within_s=900
+    )
+    put(older, orderly("late"))
+    until_ready(older, *before, "late")
+    after = of_pods(older)
+    remove(older, "late", "ordered", "once")
+
+    assert {name: after[name] for name in before} == before
+    assert older.run("sort /run/answers | uniq").split() == ["answered"]
+    assert older.run(f"cat {PLACE}/ordered").split("\n")[-4:-1] == ["hook", "main term", "sidecar term"]
