@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The expressions by which claims and classes select devices."""
