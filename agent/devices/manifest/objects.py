@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of resource.k8s.io/v1 as they are written. Amounts stay texts until a plan needs them."""
+
+from typing import Any
+
+import msgspec
+
+Amount = str | int | float
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of an object."""
+
+
+class Metadata(Written, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class CelSelector(Written, frozen=True, kw_only=True):
+    expression: str = ""
+
+
+class Selector(Written, frozen=True, kw_only=True):
+    cel: CelSelector | None = None
+
+
+class Toleration(Written, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequests(Written, frozen=True, kw_only=True):
+    requests: dict[str, Amount] = {}
+
+
+class Wish(Written, frozen=True, kw_only=True):
+    """What one request, or one of its alternatives, asks for; only an alternative has a name of its own."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[Selector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: CapacityRequests | None = None
+
+    @property
+    def is_all(self) -> bool:
+        return self.allocation_mode == "All"
+
+    @property
+    def wanted(self) -> int:
+        return 1 if self.count is None else self.count
+
+    @property
+    def amounts(self) -> dict[str, Amount]:
+        return self.capacity.requests if self.capacity is not None else {}
+
+
+class Request(Written, frozen=True, kw_only=True):
+    name: str = ""
+    exactly: Wish | None = None
+    first_available: tuple[Wish, ...] = ()
+
+
+class Constraint(Written, frozen=True, kw_only=True):
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class Opaque(Written, frozen=True, kw_only=True):
+    driver: str = ""
+    parameters: Any = None
+
+
+class Config(Written, frozen=True, kw_only=True):
+    requests: tuple[str, ...] = ()
+    opaque: Opaque | None = None
+
+
+class Wishes(Written, frozen=True, kw_only=True):
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[Config, ...] = ()
+
+
+class ClaimSpec(Written, frozen=True, kw_only=True):
+    devices: Wishes = Wishes()
+
+
+class Result(Written, frozen=True, kw_only=True):
+    """One device that a claim has."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, Amount] = {}
+
+
+class DeviceAllocation(Written, frozen=True, kw_only=True):
+    results: tuple[Result, ...] = ()
+    config: tuple[Any, ...] = ()
+
+
+class Allocation(Written, frozen=True, kw_only=True):
+    devices: DeviceAllocation = DeviceAllocation()
+    node_selector: Any = None
+
+
+class ClaimStatus(Written, frozen=True, kw_only=True):
+    allocation: Allocation | None = None
+
+
+class Claim(Written, frozen=True, kw_only=True):
+    metadata: Metadata = Metadata()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class ClassSpec(Written, frozen=True, kw_only=True):
+    selectors: tuple[Selector, ...] = ()
+    config: tuple[Config, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Written, frozen=True, kw_only=True):
+    metadata: Metadata = Metadata()
+    spec: ClassSpec = ClassSpec()
+
+
+class Attribute(Written, frozen=True, kw_only=True):
+    """One of these has a value."""
+
+    whole: int | None = msgspec.field(default=None, name="int")
+    truth: bool | None = msgspec.field(default=None, name="bool")
+    text: str | None = msgspec.field(default=None, name="string")
+    version: str | None = None
+    wholes: tuple[int, ...] | None = msgspec.field(default=None, name="ints")
+    truths: tuple[bool, ...] | None = msgspec.field(default=None, name="bools")
+    texts: tuple[str, ...] | None = msgspec.field(default=None, name="strings")
+    versions: tuple[str, ...] | None = None
+
+    @property
+    def scalars(self) -> dict[str, object]:
+        """By kind."""
+        found = {"int": self.whole, "bool": self.truth, "string": self.text, "version": self.version}
+        return {kind: value for kind, value in found.items() if value is not None}
+
+    @property
+    def lists(self) -> dict[str, tuple[object, ...]]:
+        found: dict[str, tuple[object, ...] | None] = {
+            "int": self.wholes, "bool": self.truths, "string": self.texts, "version": self.versions,
+        }  # fmt: skip
+        return {kind: values for kind, values in found.items() if values is not None}
+
+
+class ValidRange(Written, frozen=True, kw_only=True):
+    min: Amount | None = None
+    max: Amount | None = None
+    step: Amount | None = None
+
+
+class RequestPolicy(Written, frozen=True, kw_only=True):
+    default: Amount | None = None
+    valid_values: tuple[Amount, ...] = ()
+    valid_range: ValidRange | None = None
+
+
+class Capacity(Written, frozen=True, kw_only=True):
+    value: Amount = "0"
+    request_policy: RequestPolicy | None = None
+
+
+class Counter(Written, frozen=True, kw_only=True):
+    value: Amount = "0"
+
+
+class CounterSet(Written, frozen=True, kw_only=True):
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class ConsumedCounters(Written, frozen=True, kw_only=True):
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class Taint(Written, frozen=True, kw_only=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class Requirement(Written, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Term(Written, frozen=True, kw_only=True):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Written, frozen=True, kw_only=True):
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class DeviceOfSlice(Written, frozen=True, kw_only=True):
+    name: str = ""
+    attributes: dict[str, Attribute] = {}
+    capacity: dict[str, Capacity] = {}
+    consumes_counters: tuple[ConsumedCounters, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+
+
+class Pool(Written, frozen=True, kw_only=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class SliceSpec(Written, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: Pool = Pool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[DeviceOfSlice, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
+
+
+class Slice(Written, frozen=True, kw_only=True):
+    metadata: Metadata = Metadata()
+    spec: SliceSpec = SliceSpec()
