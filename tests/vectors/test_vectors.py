@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ADAPTERS = {
+    "claim-allocation.json": "claim_allocation_adapter",
     "endpoint-selection.json": "endpoint_selection_adapter",
     "hints.json": "hints_adapter",
     "image-refs.json": "image_refs_adapter",
