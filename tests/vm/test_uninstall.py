@@ -10,8 +10,10 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
 
 # But where the tests put the project, and what the journal says.
 LEFT = "find / -xdev '(' -path /usr/src -o -path /vagrant -o -path /var/log ')' -prune -o -name '*kepd*' -print | sort"
-# What a machine that loses its power leaves of a pod that had just got its address.
-LOST = "/var/lib/cni/networks/kepd/10.85.0.250 /var/lib/cni/results/kepd-lost-eth0"
+# What a machine that loses its power leaves of a pod that had just got its address, and what kepd has put aside of it.
+LOST = (
+    "/var/lib/cni/networks/kepd/10.85.0.250 /var/lib/cni/results/kepd-lost-eth0 /var/lib/cni/unreadable/kepd-lost-eth0"
+)
 
 
 def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
@@ -19,7 +21,7 @@ def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
     until_ready(bare, "web")
     bare.run("kepctl --timeout 120 delete --wait -f /usr/share/doc/kepd/examples/bare-node/web.yaml")
     bare.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all")
-    bare.run(f"touch {LOST}")
+    bare.run(f"mkdir -p /var/lib/cni/unreadable && touch {LOST}")
     bare.run("apt-get purge -y kepd")
     left = bare.run(LEFT).split()
     running = bare.run("ctr -n k8s.io containers list -q")
