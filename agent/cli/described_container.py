@@ -2,7 +2,7 @@
 """What `kepctl describe pod` tells of a container from its manifest: command, variables and mounts, in kubectl's words.
 
 The daemon sends variables by name alone (PRT-5), so a value of the manifest, of a Secret or of a ConfigMap is only said
-to be there. Each word is of somebody else's manifest, and is made printable here.
+to be there. Each word comes from a manifest, so it is made printable here.
 """
 
 import json

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.cli.table import Listing
 
 TIMEOUT_S = 10.0
-"""As `--timeout` says where nobody says it."""
+"""The default of `--timeout`."""
 OUTPUTS = ("table", "wide", "name")
 
 

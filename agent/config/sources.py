@@ -52,7 +52,7 @@ def host_facts(environment: Mapping[str, str]) -> HostFacts:
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """`files` are those that were read, the later counts more; `warnings` keep nobody from running."""
+    """`files` are those that were read; a later one overrides an earlier one. `warnings` do not stop kepd."""
 
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]

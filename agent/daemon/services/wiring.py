@@ -158,7 +158,7 @@ def _plane(
 
 
 def _event_writer(configuration: Configuration, parts: ServiceParts) -> EventWriter | None:
-    """None: faults are told on this node alone."""
+    """None where faults are reported on this node alone."""
     if parts.kube is None or not configuration.services.write_events:
         return None
     return EventWriter(parts.kube, configuration.node.name, parts.clock, parts.tell)

@@ -60,7 +60,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Domains(dict[str, dict[str, Any]]):
-    """A domain that nobody uses has nothing in it."""
+    """A domain without attributes reads as an empty map."""
 
 
 NUMBER = r"(0|[1-9][0-9]*)"

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from agent.model.pod_affinity import NodeTerms
+
 Amount = str | int | float
 
 
@@ -208,21 +210,6 @@ class Taint(Written, frozen=True, kw_only=True):
     time_added: str | None = None
 
 
-class Requirement(Written, frozen=True, kw_only=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class Term(Written, frozen=True, kw_only=True):
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-class NodeSelector(Written, frozen=True, kw_only=True):
-    node_selector_terms: tuple[Term, ...] = ()
-
-
 class DeviceOfSlice(Written, frozen=True, kw_only=True):
     name: str = ""
     attributes: dict[str, Attribute] = {}
@@ -230,7 +217,7 @@ class DeviceOfSlice(Written, frozen=True, kw_only=True):
     consumes_counters: tuple[ConsumedCounters, ...] = ()
     taints: tuple[Taint, ...] = ()
     node_name: str | None = None
-    node_selector: NodeSelector | None = None
+    node_selector: NodeTerms | None = None
     all_nodes: bool | None = None
     binds_to_node: bool | None = None
     binding_conditions: tuple[str, ...] = ()
@@ -248,7 +235,7 @@ class SliceSpec(Written, frozen=True, kw_only=True):
     driver: str = ""
     pool: Pool = Pool()
     node_name: str | None = None
-    node_selector: NodeSelector | None = None
+    node_selector: NodeTerms | None = None
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
     devices: tuple[DeviceOfSlice, ...] | None = None

@@ -27,7 +27,6 @@ from agent.devices.manifest.objects import (
     Counter,
     CounterSet,
     DeviceOfSlice,
-    NodeSelector,
     RequestPolicy,
     Slice,
     SliceSpec,
@@ -35,6 +34,7 @@ from agent.devices.manifest.objects import (
     ValidRange,
 )
 from agent.model.finding import shown
+from agent.model.pod_affinity import NodeTerms
 from agent.model.quantity import Quantity
 
 MOST_DEVICES, MOST_RICH_DEVICES = 128, 64
@@ -104,7 +104,7 @@ def _true_or_unset(value: bool | None, field: str) -> Faults:  # a field as it i
         yield Fault(field, "Invalid", "is false; expected true, or nothing")
 
 
-def _node_selector(one: NodeSelector | None, field: str, *, is_single: bool) -> Faults:
+def _node_selector(one: NodeTerms | None, field: str, *, is_single: bool) -> Faults:
     if one is None:
         return
     terms, place = one.node_selector_terms, f"{field}.nodeSelectorTerms"

@@ -2,12 +2,14 @@
 """Which slices count on this node, gathered by pool, in the order in which devices are tried. DVA-30 to DVA-34."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.devices.manifest.objects import DeviceOfSlice, NodeSelector, Requirement, Slice
+from agent.devices.manifest.objects import DeviceOfSlice, Slice
 from agent.devices.plan.offers import Offer
+from agent.model.node_terms import term_fits
+from agent.model.pod_affinity import NodeTerms
 from agent.model.quantity import Quantity, parse_quantity
 
 PoolName = tuple[str, str]
@@ -97,41 +99,11 @@ def is_device_for(device: DeviceOfSlice, node: Node) -> bool:
     return _matches(node, device.node_name, device.node_selector, is_for_all=bool(device.all_nodes))
 
 
-def _matches(node: Node, name: str | None, selector: NodeSelector | None, *, is_for_all: bool) -> bool:
+def _matches(node: Node, name: str | None, selector: NodeTerms | None, *, is_for_all: bool) -> bool:
     if name:
         return name == node.name
-    return is_for_all or (selector is not None and selects(selector, node))
+    return is_for_all or (selector is not None and _selects(selector, node))
 
 
-def selects(selector: NodeSelector, node: Node) -> bool:
-    """One term of it, in all that it asks; a term that asks nothing selects nothing."""
-    fields = {"metadata.name": node.name}
-    return any(
-        (term.match_expressions or term.match_fields)
-        and _all(term.match_expressions, node.labels)
-        and _all(term.match_fields, fields)
-        for term in selector.node_selector_terms
-    )
-
-
-def _all(requirements: Iterable[Requirement], values: Mapping[str, str]) -> bool:
-    return all(_holds(one, values.get(one.key)) for one in requirements)
-
-
-def _holds(one: Requirement, value: str | None) -> bool:
-    match one.operator:
-        case "In":
-            return value in one.values
-        case "NotIn":
-            return value not in one.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            try:
-                have, limit = int(value or ""), int(one.values[0])
-            except (ValueError, IndexError):
-                return False
-            return have > limit if one.operator == "Gt" else have < limit
-    return False
+def _selects(selector: NodeTerms, node: Node) -> bool:
+    return any(term_fits(term, node.labels, node.name) for term in selector.node_selector_terms)

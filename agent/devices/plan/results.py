@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from agent.devices.manifest.objects import Claim, Config, NodeSelector, Requirement
+from agent.devices.manifest.objects import Claim, Config
 from agent.devices.plan.search import Answer, Given
 from agent.devices.plan.wanted import Alternative, Asked
+from agent.model.pod_affinity import NodeRequirement, NodeTerms
 
 ON_THIS_NODE = "metadata.name"
 
@@ -93,8 +94,8 @@ def _entry(source: str, config: Config, requests: list[str]) -> dict[str, Any]:
 
 def _node_selector(given: Sequence[Given], node: str) -> dict[str, Any] | None:
     """This node, where one of the devices is on no other; else what all slices ask of a node."""
-    fields: list[Requirement] = []
-    expressions: list[Requirement] = []
+    fields: list[NodeRequirement] = []
+    expressions: list[NodeRequirement] = []
     for one in given:
         spec, device = one.offer.slice.spec, one.offer.device
         place = device if spec.per_device_node_selection else spec
@@ -110,16 +111,16 @@ def _node_selector(given: Sequence[Given], node: str) -> dict[str, Any] | None:
     return {"nodeSelectorTerms": [term]} if term else None
 
 
-def _merge(selector: NodeSelector | None, fields: list[Requirement], expressions: list[Requirement]) -> None:
+def _merge(selector: NodeTerms | None, fields: list[NodeRequirement], expressions: list[NodeRequirement]) -> None:
     for term in selector.node_selector_terms[:1] if selector is not None else ():
         for more, known in ((term.match_fields, fields), (term.match_expressions, expressions)):
             known += [one for one in more if not any(_is_same(one, other) for other in known)]
 
 
-def _is_same(one: Requirement, other: Requirement) -> bool:
+def _is_same(one: NodeRequirement, other: NodeRequirement) -> bool:
     return (one.key, one.operator, set(one.values)) == (other.key, other.operator, set(other.values))
 
 
-def _written(one: Requirement) -> dict[str, Any]:
+def _written(one: NodeRequirement) -> dict[str, Any]:
     found: dict[str, Any] = {"key": one.key, "operator": one.operator}
     return {**found, "values": list(one.values)} if one.values else found
