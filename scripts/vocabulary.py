@@ -191,7 +191,12 @@ ANNOTATIONS = (
     ("ephemeral-container", "JSON", "container; set by kepd", "`kepctl debug` added it; its input and terminal."),
     ("pinned-by", "`kepd`", "containerd image; set by kepd", "kepd pinned it and may unpin it."),
     ("services", "controller", "Event; set by kepd", "Who wrote an event of the API server."),
-    ("not-ready", "taint, effect `NoSchedule`", "Node", "kepd removes it once Services work."),
+    (
+        "not-ready",
+        "taint, effect `NoSchedule`",
+        "Node",
+        "kepd removes it once Services work, and may put it on while they do not.",
+    ),
 )
 """Name behind `kepd.dev/`, value, on what, meaning."""
 

@@ -454,6 +454,11 @@ class Services:
     balancer_ips: str | Words = key(
         either("allow", either("deny", list_of(CIDR, "networks"))),
         "allow",
+    taint_when_down: str = restart(
+        choice("never", "boot", "stop"),
+        "never",
+        "When kepd puts that taint on: after a boot until there are rules; `stop`: also when rules are lost.",
+    )
         "The same for addresses that load balancers give.",
     )
     own_affinity_maps: int = key(

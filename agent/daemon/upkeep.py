@@ -6,6 +6,7 @@ Never: touches what is not ours or, for a takeover, kube-proxy's.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -107,6 +108,7 @@ def cleanup(
     async def work() -> int:
         if is_services or is_all:
             await _cleanup_services(configuration.node.run_directory, is_dry=dry_run, has_heir=to_kube_proxy)
+            await _lift_taint(configuration, is_dry=dry_run)
         if is_images or is_all:
             from agent.daemon.images.uninstall import clean_images
 
@@ -134,6 +136,32 @@ async def _cleanup_services(run_directory: str, *, is_dry: bool, has_heir: bool)
             found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
             await _take_away(found, is_dry=is_dry)
             await table.close()
+
+
+async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:
+    """Where kepd was to do it, nobody else will. A server that refuses or is away does not stop the cleanup."""
+    services, kubernetes, node = configuration.services, configuration.kubernetes, configuration.node.name
+    if services.source != "kubernetes" or not (services.startup_taint or services.taint_when_down != "never"):
+        return
+    from agent.daemon.services.startup_taint import STARTUP_TAINT, lift_taint
+    from agent.drivers.clock.driver import SystemClock
+    from agent.drivers.kube.client import KubeClient
+    from agent.drivers.kube.errors import KubeError
+    from agent.drivers.kube.kubeconfig import find_access
+
+    try:
+        access = find_access(kubernetes.kubeconfig, kubernetes.servers, os.environ)
+        if access is None:
+            return
+        client = KubeClient(access, clock=SystemClock())
+        try:
+            if await lift_taint(client, node, is_dry=is_dry):
+                _say(f"the taint {STARTUP_TAINT} of node {node}", is_dry=is_dry)
+        finally:
+            await client.close()
+    except (KubeError, OSError) as error:
+        by_hand = f"kubectl taint nodes {node} {STARTUP_TAINT}-"
+        click.echo(f"kepd: the node may still have its taint: {error}; by hand: {by_hand}", err=True)
 
 
 async def _take_away(found: "list[Leftover]", *, is_dry: bool) -> None:

@@ -73,6 +73,7 @@ READ_AT_START = {
     "services.startupTaint": "daemon/services/wiring.py",
     "services.strictSourceRanges": "daemon/services/wiring.py",
     "services.writeEvents": "daemon/services/wiring.py",
+    "services.taintWhenDown": "daemon/services/wiring.py",
     "telemetry.logFormat": "daemon/main.py",
 }  # fmt: skip
 

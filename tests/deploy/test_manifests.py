@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.daemon.services.startup_taint import STARTUP_TAINT
+from agent.daemon.services.startup_taint import EFFECT, STARTUP_TAINT
 from tests.daemon.process import PROGRAMS, ROOT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object
@@ -175,6 +175,7 @@ def test_who_may_patch_nodes_is_held_to_its_own() -> None:
     assert (policy["failurePolicy"], rule["resources"], rule["operations"]) == ("Fail", ["nodes"], ["UPDATE"])
     assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in condition["expression"]
     assert f"'{STARTUP_TAINT}'" in policy["validations"][1]["expression"]
+    assert f"'{STARTUP_TAINT}' || taint.effect == '{EFFECT}'" in policy["validations"][2]["expression"]
 
 
 # Fields of a Node that a request to change it can change; the API server keeps the others, or writes them itself.
@@ -195,4 +196,4 @@ def test_of_a_node_all_is_compared_but_its_taints() -> None:
     }
 
     assert equal <= expressions
-    assert len(expressions) == len(equal) + 2, "beside them the name of the node, and the taints"
+    assert len(expressions) == len(equal) + 3, "beside them the name of the node, and twice the taints"

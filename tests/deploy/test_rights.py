@@ -32,7 +32,7 @@ BOUND = {
     "overlays/rollouts": {"kepd-services", "kepd-images", "kepd-rollouts"},
     "overlays/taint": {"kepd-services", "kepd-taint"},
 }
-SHARED = {"kepd-rollouts": {"kepd-images"}}
+SHARED = {"kepd-rollouts": {"kepd-images"}, "kepd-taint": {"kepd-services"}}
 """A role that is bound only beside others leaves to them what they grant."""
 
 

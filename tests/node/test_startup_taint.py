@@ -51,6 +51,51 @@ async def scenario(folder: Path, space: Namespace) -> None:
             await until(lambda: taints(server) == [])
 
 
+def test_it_is_there_before_the_first_rules_after_a_boot(short_path: Path) -> None:
+    """SVN-60, SVN-64. A boot is a kernel without rules and another id than the one kept."""
+    with Network(pods=1, far_pods=0) as network:
+        space = network.node.namespace
+        network.node.caller.run(lambda: asyncio.run(boots(short_path, space)), 100.0)
+
+
+async def boots(folder: Path, space: Namespace) -> None:
+    certificates = make_certificates(folder)
+    async with serving(certificates) as server:
+        put_node(server, OTHER)
+        server.objects.put("services", service("web", clusterIP="10.96.0.10"))
+        with daemon(folder, space, server.url, str(certificates.ca), "taintWhenDown: boot") as kepd:
+            await start_and_end(kepd)
+            assert patched(kepd) == ["startup_taint_added", "startup_taint_removed"]
+            await start_and_end(kepd)
+            assert len(patched(kepd)) == 2, "a restart alone"
+
+            (folder / "state" / "services" / "boot-id").write_text("another\n")
+            await start_and_end(kepd)
+            assert len(patched(kepd)) == 2, "rules in place"
+
+            await asyncio.to_thread(space.run, "nft", "flush", "ruleset")
+            (folder / "state" / "services" / "boot-id").write_text("another\n")
+            await start_and_end(kepd)
+            assert patched(kepd)[2:] == ["startup_taint_added", "startup_taint_removed"]
+        first = kepd.log.read_text()
+        assert first.index("startup_taint_added") < first.index("service_sync_finished")
+        assert first.index("startup_taint_added") < first.index("daemon_ready")
+        assert taints(server) == [OTHER]
+
+
+async def start_and_end(kepd: Kepd) -> None:
+    kepd.log.touch()
+    count = kepd.log.read_text().count("daemon_ready")
+    await asyncio.to_thread(kepd.start, "--planes", "services")
+    await until(lambda: kepd.log.read_text().count("daemon_ready") > count and kepd.get("/readyz")[0] == 200)
+    await asyncio.to_thread(kepd.end)
+
+
+def patched(kepd: Kepd) -> list[str]:
+    lines = kepd.log.read_text().splitlines()
+    return [word for line in lines for word in ("startup_taint_added", "startup_taint_removed") if word in line]
+
+
 def put_node(server: ApiServer, *kept: dict[str, str]) -> None:
     server.objects.put("nodes", {"metadata": {"name": "n1"}, "spec": {"taints": list(kept)}})
 
@@ -66,7 +111,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-def daemon(folder: Path, space: Namespace, url: str, ca: str) -> Kepd:
+def daemon(folder: Path, space: Namespace, url: str, ca: str, more: str = "startupTaint: true") -> Kepd:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: x\n"
@@ -75,7 +120,7 @@ def daemon(folder: Path, space: Namespace, url: str, ca: str) -> Kepd:
     )
     settings = (
         f"kubernetes: {{kubeconfig: {kubeconfig}}}\n"
-        f"services: {{source: kubernetes, startupTaint: true, healthzAddress: '', conntrack: {{maxPerCore: 0}},"
+        f"services: {{source: kubernetes, {more}, healthzAddress: '', conntrack: {{maxPerCore: 0}},"
         f" syncPeriod: 1s, detectLocal: {{clusterCIDRs: ['{POD_RANGES['IPv4']}']}}}}\n"
     )
     return Kepd(folder, 10949, extra=settings, prefix=space.command())

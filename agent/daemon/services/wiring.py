@@ -23,9 +23,11 @@ from agent.daemon.services.endings import make_ender
 from agent.daemon.services.event_writer import EventWriter
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
 from agent.daemon.services.health import ServiceHealth
+from agent.daemon.services.missing_rules import BOOT_FILE, MissingRules
 from agent.daemon.services.reserved import follow_reserved
 from agent.daemon.services.source import KubeServices
 from agent.daemon.services.startup_taint import StartupTaint
+from agent.daemon.services.taint_work import TAINT, TaintWork
 from agent.daemon.services.takeover import Takeover
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
@@ -101,11 +103,11 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
     work = (
-        source.run,
+        lambda: _in_order(taint.begin, source.run),
         lambda: _follow_interfaces(intake, needed),
         lambda: _follow_addresses(intake, parts),
         health.listeners.run,
-        *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, *taint),
+        *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, taint.run),
         counts.run,
         guard.run,
         *((writer.run,) if writer is not None else ()),
@@ -117,7 +119,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         with held_plane_lock("services", services_scope(), configuration.node.run_directory):
             await conntrack.apply_limits(tracking_limits(current[0]))
             together = _together(*work, lambda: plane.run(report))
-            await _drained(together, lambda: health.drain(parts.clock))
+            await _drained(together, lambda: _in_order(taint.end, lambda: health.drain(parts.clock)))
 
     def apply(changed: Configuration) -> None:
         before, current[0] = current[0], changed
@@ -190,6 +192,8 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
         waits_for.add("interfaces")
     if parts.kube is not None:
         waits_for.add("node")
+        if configuration.services.taint_when_down != "never":
+            waits_for.add(TAINT)
     settings = _node_settings(configuration)
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     if parts.kube is None:
@@ -199,18 +203,34 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
 
 def _source(
     current: list[Configuration], parts: ServiceParts, intake: Intake, plane: ServicesPlane
-) -> tuple[ManifestServices | KubeServices, list[Work]]:
+) -> tuple[ManifestServices | KubeServices, TaintWork]:
     configuration = current[0]
     node, services = configuration.node.name, configuration.services
     if parts.kube is None:
-        return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), []
-    is_strict = services.strict_source_ranges
-    if not services.startup_taint:
-        return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), []
-    taint = StartupTaint(parts.kube, node, parts.clock, lambda: plane.is_answering)
+        return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), TaintWork()
+    is_strict, when_down = services.strict_source_ranges, services.taint_when_down
+    if not services.startup_taint and when_down == "never":
+        return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), TaintWork()
+    missing = None if when_down == "never" else _missing_rules(configuration, parts.clock, plane)
+    taint = StartupTaint(parts.kube, node, parts.clock, lambda: plane.is_answering, missing)
     plane.followers.append(taint.follow)
     source = KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict, saw_node=taint.saw)
-    return source, [taint.run]
+    return source, TaintWork(taint, missing, intake)
+
+
+def _missing_rules(configuration: Configuration, clock: SystemClock, plane: ServicesPlane) -> MissingRules:
+    from agent.drivers.logind.driver import Logind
+
+    logind = Logind()
+    missing = MissingRules(
+        plane,
+        Path(configuration.node.state_directory) / BOOT_FILE,
+        clock,
+        sees_losses=configuration.services.taint_when_down == "stop",
+        is_going_down=logind.is_going_down if logind.is_expected() else None,
+    )
+    plane.followers.append(missing.follow)
+    return missing
 
 
 def _told_by(
@@ -265,6 +285,11 @@ async def _drained(work: Coroutine[None, None, None], drain: Callable[[], Corout
             await drain()
             working.cancel()
             raise
+
+
+async def _in_order(*works: Work) -> None:
+    for work in works:
+        await work()
 
 
 async def _together(*works: Callable[[], Coroutine[None, None, None]]) -> None:

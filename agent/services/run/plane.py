@@ -59,6 +59,8 @@ class ServicesPlane:
         self._tell = tell
         self._failures: dict[str, str] = {}
         """Family → why its last sync failed."""
+        self.failing_s: dict[str, float] = {}
+        """Family → since when its syncs fail, other than for another program that has its Services here."""
         self._conflicts: dict[tuple[Family, ServiceKey], tuple[Frontend, ...]] = {}
         self._refused: set[tuple[Family, str, ServiceKey]] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
@@ -97,7 +99,7 @@ class ServicesPlane:
         self._report = report
         self._tell(Event(is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
-        self.stands = any([await self._has_rules(family) for family in self.families])
+        self.stands = await self.has_rules()
         await self.intake.arrived.wait()
         self.node_changed()
         for one in self.families.values():
@@ -108,6 +110,10 @@ class ServicesPlane:
         async with asyncio.TaskGroup() as group:
             for family, one in self.families.items():
                 group.create_task(one.run(), name=f"services-{family}")
+
+    async def has_rules(self) -> bool:
+        """Whether kepd's rules are in the kernel, this process's or an earlier one's."""
+        return any([await self._has_rules(family) for family in self.families])
 
     async def _has_rules(self, family: Family) -> bool:
         try:
@@ -132,6 +138,7 @@ class ServicesPlane:
             duration_s=round(report.duration_s, 4),
             v=2 if report.elements or self.measures.transactions[family, "ok"] == 1 else 4,
         )
+        self.failing_s.pop(family, None)
         if self._failures.pop(family, None) is not None:
             log.info("service_sync_recovered", family=family, v=0)
         self._syncs += 1
@@ -198,6 +205,10 @@ class ServicesPlane:
             log.error("service_sync_failed", family=family, error=text, retry_s=round(retry_s, 2))
             if isinstance(error, RivalFound):
                 self._warn("BackendConflict", text)
+        if isinstance(error, RivalFound):
+            self.failing_s.pop(family, None)
+        else:
+            self.failing_s.setdefault(family, self._clock.now_s())
         self._failures[family] = text
         self._tell_state()
 
@@ -233,6 +244,20 @@ class ServicesPlane:
                 public=public,
             )
         )
+
+    async def lacking(self, longest_s: float) -> Sequence[Family]:
+        """Families without any rules although there should be some: each Service is refused, or the rules are gone and
+        could not be written for that time (SVN-61). A kernel that does not say so is no reason."""
+        found = []
+        for family, one in self.families.items():
+            is_late = self._clock.now_s() - self.failing_s.get(family, float("inf")) >= longest_s
+            try:
+                is_gone = is_late and not await one.rules.has_rules()
+            except NftFailed:
+                is_gone = False
+            if is_gone or (one.quarantine and not len(one.rules)):
+                found.append(family)
+        return found
 
     def _tell_state(self) -> None:
         if self._report is None:
