@@ -57,6 +57,7 @@ EVENTS = {
     "ManifestDuplicate": "Two manifests name the same object; the first one counts.",
     "ManifestStale": "A manifest became invalid or unreadable; its pod runs on as before.",
     "MissingClusterDNS": "A pod on the node's network asks for cluster DNS, but `pods.clusterDNS` is empty.",
+    "LocalhostPortTaken": "Another program has the node port of a Service on localhost; kepd tries again.",
     "NetworkNotReady": "The runtime has no pod network yet.",
     "NodeAffinity": "The pod's node selector or affinity excludes this node.",
     "NodeDrained": "The node is drained; the pod waits for `kepctl uncordon`.",

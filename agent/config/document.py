@@ -426,7 +426,9 @@ class Services:
     detect_local: DetectLocal = DetectLocal()
     service_cidrs: Words = key(list_of(CIDR, "networks"), (), "Service networks, in addition to ServiceCIDR objects.")
     node_port_addresses: Words = key(
-        list_of(TEXT, "networks or words"), (), "Addresses that serve node ports; empty = `primary`, with iptables all."
+        list_of(TEXT, "networks or words"),
+        (),
+        "Networks that serve node ports, or `primary`; also `localhost`, by a relay. Empty: `primary`, iptables: all.",
     )
     healthz_address: str = restart(
         ADDRESS, "0.0.0.0:10256", "Health address, as in kube-proxy; 0.0.0.0 includes IPv6; empty = off."

@@ -8,6 +8,7 @@ from agent.model.finding import Finding, shown
 from agent.services.objects.addresses import address_of, read_range, unfit_endpoint
 from agent.services.objects.node_state import PRIMARY
 
+from agent.services.routes.relays import LOCALHOST
 
 def services_faults(services: Services) -> Iterator[Finding]:
     yield from _node_ports(services)
@@ -18,9 +19,16 @@ def services_faults(services: Services) -> Iterator[Finding]:
 
 
 def _node_ports(services: Services) -> Iterator[Finding]:
-    words = services.node_port_addresses
+    words = tuple(one for one in services.node_port_addresses if one != LOCALHOST)
+    if len(words) < len(services.node_port_addresses) and services.backend == "iptables":
+        text = (
+            f"{LOCALHOST} needs the backend nftables, where kepd relays to it; expected the list without it: with "
+            "iptables an empty list serves node ports on 127.0.0.1 as well"
+        )
+        yield Finding("", "services.nodePortAddresses", text)
     if PRIMARY in words and len(words) > 1:
-        text = f"{', '.join(words)} is not valid; expected either {PRIMARY} alone, or networks"
+        right = f"expected either {PRIMARY}, or networks; {LOCALHOST} may stand beside both"
+        text = f"{', '.join(words)} is not valid; {right}"
         yield Finding("", "services.nodePortAddresses", text)
         return
     for position, text in enumerate(words):
@@ -28,10 +36,25 @@ def _node_ports(services: Services) -> Iterator[Finding]:
         path = f"services.nodePortAddresses[{position}]"
         if one is None and text != PRIMARY:
             yield Finding(
-                "", path, f"{shown(text)} is not a network; expected {PRIMARY}, or a network such as 192.0.2.0/24"
+                "",
+                path,
+                f"{shown(text)} is not a network; expected {PRIMARY}, {LOCALHOST}, or a network such as 192.0.2.0/24",
             )
         elif one is not None and unfit_endpoint(address_of(one.first)) == "loopback":
-            yield Finding("", path, f"{text} is loopback, where nftables serves no node ports; leave it out")
+            yield Finding("", path, f"{text} is loopback, where nftables serves no node ports; expected {LOCALHOST}")
+
+
+def _flowtable(services: Services) -> Iterator[Finding]:
+    devices = services.flowtable.devices
+    if devices and services.backend == "iptables":
+        text = "needs the backend nftables, whose table it stands beside; expected an empty list"
+        yield Finding("", "services.flowtable.devices", text)
+    for position, name in enumerate(devices):
+        path = f"services.flowtable.devices[{position}]"
+        if name == LOOPBACK_DEVICE:
+            yield Finding("", path, f"{name} forwards nothing; leave it out")
+        elif not PATTERN.fullmatch(name):
+            yield Finding("", path, f"{shown(name)} is not a device; expected a name such as eth0, or a prefix veth*")
 
 
 def _detection(services: Services) -> Iterator[Finding]:

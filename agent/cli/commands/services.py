@@ -93,7 +93,7 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
             click.echo(f"   masqueraded: {answer.masquerade}")
     else:
         print_message(answer, output)
-    ctx.exit(0 if answer.verdict == "dnat" else 1)
+    ctx.exit(0 if answer.verdict in ("dnat", "relay") else 1)
 
 
 @click.command()

@@ -40,11 +40,13 @@ from agent.model.refused import Refused
 from agent.model.service import Protocol
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import PRIMARY, NodeSettings
+from agent.services.routes.relays import LOCALHOST
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
 from agent.services.run.kernel_counts import KernelCounts
+from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.pace import LONGEST_IPTABLES_PAUSE_S, LONGEST_PAUSE_S, Periods
 from agent.services.run.plane import Follower, ServicesPlane
@@ -97,21 +99,19 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     cleaner = FlowCleaner(plane, conntrack := Conntrack(), _flow_protocols(configuration))
     ender = make_ender(plane, conntrack, parts.clock, lambda: current[0], _addresses_now)
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
-    guard = _boot_guard(configuration, plane, backend, parts.clock)
-    plane.followers += [one.follow for one in (guard, health, cleaner, ender, backend.cleanup)]
+    guard, relay = beside = _beside(configuration, plane, backend, parts)
+    plane.followers += [one.follow for one in (guard, health, cleaner, ender, relay, backend.cleanup)]
     plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
     work = (
-        lambda: _in_order(taint.begin, source.run),
+        lambda: _in_order(guard.begin, taint.begin, source.run),
         lambda: _follow_interfaces(intake, needed),
         lambda: _follow_addresses(intake, parts),
         health.listeners.run,
         *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, taint.run),
-        counts.run,
-        guard.run,
+        *(counts.run, guard.run, relay.run, backend.cleanup.run),
         *((writer.run,) if writer is not None else ()),
-        backend.cleanup.run,
         lambda: _undisturbed(intake.arrived, programmed),
     )
 
@@ -132,16 +132,31 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, _addresses_now, ender),
+        view=ServicesView(plane, backend.views, _addresses_now, ender, beside),
         source=source,
         programmed=lambda: _programmed(source),
         pages=health.pages(),
-        families=lambda: (*service_metrics(plane), *counts.families(), *_told_by(source, writer, current[0])),
+        families=lambda: _families(plane, relay, counts, _told_by(source, writer, current[0])),
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
         close=lambda: _close(backend, conntrack),
     )
+
+
+def _beside(
+    configuration: Configuration, plane: ServicesPlane, backend: RulesBackend, parts: ServiceParts
+) -> tuple[BootGuard, LocalhostRelay]:
+    return (
+        _boot_guard(configuration, plane, backend, parts.clock),
+        LocalhostRelay(plane, parts.clock, parts.tell),
+    )
+
+
+def _families(
+    plane: ServicesPlane, relay: LocalhostRelay, counts: KernelCounts, others: Iterable[Metric]
+) -> Iterable[Metric]:
+    return (*service_metrics(plane, relay.counts), *counts.families(), *others)
 
 
 def _plane(
@@ -375,7 +390,8 @@ def tracking_limits(configuration: Configuration) -> TrackingLimits:
 
 def needs_interfaces(configuration: Configuration) -> bool:
     """Whether addresses count that the Node object does not name (TY-2, TY-4)."""
-    return node_port_addresses(configuration) != (PRIMARY,)
+    words = node_port_addresses(configuration)
+    return words != (LOCALHOST,) and {*words} - {LOCALHOST} != {PRIMARY}
 
 
 def _event(*, is_set: bool) -> asyncio.Event:

@@ -16,7 +16,7 @@ from agent.model.service import Address, Protocol
 from agent.model.service_report import TraceStep
 from agent.services.nftables.elements import NUMBER, PORT, PREFIXES, PROTOCOLS
 
-Verdict = Literal["dnat", "drop", "reject", "pass"]
+Verdict = Literal["dnat", "relay", "drop", "reject", "pass"]
 
 BEHIND_FIREWALL = {
     "fw_rj": "rj",

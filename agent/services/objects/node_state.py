@@ -17,6 +17,7 @@ from agent.model.service import Address, Range
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.routes.desired import NodeFacts
 from agent.services.routes.outside_addresses import Allowed, Limits
+from agent.services.routes.relays import LOCALHOST
 from agent.services.routes.selection import Place
 
 PRIMARY = "primary"
@@ -114,6 +115,7 @@ def family_facts(
         node_port_addresses=ports,
         is_open_everywhere=is_open,
         pod_ranges=pods,
+        has_localhost=LOCALHOST in settings.node_port_addresses,
         service_ranges=services,
         own_maps=settings.own_maps,
         limits=limits,
@@ -158,7 +160,10 @@ def _node_ports(
     family: Family, settings: NodeSettings, addresses: tuple[Address, ...], here: list[Address], findings: list[Finding]
 ) -> tuple[bool, tuple[Address, ...]]:
     """(on all addresses, on these). TY-3: `primary` without an address of the family opens nothing."""
-    if PRIMARY in settings.node_port_addresses:
+    words = tuple(one for one in settings.node_port_addresses if one != LOCALHOST)
+    if not words and settings.node_port_addresses:
+        return False, ()
+    if PRIMARY in words:
         if not addresses and settings.addresses:
             return False, ()
         if not addresses:
@@ -166,7 +171,7 @@ def _node_ports(
             findings.append(Finding("services.nodePortAddresses", family, text))
         return False, addresses
     ranges = []
-    for text in settings.node_port_addresses:
+    for text in words:
         one = read_range(text)
         if one is None:
             findings.append(Finding("services.nodePortAddresses", "", f"{shown(text)} is ignored; expected CIDRs"))

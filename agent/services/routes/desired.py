@@ -38,6 +38,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     node_port_addresses: tuple[Address, ...] = ()
     is_open_everywhere: bool = False
     pod_ranges: tuple[Range, ...] = ()
+    has_localhost: bool = False
+    """Node ports are also served on loopback addresses, by a relay."""
     service_ranges: tuple[Range, ...] = ()
     own_maps: int = 0
     """Ports that may have their clients in a map of their own."""

@@ -10,16 +10,18 @@ from prometheus_client.core import Metric
 from agent.model.iptables_rules import Table
 from agent.model.nft_table import Family
 from agent.services.ruleset import RuleCounts
+from agent.services.run.localhost_relay import RelayCounts
 from agent.services.run.plane import ServicesPlane
 
 COMPATIBLE_TABLES: tuple[Table, ...] = ("filter", "nat")
 PROGRAMMING = "Time from an endpoint's change until the kernel has it."
 LAST_SYNC = "Time of the last sync."
 ENDED = "Ended connections to endpoints that are gone: entries of connection tracking, and sockets of this host."
+RELAYED = "Connections to node ports on localhost: relayed, reset for want of an endpoint, reset as one too many."
 FLOWS_DELETED = "Stale flows deleted."
 
 
-def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
+def service_metrics(plane: ServicesPlane, relayed: RelayCounts | None = None) -> Iterator[Metric]:
     measures = plane.measures
     fold = plane.intake.fold
     yield Gauged("kepd_services", "Services to program.", len(fold.services))
@@ -41,6 +43,9 @@ def service_metrics(plane: ServicesPlane) -> Iterator[Metric]:
     for (family, how), count in measures.ended.items():
         ended.add_metric([family, how], count)
     yield ended
+    counts = relayed or RelayCounts()
+    outcomes = (("relayed", counts.relayed), ("unserved", counts.unserved), ("crowded", counts.crowded))
+    yield _by(Counted, "kepd_services_localhost_connections", RELAYED, outcomes, "outcome")
     text = "Clients in the affinity map that Services share."
     yield _by(Gauged, "kepd_services_affinity_clients", text, measures.affinity_clients.items())
     text = "Clients that were forgotten, or are soon, because a Service had too many."

@@ -6,7 +6,7 @@ Source of behaviour: SEL-24, NF-60, NF-65.
 """
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import cast
 
@@ -37,6 +37,7 @@ from agent.services.routes.claims import Claim, claim_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 from agent.services.ruleset import RulesView
 from agent.services.run.connection_ender import ConnectionEnder
+from agent.services.run.beside import Beside
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
@@ -55,8 +56,10 @@ class ServicesView:
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
         ender: ConnectionEnder | None = None,
     ) -> None:
+        beside: Sequence[Beside] = (),
         """`addresses`: those that this host has now. Without an `ender` no connections are ended."""
         self._ender = ender
+        self._beside = tuple(beside)
         self._plane = plane
         self._addresses = addresses
         self._rules = rules
@@ -121,6 +124,8 @@ class ServicesView:
 
     def _findings(self, key: ServiceKey) -> Iterator[str]:
         for finding in self._plane.intake.findings.get(("Service", *key), ()):
+        for other in self._beside:
+            yield from other.findings(key)
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
             desired = sync.desired
@@ -131,7 +136,8 @@ class ServicesView:
                 yield f"{family}: {sync.quarantine[key]}"
             node, plan = sync.facts.node, sync.desired.plan_of(key)
             ports = [one.port.node_port for one in (plan.ports if plan is not None else ()) if one.port.node_port]
-            if ports and not node.is_open_everywhere and not node.node_port_addresses:
+            is_open = node.is_open_everywhere or node.node_port_addresses or node.has_localhost
+            if ports and not is_open:
                 text = "answers on no address of this node; set node.addresses or services.nodePortAddresses"
                 yield f"{family}: node port {', '.join(map(str, ports))} {text}"
 
@@ -192,6 +198,8 @@ class ServicesView:
                 where = (
                     f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
                 )
+            for other in self._beside:
+                lines += [f"  {line}" for line in other.told(sync.desired.family, port)]
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]
@@ -230,23 +238,45 @@ class ServicesView:
             async for placed in view.standing(key, after):
                 yield placed
 
+        for report in self._rows(key, after, is_standing=False):
+            yield _beside_place(report), report
     async def differences(self, after: str = "") -> Walk[RuleChange]:
         for _, view in sorted(self._rules.items()):
             async for placed in view.differences(after):
                 yield placed
 
+        for report in self._rows(key, after, is_standing=True):
+            yield _beside_place(report), replace(report, service="")
     async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
         """Raises ValueError where an address is none, or the family is off."""
         start, end = read_address(source), read_address(target)
         if start is None or end is None or start.family != end.family:
             raise ValueError(f"{source} and {target}: expected two addresses of one family")
+        want, have = (
+            {_beside_place(one): one for one in self._rows(None, after, is_standing=now)} for now in (False, True)
+        )
+        for place in sorted(want.keys() ^ have.keys()):
+            one = want.get(place) or have[place]
+            desired, actual = (one.data, "") if place in want else ("", one.data)
+            yield place, RuleChange(family=one.family, map=one.map, key=one.key, desired=desired, actual=actual)
+
+    def _rows(self, key: ServiceKey | None, after: str, *, is_standing: bool) -> list[RuleReport]:
+        """Of what stands beside the rules, which come before."""
+        found = (one for other in self._beside for one in other.rows(key, is_standing=is_standing))
+        return sorted((one for one in found if _beside_place(one) > after), key=_beside_place)
         sync = self._plane.families.get(end.family)
         if sync is None:
             raise ValueError(f"{target}: {end.family} is off on this node")
         own = {*await self._addresses(), *(one.packed for one in sync.facts.node.addresses)}
         packet = Packet(start, end, cast("Protocol", protocol), port, start.packed in own, end.packed in own)
-        outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
-        claims = [(end.packed, protocol, port), *([(b"", protocol, port)] if packet.is_to_host else [])]
+        others = (other.instead(packet, is_standing=in_kernel) for other in self._beside)
+        outcome = next((one for one in others if one is not None), None)
+        is_to_node = packet.is_to_host or (outcome is not None and outcome.verdict == "relay")
+        if outcome is None:
+            outcome = await self._rules[end.family].trace(packet, sync.facts, in_kernel=in_kernel)
+        for other in self._beside:
+            outcome = other.afterwards(packet, outcome)
+        claims = [(end.packed, protocol, port), *([(b"", protocol, port)] if is_to_node else [])]
         owner = next(filter(None, map(sync.desired.owner_of, claims)), None)
         return replace(_trace_report(outcome), service=str(owner) if owner is not None else "")
 
@@ -261,6 +291,11 @@ def _endpoint(key: ServiceKey, port: PortPlan, family: Family, one: Backend, rea
         namespace=key.namespace,
         service=key.name,
         port=port.port.name,
+def _beside_place(one: RuleReport) -> str:
+    """Behind all of the backends, which begin with a family."""
+    return f"{begins(one.map, one.family)}{one.key}"
+
+
         protocol=port.port.protocol,
         family=family,
         endpoint=one.key,
