@@ -6,7 +6,7 @@ every ten seconds; a family's table is lifted after the first sync of that famil
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -17,7 +17,11 @@ from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import Family
 from agent.model.service import Address, Range, ServiceKey
-from agent.services.nftables.guard import guard_removal, guard_text, guarded, outside
+from agent.model.service_report import RuleReport, TraceStep
+from agent.services.nftables.guard import TABLE, guard_removal, guard_text, guarded, guarded_in, outside
+from agent.services.nftables.trace import Outcome, Packet
+from agent.services.routes.frontends import PortPlan
+from agent.services.run.beside import Beside
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
 
@@ -27,7 +31,7 @@ GUARD_FILE = Path("services", "guard.nft")
 REST_S = 10.0
 
 
-class BootGuard:
+class BootGuard(Beside):
     """A follower of the plane, and a task. `life_s` 0: no boot is guarded."""
 
     def __init__(
@@ -44,6 +48,8 @@ class BootGuard:
         self._addresses: dict[Family, dict[ServiceKey, tuple[Address, ...]]] = {family: {} for family in tables}
         self._ranges: dict[Family, tuple[Range, ...]] = {}
         self._written = ""
+        self._guarding: dict[Family, tuple[Range, ...]] = {}
+        """What the tables that a boot loaded keep away, where they are there."""
         self._wake = asyncio.Event()
 
     def follow(self, family: Family, report: SyncReport) -> None:
@@ -71,6 +77,35 @@ class BootGuard:
                 known.pop(key, None)
         return differs
 
+    async def begin(self) -> None:
+        """Before the first sync: what the boot left."""
+        try:
+            there = [family for family, table in self._tables.items() if await table.has_table(TABLE)]
+            text = await asyncio.to_thread(self._file.read_text) if there else ""
+        except (NftFailed, OSError, UnicodeDecodeError) as error:
+            log.warning("boot_guard_unknown", error=str(error))
+            return
+        for family in there:
+            self._guarding[family] = tuple(one for one in guarded_in(text) if one.family == family)
+
+    def told(self, family: Family, port: PortPlan) -> Iterator[str]:
+        if family in self._guarding and any(self._guards(one.ip) for one in port.frontends if one.ip is not None):
+            yield f"guarded since the boot: new traffic is dropped until the first sync of {family}"
+
+    def rows(self, key: ServiceKey | None = None, *, is_standing: bool) -> Iterator[RuleReport]:
+        """It should be there until the first sync."""
+        for family, ranges in self._guarding.items() if key is None else ():
+            for one in ranges if is_standing or family in self._standing else ():
+                yield RuleReport(family=family, map=TABLE, key=one.text, data="drop")
+
+    def instead(self, packet: Packet, *, is_standing: bool) -> Outcome | None:  # noqa: ARG002
+        if not self._guards(packet.target):
+            return None
+        return Outcome("drop", (TraceStep(TABLE, "guarded since the boot, until the first sync", "SVN-22"),))
+
+    def _guards(self, address: Address) -> bool:
+        return any(one.first <= address.packed <= one.last for one in self._guarding.get(address.family, ()))
+
     async def run(self) -> None:
         if not self._life_s:
             await asyncio.to_thread(self._file.unlink, missing_ok=True)
@@ -87,6 +122,7 @@ class BootGuard:
         try:
             await self._tables[family].load(guard_removal(family))
             self._due.discard(family)
+            self._guarding.pop(family, None)
         except NftFailed as error:
             log.warning("boot_guard_stands", family=family, error=str(error), next_try_s=REST_S)
             self._wake.set()

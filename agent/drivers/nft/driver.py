@@ -57,6 +57,13 @@ class NftTable:
     async def forward_drops(self) -> Sequence[str]:
         return await self._call(KernelTable.forward_drops)
 
+    async def has_table(self, name: str) -> bool:
+        return await self._call(lambda table: table.has_table(name))
+
+    async def forward_chains(self) -> Sequence[str]:
+        """Chains of others that see what this node forwards."""
+        return await self._call(KernelTable.forward_chains)
+
     async def load(self, text: str) -> None:
         try:
             with self._own_sockets.program():

@@ -114,6 +114,19 @@ class KernelTable:
             if " hook forward " in one.hook and one.hook.endswith("policy drop") and one.table != TABLE
         ]
 
+    def has_table(self, name: str) -> bool:
+        """Whether the family has one of that name, whose ever."""
+        return any(table_facts(answer).name == name for answer in self._dump(Message.GET_TABLE))
+
+    def forward_chains(self) -> Sequence[str]:
+        """Of others, whatever they do (SVN-82)."""
+        answers = (*self._dump(Message.GET_CHAIN), *self._dump(Message.GET_CHAIN, family="inet"))
+        return [
+            f"chain {one.name} of table {one.table}"
+            for one in map(chain_facts, answers)
+            if " hook forward " in one.hook and not one.table.startswith(TABLE)
+        ]
+
     def _has_rules(self, table: str, chain: str) -> bool:
         answers = self._dump(Message.GET_RULE, text(1, table) + text(2, chain))
         return any(rule_chain(answer) == chain for answer in answers)

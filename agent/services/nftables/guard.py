@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.model.nft_table import Family
 from agent.model.service import Address, Range
+from agent.services.objects.addresses import read_address, read_range, whole
 from agent.services.routes.frontends import ServicePlan
 
 TABLE = "kepd_guard"
@@ -56,6 +57,16 @@ def guard_text(family: Family, elements: Iterable[str], life_s: int) -> str:
         f"  set guarded {{\n    type {kind}\n    flags interval, timeout\n    elements = {{\n{listed}\n    }}\n  }}\n"
         f"{chains}}}\n"
     )
+
+
+def guarded_in(text: str) -> tuple[Range, ...]:
+    """What such a text guards, of both families."""
+    listed = (line.split() for line in text.splitlines())
+    found = []
+    for text in (words[0] for words in listed if words[1:2] == ["timeout"]):
+        address = read_address(text)
+        found.append(whole(address) if address is not None else read_range(text))
+    return tuple(one for one in found if one is not None)
 
 
 def guard_removal(family: Family) -> str:

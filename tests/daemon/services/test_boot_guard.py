@@ -8,19 +8,27 @@ from agent.daemon.services.boot_guard import REST_S, BootGuard
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed
+from agent.model.service import ServiceKey
+from agent.services.nftables.guard import guard_text
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
+from agent.services.run.view import ServicesView
 from tests.services.making import make_service
 
 
 class Loader:
     """Takes texts, and refuses the first ones."""
 
-    def __init__(self, refusals: int = 0) -> None:
+    def __init__(self, refusals: int = 0, *, is_guarded: bool = False) -> None:
         self.texts: list[str] = []
+        self._is_guarded = is_guarded
         self._refusals = refusals
+
+    async def has_table(self, _name: str) -> bool:
+        return self._is_guarded
 
     async def load(self, text: str) -> None:
         if self._refusals:
@@ -39,6 +47,11 @@ class Node:
         tables = {"IPv4": loader}
         self.guard = BootGuard(self.plane, tables, file, self.clock, life_s=life_s)  # type: ignore[arg-type]
         self.plane.followers.append(self.guard.follow)
+
+        async def addresses() -> tuple[bytes, ...]:
+            return ()
+
+        self.view = ServicesView(self.plane, {"IPv4": NftRulesView("IPv4", rules)}, addresses, beside=[self.guard])
         self._running: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
@@ -103,3 +116,38 @@ async def test_switched_off_it_leaves_no_file(tmp_path: Path) -> None:
 
     assert not file.exists()
     assert len(loader.texts) == 1
+
+
+async def shown(node: Node) -> tuple[list[str], list[str], str]:
+    """Of the guard: rows that stand, rows that differ, and what becomes of a packet to a Service."""
+    rows = [one.key async for _, one in node.view.rules() if one.map == "kepd_guard"]
+    different = [one.actual async for _, one in node.view.differences() if one.map == "kepd_guard"]
+    told = await node.view.trace("10.1.0.9", "10.96.0.10", "TCP", 80, in_kernel=True)
+    return rows, different, told.verdict
+
+
+async def test_a_guard_that_stands_is_explained_traced_and_listed(tmp_path: Path) -> None:
+    """SVN-20, SVN-22: until the first sync it is as it should be, after that it is a difference until it goes."""
+    file = tmp_path / "guard.nft"
+    file.write_text(guard_text("IPv4", ("10.96.0.0/16", "203.0.113.9"), 300) + guard_text("IPv6", ("fd00::/64",), 300))
+    node = Node(file, Loader(refusals=1, is_guarded=True))
+    node.intake.put_service(make_service("web"))
+    await node.guard.begin()
+    assert await shown(node) == (["10.96.0.0/16", "203.0.113.9/32"], [], "drop")
+
+    await node.sync()
+    rows, different, verdict = await shown(node)
+    assert (len(rows), different, verdict) == (2, ["drop", "drop"], "drop")
+    assert any("guarded since the boot" in line for line in node.view.route(ServiceKey("shop", "web")))
+    await node.turns(4)
+    assert await shown(node) == ([], [], "reject")
+    assert not any("guarded" in line for line in node.view.route(ServiceKey("shop", "web")))
+
+
+async def test_without_a_table_nothing_is_guarded(tmp_path: Path) -> None:
+    file = tmp_path / "guard.nft"
+    file.write_text(guard_text("IPv4", ("10.96.0.0/16",), 300))
+    node = Node(file, Loader())
+    await node.guard.begin()
+
+    assert (await shown(node))[:2] == ([], [])
