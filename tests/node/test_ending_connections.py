@@ -24,7 +24,7 @@ from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from tests.lab.network import PORT, Network
-from tests.node.test_services import Cluster, off_loop
+from tests.node.test_services import BACKENDS, Cluster, off_loop, require_legacy
 from tests.node.test_services_daemon import VIP, Node
 from tests.services.run.test_connection_ender import Memory
 
@@ -65,8 +65,11 @@ def family(request: pytest.FixtureRequest) -> Family:
     return request.param  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=["nftables", "iptables-nft"])
+@pytest.fixture(params=BACKENDS)
 async def cluster(network: Network, family: Family, request: pytest.FixtureRequest) -> AsyncIterator[EndingCluster]:
+    """With each backend: what is ended is in connection tracking, which knows none of them."""
+    if request.param == "iptables-legacy":
+        require_legacy()
     made = EndingCluster(family, network, request.param)
     running = asyncio.ensure_future(made.run())  # noqa: RUF100
     yield made

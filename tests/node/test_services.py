@@ -59,9 +59,14 @@ EMPTY_TABLES = "".join(f"*{table}\nCOMMIT\n" for table in TABLES)
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "iptables-legacy" and not all(Path(path).exists() for path in IN_USE.values()):
-        pytest.fail("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
+    if request.param == "iptables-legacy":
+        require_legacy()
     return request.param  # type: ignore[no-any-return]
+
+
+def require_legacy() -> None:
+    if not all(Path(path).exists() for path in IN_USE.values()):
+        pytest.fail("this kernel is built without the legacy tables (CONFIG_NETFILTER_XTABLES_LEGACY)")
 
 
 class Cluster:
