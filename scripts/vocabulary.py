@@ -171,7 +171,12 @@ ANNOTATIONS = (
         "Service from a manifest",
         "Overload per endpoint above which no hints are given.",
     ),
-    ("balance", "`maglev`", "Service", "Not implemented; reported."),
+    (
+        "balance",
+        "`maglev` or `maglev,source`",
+        "Service",
+        "A hash chooses the endpoint, the same on every node: of addresses and ports, or of the client's address.",
+    ),
     ("affinity-scope", "`service`", "Service", "Not implemented; reported."),
     (
         "source-ranges-everywhere",

@@ -478,6 +478,7 @@ class Services:
     tamper_repair: bool = key(BOOL, True, "Repair rules that other programs changed.")
     drain_seconds: int = restart(integer(0), 0, "Seconds between failing the health check and exit.")
     drain_taints: Words = key(
+    maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
         list_of(TEXT, "taint keys"),
         ("ToBeDeletedByClusterAutoscaler",),
         "Taints that make the node fail its health check.",

@@ -21,6 +21,9 @@ RACE_DROPS = "race_drops"
 """Named counter of packets whose endpoint went between two lookups."""
 
 Family = Literal["IPv4", "IPv6"]
+Hashing = Literal["", "flow", "source"]
+"""By what a connection's slot is chosen, so that every node chooses the same: addresses and ports, or the client's
+address. Empty: at random."""
 
 Data = bytes | str | None
 """Address and port, or a number: bytes. A verdict: the chain to go to, "" = drop. The member of a set: None."""
@@ -109,12 +112,13 @@ class ChoiceChain(msgspec.Struct, frozen=True):
     where clients come back to the endpoint they had: the chain looks for the client's address and the number of its
     service port in the map `clients`, and follows what it finds there while that is still a member of the list
     (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them. A port may have its
-    own map all the same: it comes with its first chain."""
+    own map all the same: it comes with its first chain. With `hashing` the slot is not drawn but a hash (SVN-41)."""
 
     name: str
     map: str
     count: int
     timeout_s: int = 0
+    hashing: Hashing = ""
 
     @property
     def clients(self) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from agent.model.nft_table import Family
+from agent.model.nft_table import Family, Hashing
 
 Protocol = Literal["TCP", "UDP", "SCTP"]
 NEVER = -1
@@ -82,6 +82,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     no_local_rejects: bool = False
     passes_when_empty: bool = False
     affinity_clients: int = 0
+    hashing: Hashing = ""
     has_ranges_everywhere: bool = False
     """Source ranges hold for node ports and external IPs too."""
     ends_after_s: int | None = None

@@ -20,6 +20,7 @@ ADAPTERS = {
     "hints.json": "hints_adapter",
     "image-refs.json": "image_refs_adapter",
     "kube-proxy-rules.json": "kube_proxy_rules_adapter",
+    "maglev.json": "maglev_adapter",
     "pod-termination.json": "pod_termination_adapter",
     "pull-queue.json": "pull_queue_adapter",
     "services-normalise.json": "services_normalise_adapter",

@@ -39,6 +39,7 @@ from agent.model.nft_table import Family
 from agent.model.refused import Refused
 from agent.model.service import Protocol
 from agent.services.objects.addresses import address_of
+from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import PRIMARY, NodeSettings
 from agent.services.routes.relays import LOCALHOST
 from agent.services.run.affinity_keeper import AffinityKeeper
@@ -346,6 +347,7 @@ def _node_settings(configuration: Configuration) -> NodeSettings:
         drops_invalid=services.drop_invalid or (is_iptables and not services.conntrack.tcp_be_liberal),
         counts_endpoints=services.counters.endpoints,
         own_maps=services.own_affinity_maps,
+        maglevs=NO_HASHING if is_iptables else services.maglev_max,
         external_ips=_networks(services.external_ips),
         balancer_ips=_networks(services.balancer_ips),
         only_warns_of_ips=services.profile == "kube-proxy",

@@ -19,6 +19,9 @@ _PROTOCOL_FAMILY = {"IPv4": 2, "IPv6": 10}
 _NETWORK, _TRANSPORT = 1, 2
 _UPDATE, _DELETE = 1, 2
 
+SEED = 0x6B657064
+"""Of the hash, so that it is the same on all nodes; the kernel would make one up for each rule."""
+
 _AFTER_FRONTEND = 6
 """The key of a frontend ends before this word, whatever its length; the slot number follows."""
 _IDENTITY = 15
@@ -30,7 +33,7 @@ def choice_rules(chain: ChoiceChain, family: str) -> Iterator[bytes]:
     if chain.timeout_s:
         yield _known_client(chain, family)
         yield _new_client(chain, family)
-    yield _draw(chain.map, family, chain.count)
+    yield _hash_slot(chain, family) if chain.hashing else _draw(chain.map, family, chain.count)
     yield _draw(chain.map, family, 1)
     yield _counter("race_drops") + _drop()
 
@@ -39,6 +42,26 @@ def _draw(map_name: str, family: str, count: int) -> bytes:
     first = _frontend_register(map_name, family)
     drawn = _frontend(map_name, family) + _random(_AFTER_FRONTEND, count) + _lookup(map_name, first, 0)
     return drawn + _dnat(family, 0)
+
+
+def _hash_slot(chain: ChoiceChain, family: str) -> bytes:
+    """SVN-41: the slot that the connection's addresses and ports have on every node. The address of a node is no part
+    of it where any node may be asked. What is hashed lies where the slot will, and behind it; ports fill whole words,
+    the rest of which the kernel clears."""
+    size = 4 * _ADDRESS_WORDS[family]
+    at = _AFTER_FRONTEND
+    parts = [_payload(_NETWORK, _SOURCE_OFFSET[family], size, at)]
+    at += _ADDRESS_WORDS[family]
+    if chain.hashing == "flow":
+        if not chain.map.startswith("np_"):
+            parts.append(_payload(_NETWORK, _DESTINATION_OFFSET[family], size, at))
+            at += _ADDRESS_WORDS[family]
+        parts += [_payload(_TRANSPORT, 0, 2, at), _payload(_TRANSPORT, 2, 2, at + 1)]
+        at += 2
+    hashed = _hash(_AFTER_FRONTEND, 4 * (at - _AFTER_FRONTEND), _AFTER_FRONTEND, chain.count)
+    first = _frontend_register(chain.map, family)
+    found = _lookup(chain.map, first, 0)
+    return b"".join((*parts, hashed, _frontend(chain.map, family), found, _dnat(family, 0)))
 
 
 def _known_client(chain: ChoiceChain, family: str) -> bytes:
@@ -141,6 +164,13 @@ def _protocol(register: int) -> bytes:
 def _random(register: int, count: int) -> bytes:
     at_random = 1
     return _expression("numgen", _register(1, register), number(2, count), number(3, at_random), number(4, 0))
+
+
+def _hash(source: int, size: int, destination: int, count: int) -> bytes:
+    to_and_from = (_register(1, source), _register(2, destination))
+    return _expression(
+        "hash", *to_and_from, number(3, size), number(4, count), number(5, SEED), number(6, 0), number(7, 0)
+    )
 
 
 def _lookup(name: str, source: int, destination: int | None) -> bytes:

@@ -257,7 +257,8 @@ class _Change:
 def _choice_rules(chain: ChoiceChain) -> tuple[str, ...]:
     """As many as the driver writes."""
     known = ("client that came before", "first of its list") if chain.timeout_s else ()
-    return (*known, *(f"one of {n} in {chain.map}" for n in (chain.count, 1)), "drop")
+    how = f"{chain.hashing} hash, " if chain.hashing else ""
+    return (*known, f"{how}one of {chain.count} in {chain.map}", f"one of 1 in {chain.map}", "drop")
 
 
 def _overlaps(elements: Mapping[bytes, Data], key: bytes, widths: list[int]) -> bool:

@@ -21,6 +21,7 @@ from agent.model.service import DEFAULT_OPTIONS, Backend, ServiceKey, ServiceOpt
 from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
+from agent.services.routes.maglev import maglev_table
 
 Element = tuple[str, bytes, Data]
 """Map, key, data."""
@@ -40,6 +41,8 @@ MOST_STATIC = 16
 """Up to so many endpoints a choice chain is part of every table (NF-4)."""
 PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
 """Endpoint map → how its choice chains are called: `c_2`."""
+HASHES = {"flow": "m", "source": "s"}
+"""What stands before that where a hash chooses."""
 DROP = ""
 REJECT = "rj"
 
@@ -126,6 +129,9 @@ def _differing(before: Sequence[bytes], after: Sequence[bytes]) -> Sequence[int]
 
 
 def slots_of(plan: PortPlan, before: Slots, options: ServiceOptions = DEFAULT_OPTIONS) -> Slots:
+    if plan.hashing:
+        chosen = plan.selection
+        return Slots(_hashed(chosen.cluster or (), options), _hashed(chosen.local or (), options), before.number)
     cluster = _weighted(plan.selection.cluster or (), options)
     local = _weighted(plan.selection.local or (), options)
     return Slots(reslot(before.cluster, cluster), reslot(before.local, local), before.number)
@@ -141,26 +147,44 @@ def slots_after_step(plan: PortPlan, was: PortPlan, before: Slots) -> Slots | No
     return Slots(cluster, reslot(before.local, _weighted(plan.selection.local or (), DEFAULT_OPTIONS)), before.number)
 
 
+def _hashed(backends: Sequence[Backend], options: ServiceOptions) -> tuple[bytes, ...]:
+    """SVN-40: who has which slot follows from the endpoints alone, whatever was there before."""
+    weights = _shares(backends, options)
+    table = maglev_table(tuple([one.key for one in backends]), tuple(weights))
+    return tuple([backends[owner].data for owner in table])
+
+
+def _shares(backends: Sequence[Backend], options: ServiceOptions) -> list[int]:
+    """NF-62: weights in smallest terms; none, where all are alike."""
+    if not options.weights:
+        return []
+    given = dict(options.weights)
+    found = [given.get(one.address, given.get(f"node:{one.node}", 1)) for one in backends]
+    divisor = gcd(*found)
+    return [weight // divisor for weight in found] if divisor else []
+
+
 def _weighted(backends: Sequence[Backend], options: ServiceOptions) -> list[bytes]:
     """NF-62: an endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
     if not options.weights:
         return [*map(_DATA, backends)]
-    weights = dict(options.weights)
-    found = [(one.data, weights.get(one.address, weights.get(f"node:{one.node}", 1))) for one in backends]
-    if not any(weight for _, weight in found):
-        return [data for data, _ in found]
-    divisor = gcd(*(weight for _, weight in found if weight))
-    total = sum(weight // divisor for _, weight in found)
+    shares = _shares(backends, options)
+    if not shares:
+        return [*map(_DATA, backends)]
     # Too many slots: coarser, but nobody with a weight loses all of it.
-    scale = max(1, -(-total // MOST_SLOTS))
-    return [data for data, weight in found for _ in range(-(-(weight // divisor) // scale))]
+    scale = max(1, -(-sum(shares) // MOST_SLOTS))
+    return [one.data for one, share in zip(backends, shares, strict=True) for _ in range(-(-share // scale))]
 
 
 def choice_chain(map_name: str, count: int, port: PortPlan, slots: Slots) -> ChoiceChain:
     """The chain that picks one of so many slots: `c_3`, or `c_3_600` where clients come back.
 
-    `c_3_600_1a2b3c4d_4096` belongs to one port, whose clients have a map of that name.
+    `c_3_600_1a2b3c4d_4096` belongs to one port, whose clients have a map of that name. `mc_251` and `sc_251` have
+    slots of a table that every node has: by a hash of addresses and ports, or of the client's address.
     """
+    if port.hashing:
+        name = f"{HASHES[port.hashing]}{PREFIXES[map_name]}_{count}"
+        return ChoiceChain(name, map_name, count, hashing=port.hashing)
     name = f"{PREFIXES[map_name]}_{count}_{port.affinity_s}" if port.affinity_s else f"{PREFIXES[map_name]}_{count}"
     if port.affinity_s and port.own_clients:
         name += own_map(slots.number, port.own_clients).removeprefix("cl")

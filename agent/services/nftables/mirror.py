@@ -202,7 +202,8 @@ class Mirror:
         found = []
         for port in plan.ports:
             was, slots = had.get(_identity(port)) or (None, self._find(port))
-            if was is None or is_weighted or (stepped := slots_after_step(port, was, slots)) is None:
+            is_remade = is_weighted or bool(port.hashing) or (was is not None and bool(was.hashing))
+            if was is None or is_remade or (stepped := slots_after_step(port, was, slots)) is None:
                 stepped = slots_of(port, slots, plan.options)
             found.append(self._numbered(plan.key, port, stepped, fresh))
         return tuple(found)
@@ -355,8 +356,8 @@ def _is_alike(before: Programmed, after: Programmed) -> bool:
     """Whether they differ in endpoints alone."""
     had, has = before.plan.ports, after.plan.ports
     return len(had) == len(has) and all(
-        (one.port, one.frontends, one.affinity_s, one.own_clients, own.number)
-        == (other.port, other.frontends, other.affinity_s, other.own_clients, its.number)
+        (one.port, one.frontends, one.affinity_s, one.own_clients, one.hashing, own.number)
+        == (other.port, other.frontends, other.affinity_s, other.own_clients, other.hashing, its.number)
         for one, other, own, its in zip(had, has, before.slots, after.slots, strict=True)
     )
 

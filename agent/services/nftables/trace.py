@@ -14,7 +14,7 @@ import msgspec
 from agent.model.nft_table import Content, Data, TableSettings
 from agent.model.service import Address, Protocol
 from agent.model.service_report import TraceStep
-from agent.services.nftables.elements import NUMBER, PORT, PREFIXES, PROTOCOLS
+from agent.services.nftables.elements import HASHES, NUMBER, PORT, PREFIXES, PROTOCOLS
 
 Verdict = Literal["dnat", "relay", "drop", "reject", "pass"]
 
@@ -194,10 +194,16 @@ class _TableWalk:
 
     def _choose(self, name: str) -> None:
         prefix, count, *timeout = name.split("_")
+        hashing = next((kind for kind, letter in HASHES.items() if prefix.startswith(letter)), "")
+        prefix = prefix[bool(hashing) :]
         eps = EPS_OF[prefix]
         key = self._keys["np" if prefix.startswith("n") else ""]
         targets = [self._elements(eps).get(key + NUMBER.pack(slot)) for slot in range(int(count))]
         found = [data for data in targets if isinstance(data, bytes)]
+        if hashing and found:
+            what = "addresses and ports" if hashing == "flow" else "the client's address"
+            self._note(eps, f"one of {len(set(found))} by a hash of {what}, {count} slots", "SVN-41")
+            raise Arrived(found, 0)
         if not found:
             self._note(eps, "no endpoint in any slot", "NF-20")
             raise Ended("drop")

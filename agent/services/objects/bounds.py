@@ -2,7 +2,7 @@
 """Limits how much of a node one Service may take, and decides which Services stay out if all are too much (SY-12).
 
 The smallest get room first, so that large ones never displace small ones. Maps of their own for clients go to the
-oldest first, so that no newcomer takes one away (SVN-101).
+oldest first, so that no newcomer takes one away (SVN-101); so do tables of slots (SVN-41).
 """
 
 from typing import NamedTuple
@@ -14,6 +14,10 @@ MOST_OF_SERVICE = 131_072
 """Endpoints of one Service in a family, by port and way in: the most of one transaction, as no Service is divided."""
 MOST_OF_NODE = 262_144
 """Endpoints of all Services in a family, counted for each port: so many are kept in memory, 0.3 to 0.7 KiB each."""
+
+
+NO_HASHING = -1
+"""In place of the most Services: the backend cannot."""
 
 
 class Size(NamedTuple):
@@ -71,6 +75,44 @@ class Room:
             )
             return Finding(f"Service {key}", "endpoints", text)
         return None
+
+
+class HashTables:
+    """Which Services of one family have their endpoints in tables of many slots (SVN-41)."""
+
+    def __init__(self) -> None:
+        self.granted: frozenset[ServiceKey] = frozenset()
+        self._wanted: dict[ServiceKey, str] = {}
+        self._settled: tuple[int, dict[ServiceKey, str]] = (0, {})
+
+    def put(self, service: ServiceFacts) -> None:
+        if service.options.hashing:
+            self._wanted[service.key] = service.created
+        else:
+            self.drop(service.key)
+
+    def drop(self, key: ServiceKey) -> None:
+        self._wanted.pop(key, None)
+
+    def settle(self, most: int) -> frozenset[ServiceKey]:
+        """After any number of changes: who got tables by them, or lost them."""
+        if self._settled == (most, self._wanted):
+            return frozenset()
+        before = self.granted
+        ordered = sorted((created, key) for key, created in self._wanted.items())
+        self.granted = frozenset(key for _, key in ordered[: max(0, most)])
+        self._settled = (most, dict(self._wanted))
+        return before ^ self.granted
+
+    def refusals(self, key: ServiceKey) -> tuple[Finding, ...]:
+        """Why it has none; empty: it has, or wants none."""
+        if key not in self._wanted or key in self.granted:
+            return ()
+        most = self._settled[0]
+        text = f"the {most} Services of services.maglevMax are others, which are older; endpoints are drawn at random"
+        if most == NO_HASHING:
+            text = "needs the backend nftables: rules of iptables cannot hash; endpoints are drawn at random"
+        return (Finding(f"Service {key}", "metadata.annotations[kepd.dev/balance]", text),)
 
 
 class OwnMaps:

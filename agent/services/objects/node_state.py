@@ -39,6 +39,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     drops_invalid: bool = False
     counts_endpoints: bool = False
     own_maps: int = 64
+    maglevs: int = 64
     external_ips: tuple[str, ...] | None = None
     """Networks that these may be of; None: any."""
     balancer_ips: tuple[str, ...] | None = None
@@ -114,10 +115,11 @@ def family_facts(
         addresses=addresses,
         node_port_addresses=ports,
         is_open_everywhere=is_open,
-        pod_ranges=pods,
         has_localhost=LOCALHOST in settings.node_port_addresses,
+        pod_ranges=pods,
         service_ranges=services,
         own_maps=settings.own_maps,
+        maglevs=settings.maglevs,
         limits=limits,
     )
     table = TableSettings(

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the annotations `kepd.dev/…` of a Service. An invalid value disables only that annotation and is reported.
 
-Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-1, SVN-33, SVN-101. All annotations are in
+Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-1, SVN-33, SVN-42, SVN-101. All annotations are in
 docs/reference.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import TypeVar
 
 from agent.model.annotation_list import AnnotationFault, parse_duration
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import ServiceAnnotations
+from agent.model.nft_table import Hashing
 from agent.model.service import DEFAULT_OPTIONS, NEVER, ServiceOptions
 from agent.services.objects.addresses import read_address
 
@@ -23,12 +24,17 @@ FEWEST_CLIENTS, MOST_CLIENTS = 64, 65_536
 T = TypeVar("T")
 
 # Annotations that have a name and on which this version does not act.
-NOT_YET = ("balance", "affinity_scope")
+NOT_YET = ("affinity_scope",)
 ON_REMOVAL = "on-endpoint-removal"
 
 
 def read_options(
-    annotations: ServiceAnnotations | None, *, has_local_policy: bool, where: str, findings: list[Finding]
+    annotations: ServiceAnnotations | None,
+    *,
+    has_local_policy: bool,
+    has_affinity: bool = False,
+    where: str,
+    findings: list[Finding],
 ) -> ServiceOptions:
     if annotations is None:
         return DEFAULT_OPTIONS
@@ -53,7 +59,12 @@ def read_options(
         text = "topology keys have no effect beside a Local traffic policy; they are ignored"
         findings.append(Finding(where, "metadata.annotations", text))
         keys = ()
+    hashing: Hashing = read("balance", _hashing, "")
+    if hashing:
+        against = _against_hashing(has_affinity=has_affinity, has_local_policy=has_local_policy, keys=keys)
+        findings.extend(Finding(where, BALANCE, text) for text in against)
     return ServiceOptions(
+        hashing="" if has_affinity else hashing,
         topology_keys=keys,
         min_endpoints=read("topology_min_endpoints", _number(1, MOST_ENDPOINTS), 1),
         weights=read("endpoint_weights", _weights, ()),
@@ -63,6 +74,26 @@ def read_options(
         ends_after_s=read("terminate_established", read_ending, None),
         affinity_clients=read("affinity_clients", _number(FEWEST_CLIENTS, MOST_CLIENTS), 0),
     )
+
+
+BALANCE = "metadata.annotations[kepd.dev/balance]"
+
+
+def _against_hashing(*, has_affinity: bool, has_local_policy: bool, keys: tuple[str, ...]) -> Iterator[str]:
+    """SVN-42, SVN-43."""
+    if has_affinity:
+        yield "has no effect beside sessionAffinity: ClientIP, which already leads a client back to its endpoint"
+    elif has_local_policy or keys:
+        what = "a Local traffic policy" if has_local_policy else "topology keys"
+        yield f"with {what} nodes have different endpoints: a flow that moves to another node gets another endpoint"
+
+
+def _hashing(text: str) -> Hashing:
+    if text == "maglev":
+        return "flow"
+    if text == "maglev,source":
+        return "source"
+    raise ValueError("expected maglev or maglev,source")
 
 
 def _unsupported(_text: str) -> None:

@@ -88,6 +88,7 @@ class _ServiceReader:
             raise Unusable
         halves = {family: self._half(item, address) for family, address in cluster_ips.items()}
         is_local = external_local and (spec.type != "ClusterIP" or bool(spec.external_ips))
+        affinity_s = self._affinity_s()
         needs_health = spec.type == "LoadBalancer" and is_local and spec.health_check_node_port
         return ServiceFacts(
             key=_service_key(item),
@@ -97,13 +98,14 @@ class _ServiceReader:
             v6=halves.get("IPv6"),
             is_external_local=is_local,
             is_internal_local=internal_local,
-            affinity_s=self._affinity_s(),
+            affinity_s=affinity_s,
             health_port=spec.health_check_node_port if needs_health else 0,
             created=item.metadata.creation_timestamp or "",
             uid=item.metadata.uid,
             options=read_options(
                 item.metadata.annotations,
                 has_local_policy=is_local or internal_local,
+                has_affinity=bool(affinity_s),
                 where=self._where,
                 findings=self._findings,
             ),

@@ -14,11 +14,12 @@ import msgspec
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
 from agent.model.service import Address, FamilyPart, PortKey, Range, ServiceFacts, ServiceKey
-from agent.services.objects.bounds import OwnMaps, Room, Size
+from agent.services.objects.bounds import HashTables, OwnMaps, Room, Size
 from agent.services.objects.fold import Fold
 from agent.services.objects.merged import Endpoints
 from agent.services.routes.claims import Claim, Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
+from agent.services.routes.maglev import slot_count
 from agent.services.routes.outside_addresses import NO_LIMITS, Limits, OutsideAddresses
 from agent.services.routes.selection import Place
 
@@ -37,12 +38,14 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     addresses: tuple[Address, ...] = ()
     node_port_addresses: tuple[Address, ...] = ()
     is_open_everywhere: bool = False
-    pod_ranges: tuple[Range, ...] = ()
     has_localhost: bool = False
     """Node ports are also served on loopback addresses, by a relay."""
+    pod_ranges: tuple[Range, ...] = ()
     service_ranges: tuple[Range, ...] = ()
     own_maps: int = 0
     """Ports that may have their clients in a map of their own."""
+    maglevs: int = 0
+    """Services that may have tables of slots."""
     limits: Limits = NO_LIMITS
 
 
@@ -69,6 +72,7 @@ class Desired:
         self.broken: dict[ServiceKey, str] = {}
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
         self.own_maps = OwnMaps()
+        self.hash_tables = HashTables()
         self.outside = OutsideAddresses(family)
         self._room = Room()
 
@@ -109,10 +113,12 @@ class Desired:
             if service is None or part is None:
                 self._room.drop(key)
                 self.own_maps.drop(key)
+                self.hash_tables.drop(key)
                 continue
             size = self._size(service, part)
             self._room.put(key, size)
             self.own_maps.put(service)
+            self.hash_tables.put(service)
             if most and size.pairs >= LARGE_PAIRS:
                 self.large[todo.pop()] = None
                 self.changed.discard(key)
@@ -136,12 +142,14 @@ class Desired:
         pairs = elements = 0
         for port, count in zip(service.ports, self.fold.pairs(service, self.family), strict=True):
             pairs += count
-            elements += count * (ways + bool(port.node_port))
+            slots = max(count, slot_count(count)) if service.options.hashing else count
+            elements += slots * (ways + bool(port.node_port))
         return Size(pairs, elements)
 
     def _make_room(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
         """Others that have to go, or may come, because of these. Who may come and is large has its turn."""
         moved = self._room.settle() | self.own_maps.settle(self.node.own_maps)
+        moved |= self.hash_tables.settle(self.node.maglevs)
         return [key for key in moved if key not in todo and (key not in self.large or self._room.refusal(key))]
 
     def _put_outside(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
@@ -189,7 +197,8 @@ class Desired:
         own_clients = service.options.affinity_clients if key in self.own_maps.granted else 0
         place, addresses = self.node.place, self.node.addresses
         service = self.outside.permitted(service, self.node.limits)
-        return plan_service(service, self.family, endpoints, place, addresses, own_clients)
+        may_hash = key in self.hash_tables.granted
+        return plan_service(service, self.family, endpoints, place, addresses, own_clients, may_hash=may_hash)
 
     def owner_of(self, claim: Claim) -> ServiceKey | None:
         """Whose that way in is."""
@@ -250,6 +259,15 @@ class Desired:
         else:
             self._plans[key] = plan
 
+    def unhashed(self, key: ServiceKey) -> int | None:
+        """How many endpoints are too many for the table that a Service has room for; None: it has one, or wants none
+        (SVN-40)."""
+        plan = self._plans.get(key)
+        if plan is None or key not in self.hash_tables.granted:
+            return None
+        counts = [len(port.selection.everyone) for port in plan.ports if not port.hashing]
+        return max(counts) if counts else None
+
     def plans(self) -> Iterable[ServicePlan]:
         return self._plans.values()
 
@@ -257,6 +275,6 @@ class Desired:
         return self._plans.get(key)
 
 
-def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...], int]:
+def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...], int, int]:
     """What every plan depends on."""
-    return node.place.node, node.place.zone, node.addresses, node.own_maps
+    return node.place.node, node.place.zone, node.addresses, node.own_maps, node.maglevs

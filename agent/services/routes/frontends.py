@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.nft_table import Family
+from agent.model.nft_table import Family, Hashing
 from agent.model.service import (
     DEFAULT_OPTIONS,
     Address,
@@ -26,6 +26,7 @@ from agent.model.service import (
 )
 from agent.services.objects.addresses import whole
 from agent.services.objects.merged import Endpoints, Step
+from agent.services.routes.maglev import MOST_ENDPOINTS
 from agent.services.routes.selection import Place, Selection, select, use_of
 
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
@@ -59,6 +60,8 @@ class PortPlan(msgspec.Struct, frozen=True, gc=False):
     """How many clients its own map holds; 0: they are in the map that ports share (SVN-101)."""
     step: Step | None = None
     """How the list of all came about, where they are many."""
+    hashing: Hashing = ""
+    """By what its endpoint is chosen (SVN-40)."""
 
 
 class ServicePlan(msgspec.Struct, frozen=True, gc=False):
@@ -99,8 +102,11 @@ def plan_service(
     place: Place,
     node_addresses: Sequence[Address] = (),
     own_clients: int = 0,
+    *,
+    may_hash: bool = False,
 ) -> ServicePlan | None:
-    """None: the Service does not exist in this family. `endpoints` gives those of a port."""
+    """None: the Service does not exist in this family. `endpoints` gives those of a port. `may_hash`: there is room for
+    its tables, if it wants any."""
     part = service.part(family)
     if part is None:
         return None
@@ -116,7 +122,8 @@ def plan_service(
         else:
             local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
         frontends = _frontends(service, part, port, selection, node_addresses)
-        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients, step))
+        hashing = service.options.hashing if may_hash and len(selection.everyone) <= MOST_ENDPOINTS else ""
+        ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients, step, hashing))
     return ServicePlan(service.key, part.cluster_ip, tuple(ports), service.options, service.health_port)
 
 

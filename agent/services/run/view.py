@@ -35,13 +35,14 @@ from agent.services.objects.addresses import read_address
 from agent.services.objects.reading_service import HIGHEST_PORT
 from agent.services.routes.claims import Claim, claim_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
+from agent.services.routes.maglev import MOST_ENDPOINTS
 from agent.services.ruleset import RulesView
-from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.beside import Beside
+from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
-from agent.services.view.explain import Reasons, explain_hints, state_of
+from agent.services.view.explain import Reasons, explain_hashing, explain_hints, state_of
 
 _BACKEND = attrgetter("key")
 MOST_DIGITS = 5
@@ -55,11 +56,11 @@ class ServicesView:
         rules: Mapping[Family, RulesView],
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
         ender: ConnectionEnder | None = None,
-    ) -> None:
         beside: Sequence[Beside] = (),
+    ) -> None:
         """`addresses`: those that this host has now. Without an `ender` no connections are ended."""
-        self._ender = ender
         self._beside = tuple(beside)
+        self._ender = ender
         self._plane = plane
         self._addresses = addresses
         self._rules = rules
@@ -123,15 +124,19 @@ class ServicesView:
         )
 
     def _findings(self, key: ServiceKey) -> Iterator[str]:
-        for finding in self._plane.intake.findings.get(("Service", *key), ()):
         for other in self._beside:
             yield from other.findings(key)
+        for finding in self._plane.intake.findings.get(("Service", *key), ()):
             yield ": ".join(filter(None, (finding.path, finding.text)))
         for family, sync in self._plane.families.items():
             desired = sync.desired
             bounded = (*desired.refused.get(key, ()), *desired.own_maps.refusals(key))
+            bounded += desired.hash_tables.refusals(key)
             for finding in (*bounded, *desired.outside.findings.get(key, ()), *desired.conflicts(key)):
                 yield f"{finding.path}: {finding.text}"
+            if (most := sync.desired.unhashed(key)) is not None:
+                text = f"{most} endpoints have no table of slots; expected at most {MOST_ENDPOINTS}; drawn at random"
+                yield f"metadata.annotations[kepd.dev/balance]: {text}"
             if key in sync.quarantine:
                 yield f"{family}: {sync.quarantine[key]}"
             node, plan = sync.facts.node, sync.desired.plan_of(key)
@@ -193,13 +198,14 @@ class ServicesView:
             count = len(port.selection.everyone)
             lines.append(f"{sync.desired.family} port {name}: {count} endpoints in use")
             lines += [f"  {_told_frontend(one)}" for one in port.frontends]
+            for other in self._beside:
+                lines += [f"  {line}" for line in other.told(sync.desired.family, port)]
             lines += [f"  {line}" for line in explain_hints(port.selection, sync.facts.node.place)]
+            lines += [f"  {line}" for line in explain_hashing(port)]
             if port.affinity_s:
                 where = (
                     f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
                 )
-            for other in self._beside:
-                lines += [f"  {line}" for line in other.told(sync.desired.family, port)]
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]
@@ -232,26 +238,20 @@ class ServicesView:
         for _, view in sorted(self._rules.items()):
             async for placed in view.desired(key, after):
                 yield placed
+        for report in self._rows(key, after, is_standing=False):
+            yield _beside_place(report), report
 
     async def rules(self, key: ServiceKey | None = None, after: str = "") -> Walk[RuleReport]:
         for _, view in sorted(self._rules.items()):
             async for placed in view.standing(key, after):
                 yield placed
+        for report in self._rows(key, after, is_standing=True):
+            yield _beside_place(report), replace(report, service="")
 
-        for report in self._rows(key, after, is_standing=False):
-            yield _beside_place(report), report
     async def differences(self, after: str = "") -> Walk[RuleChange]:
         for _, view in sorted(self._rules.items()):
             async for placed in view.differences(after):
                 yield placed
-
-        for report in self._rows(key, after, is_standing=True):
-            yield _beside_place(report), replace(report, service="")
-    async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
-        """Raises ValueError where an address is none, or the family is off."""
-        start, end = read_address(source), read_address(target)
-        if start is None or end is None or start.family != end.family:
-            raise ValueError(f"{source} and {target}: expected two addresses of one family")
         want, have = (
             {_beside_place(one): one for one in self._rows(None, after, is_standing=now)} for now in (False, True)
         )
@@ -264,6 +264,12 @@ class ServicesView:
         """Of what stands beside the rules, which come before."""
         found = (one for other in self._beside for one in other.rows(key, is_standing=is_standing))
         return sorted((one for one in found if _beside_place(one) > after), key=_beside_place)
+
+    async def trace(self, source: str, target: str, protocol: str, port: int, *, in_kernel: bool) -> TraceReport:
+        """Raises ValueError where an address is none, or the family is off."""
+        start, end = read_address(source), read_address(target)
+        if start is None or end is None or start.family != end.family:
+            raise ValueError(f"{source} and {target}: expected two addresses of one family")
         sync = self._plane.families.get(end.family)
         if sync is None:
             raise ValueError(f"{target}: {end.family} is off on this node")
@@ -285,17 +291,17 @@ def _place(key: ServiceKey) -> str:
     return SEPARATOR.join(key)
 
 
+def _beside_place(one: RuleReport) -> str:
+    """Behind all of the backends, which begin with a family."""
+    return f"{begins(one.map, one.family)}{one.key}"
+
+
 def _endpoint(key: ServiceKey, port: PortPlan, family: Family, one: Backend, reasons: Reasons) -> EndpointReport:
     reason = reasons.of(one)
     return EndpointReport(
         namespace=key.namespace,
         service=key.name,
         port=port.port.name,
-def _beside_place(one: RuleReport) -> str:
-    """Behind all of the backends, which begin with a family."""
-    return f"{begins(one.map, one.family)}{one.key}"
-
-
         protocol=port.port.protocol,
         family=family,
         endpoint=one.key,

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.model.service import Backend
+from agent.services.routes.frontends import PortPlan
+from agent.services.routes.maglev import SIZES, slot_count
 from agent.services.routes.selection import ANYWHERE, Place, Selection, is_local
 
 
@@ -107,3 +109,17 @@ def explain_hints(selection: Selection, place: Place) -> Iterator[str]:
             yield f"{one.kind} hints are ignored: this node has no {one.kind}"
         else:
             yield f"{one.kind} hints are ignored: none names this {one.kind} ({own})"
+
+
+def explain_hashing(port: PortPlan) -> Iterator[str]:
+    """SVN-40, SVN-42: of how many slots, how even, and what makes nodes differ."""
+    cluster = port.selection.cluster or ()
+    if not port.hashing or not cluster:
+        return
+    what = "addresses and ports" if port.hashing == "flow" else "the client's address"
+    slots = slot_count(len(cluster))
+    most = next(most for most, size in SIZES if size == slots)
+    size = f"{slots} slots, up to {most} endpoints; more are hashed anew"
+    yield f"chosen by a hash of {what}, alike on every node: {size}"
+    if port.selection.mode:
+        yield f"nodes may choose differently: {port.selection.mode} gives them different endpoints"

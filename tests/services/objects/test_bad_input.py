@@ -151,7 +151,7 @@ ANNOTATIONS: list[tuple[str, str, str]] = [
     ("terminate-established", "on-endpoint-removal,", "is not a duration"),
     ("terminate-established", "on-endpoint-removal,25h", "at most 24h"),
     ("terminate-established", "never,5s", "expected never"),
-    ("balance", "maglev", "this version does not know it"),
+    ("balance", "maglev,client", "expected maglev or maglev,source"),
     ("affinity-scope", "service", "this version does not know it"),
 ]
 SLICES: list[tuple[str, dict[str, Any], str]] = [

@@ -50,10 +50,10 @@ def test_a_newcomer_among_many_claimants_has_nobody_planned_again() -> None:
     planned = 0
     real = module.plan_service
 
-    def counting(*arguments: object) -> object:
+    def counting(*arguments: object, **named: object) -> object:
         nonlocal planned
         planned += 1
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(*arguments, **named)  # type: ignore[arg-type]
 
     module.plan_service = counting  # type: ignore[assignment]
     try:

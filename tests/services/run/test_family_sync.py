@@ -500,11 +500,11 @@ async def test_a_service_on_which_kepd_fails_is_set_aside(where: str, monkeypatc
     module, _, name = f"agent.services.{where}".rpartition(".")
     real = getattr(importlib.import_module(module), name)
 
-    def fails(one: Any, *rest: Any) -> Any:
+    def fails(one: Any, *rest: Any, **more: Any) -> Any:
         port = one.ports[0].port
         if 81 in (port, getattr(port, "port", 0)):
             raise RuntimeError("a bug")
-        return real(one, *rest)
+        return real(one, *rest, **more)
 
     with monkeypatch.context() as patched:
         patched.setattr(f"{module}.{name}", fails)
