@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import services_connects, services_iptables
+from bench import services_connects, services_features, services_iptables
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
@@ -20,10 +20,14 @@ STATED = 10000
 
 
 def inside(*arguments: str) -> list[Row]:
+    return inside_of("bench.services_inside", *arguments)
+
+
+def inside_of(module: str, *arguments: str) -> list[Row]:
     root = Path(__file__).resolve().parent.parent
     with Namespace() as space:
         os.chdir(root)
-        printed = space.run(sys.executable, "-m", "bench.services_inside", *arguments, within_s=900.0)
+        printed = space.run(sys.executable, "-m", module, *arguments, within_s=900.0)
     return [tuple(row) for row in json.loads(printed.splitlines()[-1])]
 
 
@@ -36,6 +40,7 @@ def measure() -> list[Row]:
     rows += inside("tenants", "0")
     for size in (10, STATED):
         rows += services_connects.measure(size)
+    rows += services_features.measure()
     return rows
 
 

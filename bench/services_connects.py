@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -54,8 +54,8 @@ def measure(size: int) -> list[Row]:
 class Half:
     """A namespace with one shape loaded, and a process in it that makes connections when told."""
 
-    def __init__(self, shape: str, size: int) -> None:
-        self._argv = (sys.executable, "-m", "bench.services_connects", shape, str(size))
+    def __init__(self, shape: str, size: int, module: str = "bench.services_connects", *words: str) -> None:
+        self._argv = (sys.executable, "-m", module, *words, shape, str(size))
         self._space = Namespace()
 
     def __enter__(self) -> Self:
@@ -91,11 +91,7 @@ class Half:
 def inside(shape: str, size: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     prepare()
-    answering = os.fork()
-    if not answering:
-        Answering()
-        signal.pause()
-    try:
+    with answered_by_fork():
         if shape == "ours":
             asyncio.run(load_ours(size))
         else:
@@ -104,18 +100,29 @@ def inside(shape: str, size: int) -> None:
         print("ready", flush=True)
         for _ in sys.stdin:
             print(connects_per_s(), flush=True)
+
+
+@contextmanager
+def answered_by_fork() -> Iterator[None]:
+    """A process that answers at the endpoints, as long as it lasts."""
+    answering = os.fork()
+    if not answering:
+        Answering()
+        signal.pause()
+    try:
+        yield
     finally:
         os.kill(answering, signal.SIGKILL)
         os.waitpid(answering, 0)
 
 
-def connects_per_s() -> float:
+def connects_per_s(address: str = VIP, port: int = 80) -> float:
     count, began_s = 0, time.perf_counter()
     while time.perf_counter() < began_s + TURN_S:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.settimeout(0.2)
-            client.connect((VIP, 80))
+            client.connect((address, port))
         count += 1
     return count / (time.perf_counter() - began_s)
 
