@@ -408,6 +408,17 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowtableSection:
+    """Established flows skip the rules."""
+
+    devices: Words = restart(
+        list_of(TEXT, "device names"),
+        (),
+        "Devices between which flows of Services skip all rules; `*` at the end: all.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     enabled: bool = restart(BOOL, True, "Run the services plane; it refuses to run beside a kube-proxy.")
     backend: str = restart(choice("nftables", "iptables"), "nftables", "How rules reach the kernel.")
@@ -437,10 +448,16 @@ class Services:
     hints: HintsSection = HintsSection()
     conntrack: ConntrackSection = ConntrackSection()
     counters: Counters = Counters()
+    flowtable: FlowtableSection = FlowtableSection()
     reject_with: str = restart(choice("auto", "icmp"), "auto", "How to reject traffic to Services without endpoints.")
     proxy_name: str = restart(TEXT, "", "Handle only Services with this service-proxy-name label.")
     startup_taint: bool = restart(
         BOOL, False, "Remove the taint `kepd.dev/not-ready` once Services work; patches the Node."
+    )
+    taint_when_down: str = restart(
+        choice("never", "boot", "stop"),
+        "never",
+        "When kepd puts that taint on: after a boot until there are rules; `stop`: also when rules are lost.",
     )
     write_events: bool = restart(
         BOOL, False, "Write faults of Services as events of the API server too; needs `deploy/components/events`."
@@ -456,16 +473,12 @@ class Services:
     balancer_ips: str | Words = key(
         either("allow", either("deny", list_of(CIDR, "networks"))),
         "allow",
-    taint_when_down: str = restart(
-        choice("never", "boot", "stop"),
-        "never",
-        "When kepd puts that taint on: after a boot until there are rules; `stop`: also when rules are lost.",
-    )
         "The same for addresses that load balancers give.",
     )
     own_affinity_maps: int = key(
         integer(0, 1024), 64, "Service ports that may have an affinity map of their own, in each family."
     )
+    maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
     boot_guard: bool = restart(
         BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
     )
@@ -478,7 +491,6 @@ class Services:
     tamper_repair: bool = key(BOOL, True, "Repair rules that other programs changed.")
     drain_seconds: int = restart(integer(0), 0, "Seconds between failing the health check and exit.")
     drain_taints: Words = key(
-    maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
         list_of(TEXT, "taint keys"),
         ("ToBeDeletedByClusterAutoscaler",),
         "Taints that make the node fail its health check.",

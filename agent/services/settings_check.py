@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 from agent.config.document import Services
 from agent.model.finding import Finding, shown
+from agent.services.nftables.flowtable import LOOPBACK_DEVICE, PATTERN
 from agent.services.objects.addresses import address_of, read_range, unfit_endpoint
 from agent.services.objects.node_state import PRIMARY
-
 from agent.services.routes.relays import LOCALHOST
+
 
 def services_faults(services: Services) -> Iterator[Finding]:
     yield from _node_ports(services)
     yield from _detection(services)
+    yield from _flowtable(services)
     if services.min_sync_period > services.sync_period:
         text = f"{services.min_sync_period:g} s is longer than syncPeriod, {services.sync_period:g} s; expected less"
         yield Finding("", "services.minSyncPeriod", text)

@@ -69,11 +69,12 @@ READ_AT_START = {
             "udpStreamTimeout",
         )
     },
+    "services.flowtable.devices": "daemon/services/wiring.py",
     "services.proxyName": "daemon/services/wiring.py",
     "services.startupTaint": "daemon/services/wiring.py",
     "services.strictSourceRanges": "daemon/services/wiring.py",
-    "services.writeEvents": "daemon/services/wiring.py",
     "services.taintWhenDown": "daemon/services/wiring.py",
+    "services.writeEvents": "daemon/services/wiring.py",
     "telemetry.logFormat": "daemon/main.py",
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from agent.daemon.services.boot_guard import GUARD_FILE, BootGuard
 from agent.daemon.services.endings import make_ender
 from agent.daemon.services.event_writer import EventWriter
 from agent.daemon.services.files import ManifestServices, NoPods, PodsHere
+from agent.daemon.services.flow_offload import FlowOffload
 from agent.daemon.services.health import ServiceHealth
 from agent.daemon.services.missing_rules import BOOT_FILE, MissingRules
 from agent.daemon.services.reserved import follow_reserved
@@ -100,8 +101,8 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     cleaner = FlowCleaner(plane, conntrack := Conntrack(), _flow_protocols(configuration))
     ender = make_ender(plane, conntrack, parts.clock, lambda: current[0], _addresses_now)
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
-    guard, relay = beside = _beside(configuration, plane, backend, parts)
-    plane.followers += [one.follow for one in (guard, health, cleaner, ender, relay, backend.cleanup)]
+    guard, relay, offload = beside = _beside(configuration, plane, backend, parts)
+    plane.followers += [one.follow for one in (guard, health, cleaner, ender, relay, offload, backend.cleanup)]
     plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
@@ -111,7 +112,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         lambda: _follow_addresses(intake, parts),
         health.listeners.run,
         *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, taint.run),
-        *(counts.run, guard.run, relay.run, backend.cleanup.run),
+        *(counts.run, guard.run, relay.run, offload.run, backend.cleanup.run),
         *((writer.run,) if writer is not None else ()),
         lambda: _undisturbed(intake.arrived, programmed),
     )
@@ -147,10 +148,12 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
 def _beside(
     configuration: Configuration, plane: ServicesPlane, backend: RulesBackend, parts: ServiceParts
-) -> tuple[BootGuard, LocalhostRelay]:
+) -> tuple[BootGuard, LocalhostRelay, FlowOffload]:
+    devices = configuration.services.flowtable.devices
     return (
         _boot_guard(configuration, plane, backend, parts.clock),
         LocalhostRelay(plane, parts.clock, parts.tell),
+        FlowOffload(plane, backend.tables, devices, parts.clock, parts.tell),
     )
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table by which flows skip the rules, as text (SVN-80, SVN-81); packets are in node/test_flowtable.py."""
+
+import pytest
+
+from agent.config.document import FlowtableSection, Services
+from agent.model.nft_table import Family
+from agent.services.nftables.flowtable import (
+    MOST_DEVICES,
+    OffloadedWays,
+    chosen_devices,
+    offload_text,
+    probe_text,
+    removal_text,
+)
+from agent.services.settings_check import services_faults
+
+WAYS = OffloadedWays(("10.96.0.0/16",), ("192.168.7.1",), (("TCP", 30080), ("UDP", 30053)))
+V6 = OffloadedWays(("fd00:96::/112",), (), (("TCP", 30080),))
+
+
+def test_the_whole_text() -> None:
+    assert (
+        offload_text("IPv4", ("eth0", "veth1"), WAYS)
+        == """add table ip kepd_fast
+delete table ip kepd_fast
+table ip kepd_fast {
+  flowtable fast { hook ingress priority 0; devices = { "eth0", "veth1" }; }
+  set addresses { type ipv4_addr; flags interval; elements = { 10.96.0.0/16 }; }
+  set node_addresses { type ipv4_addr; elements = { 192.168.7.1 }; }
+  set node_ports { type inet_proto . inet_service; elements = { tcp . 30080, udp . 30053 }; }
+  chain forwarded {
+    type filter hook forward priority 10; policy accept;
+    ct state established ct status dnat ct packets > 20 meta l4proto { tcp, udp } ct original ip daddr @addresses flow add @fast
+    ct state established ct status dnat ct packets > 20 meta l4proto { tcp, udp } ct original ip daddr @node_addresses meta l4proto . ct original proto-dst @node_ports flow add @fast
+  }
+}
+"""  # noqa: E501 - as it is loaded
+    )
+
+
+def test_without_node_addresses_no_node_port_is_meant() -> None:
+    text = offload_text("IPv6", ("eth0",), V6)
+
+    assert "ct original ip6 daddr @addresses flow add @fast" in text
+    assert "@node_ports" not in text
+
+
+@pytest.mark.parametrize(("devices", "ways"), [((), WAYS), (("eth0",), OffloadedWays())])
+def test_nothing_to_do_takes_the_table_away(devices: tuple[str, ...], ways: OffloadedWays) -> None:
+    assert offload_text("IPv4", devices, ways) == removal_text("IPv4")
+
+
+@pytest.mark.parametrize("family", ["IPv4", "IPv6"])
+def test_a_probe_leaves_nothing(family: Family) -> None:
+    lines = probe_text(family).splitlines()
+
+    assert lines[0].startswith("add table")
+    assert lines[-1].startswith("delete table")
+    assert any("flow add @fast" in line for line in lines)
+
+
+def test_devices_are_chosen_by_name_and_prefix_without_loopback_and_bridge_ports() -> None:
+    present = ("veth2", "lo", "eth0", "veth1", "cni0", "eth1")
+    chosen = chosen_devices(("eth0", "veth*", "l*"), present, lambda name: name == "veth2")
+
+    assert chosen.names == ("eth0", "veth1")
+    assert chosen.left_out == ("veth2 is a port of a bridge; name the bridge, whose device forwards",)
+
+
+def test_there_is_a_most_of_devices() -> None:
+    chosen = chosen_devices(("veth*",), [f"veth{n}" for n in range(MOST_DEVICES + 3)], lambda _: False)
+
+    assert len(chosen.names) == MOST_DEVICES
+    assert chosen.left_out == (f"3 devices beyond {MOST_DEVICES}",)
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "fault"),
+    [
+        ("nftables", ("eth0", "veth*"), ""),
+        ("nftables", ("lo",), "forwards nothing"),
+        ("nftables", ('eth0" }; }',), "is not a device"),
+        ("iptables", ("eth0",), "needs the backend nftables"),
+    ],
+)
+def test_settings_that_cannot_work_are_found(backend: str, devices: tuple[str, ...], fault: str) -> None:
+    services = Services(backend=backend, flowtable=FlowtableSection(devices=devices))
+    found = [str(one) for one in services_faults(services)]
+
+    assert (fault in found[0]) if fault else found == []
