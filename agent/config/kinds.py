@@ -47,6 +47,15 @@ def _read_text(value: object) -> str:
 BOOL = Kind("bool", _read_bool, {"type": "boolean"})
 
 
+def _read_map(value: object) -> object:
+    _must(isinstance(value, dict), value, "a map")
+    return value
+
+
+# What is inside is looked at by the plane that it is for.
+MAP = Kind("map", _read_map, {"type": "object"})
+
+
 def _read_path(value: object) -> str:
     text = _read_text(value)
     _must(text.startswith("/"), value, "an absolute path")

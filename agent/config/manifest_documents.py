@@ -18,7 +18,7 @@ from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plai
 from agent.model.finding import Finding
 
 BEGINS = re.compile(r"^---(?:[ \t\r].*)?$", re.MULTILINE)
-CLUSTER_KINDS = frozenset({"Node", "ServiceCIDR", "Namespace"})
+CLUSTER_KINDS = frozenset({"Node", "ServiceCIDR", "Namespace", "DeviceClass", "ResourceSlice"})
 Content = dict[str, object]
 
 

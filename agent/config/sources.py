@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.config.check import DEFAULT_ORIGIN, Checked, Layer, check_layers, flatten
-from agent.config.document import PLANES, Configuration
+from agent.config.document import PLANES, SWITCHES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
 from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
@@ -212,7 +212,7 @@ def _put_planes(text: str, values: dict[str, Tree], findings: list[Finding]) -> 
             hint = suggestion(name, PLANES) or f"; planes are {', '.join(PLANES)}"
             findings.append(Finding("flag --planes", "", f"{shown(name)} is no plane{hint}"))
     for plane in PLANES:
-        values[f"{plane}.enabled"] = Tree("scalar", "flag --planes", plane in names)
+        values[SWITCHES.get(plane, f"{plane}.enabled")] = Tree("scalar", "flag --planes", plane in names)
 
 
 def _put(entry: KeyEntry, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:

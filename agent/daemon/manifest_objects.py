@@ -43,7 +43,8 @@ MOST_DIFF_LINES = 5000
 WORKLOADS = ("Deployment", "DaemonSet", "Job")
 CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
-KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR")
+DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
+KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR", *DEVICE_KINDS)
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")

@@ -48,15 +48,19 @@ def wire_objects(
 def identity_of(configuration: Configuration) -> "NodeIdentity":
     from agent.pods.manifest.objects import NodeIdentity
 
-    return NodeIdentity(configuration.node.name, configuration.pods.name_suffix)
+    gives_devices = configuration.devices.manager.enabled
+    return NodeIdentity(configuration.node.name, configuration.pods.name_suffix, gives_devices)
 
 
 def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
     """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
     for them."""
     from agent.daemon.services.manifests import hint_options, read_service_objects
+    from agent.devices.manifest.documents import Reader
+    from agent.devices.manifest.reading import read_device_objects
     from agent.pods.manifest.objects import parse_objects
 
     found = parse_objects("manifest", content, identity_of(configuration)).findings
     of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    return list(dict.fromkeys((*found, *of_services)))
+    of_devices = read_device_objects({"manifest": content}, Reader(configuration.node.name)).findings
+    return list(dict.fromkeys((*found, *of_services, *of_devices)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.config.sources import FurtherCheck
+from agent.devices.settings import device_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
 from agent.pods.settings_check import pods_faults
@@ -21,7 +22,7 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     services = configuration.services
     of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists())
     found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
-    found += services_faults(services)
+    found += [*device_faults(configuration), *services_faults(services)]
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))

@@ -57,6 +57,7 @@ from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, object_pb2, p
 if TYPE_CHECKING:
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
+    from agent.devices.run.plane import DevicePlane
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
     from agent.pods.run.runner import PodRunner
@@ -68,6 +69,8 @@ SOCKET_MODE = 0o660
 STATE_DIRECTORY_MODE = 0o700
 # The log level that shows every call to the runtime, as klog has it.
 CALLS_LEVEL = 6
+# Few nodes have devices.
+UNTOLD_WHEN_OFF = ("devices",)
 NOT_NEEDED = "no plane here needs it"
 
 
@@ -94,6 +97,7 @@ class Daemon:
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
+        self.devices: DevicePlane | None = None
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
@@ -198,11 +202,11 @@ def _planes(parts: Daemon) -> dict[str, object]:
         "proxy": CriProxyService(None),
         "services": ServiceProxyService(None),
     }
-    wirings = {"images": _images, "pods": _pods, "proxy": _proxy, "services": _services}
+    wirings = {"images": _images, "devices": _devices, "pods": _pods, "proxy": _proxy, "services": _services}
     for plane in PLANES:
         if plane in enabled_planes(parts.configuration):
             services[plane] = wirings[plane](parts)
-        else:
+        elif plane not in UNTOLD_WHEN_OFF:
             parts.board.add(plane, State.OFF, "switched off", is_plane=True)
     return services
 
@@ -216,6 +220,7 @@ def _outside(parts: Daemon) -> Outside:
         tell=parts.ring.tell,
         kube=lambda: _kube(parts),
         puller=parts.puller,
+        devices=parts.devices.manager if parts.devices is not None else None,
         endings=parts.endings,
     )
 
@@ -237,6 +242,15 @@ def _images(parts: Daemon) -> ImageService:
 
     parts.add_unit("images", run, is_plane=True, stop_s=parts.configuration.images.drain + 5.0)
     return ImageService(plane.puller, plane.images)
+
+
+def _devices(parts: Daemon) -> None:
+    from agent.daemon.devices.wiring import wire_devices
+
+    wired = wire_devices(_outside(parts))
+    parts.devices = wired.plane
+    parts.closers.append(wired.close)
+    parts.add_unit("devices", wired.plane.run, is_plane=True)
 
 
 def _services(parts: Daemon) -> ServiceProxyService:
@@ -311,10 +325,14 @@ def _new_kube(parts: Daemon) -> "KubeClient | None":
 
 def _pods(parts: Daemon) -> PodService:
     from agent.daemon.pods.wiring import LocalPods, wire_pods
+    from agent.daemon.pods.with_devices import PodsWithDevices
 
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
+    if parts.devices is not None:
+        parts.devices.pods = PodsWithDevices(plane.runner)
+        parts.devices.manager.changed = plane.runner.devices_changed
     parts.end_pod = plane.commands.delete
     parts.status_of = plane.runner.workloads.status
     parts.created_of = plane.runner.workloads.created_s

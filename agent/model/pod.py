@@ -133,5 +133,5 @@ def content_hash(content: str) -> str:
 
 def container_hash(container: Container) -> str:
     """What a container remembers of its part; resources can change without a restart (MAN-11)."""
-    fixed = msgspec.structs.replace(container, resources=Resources())
+    fixed = msgspec.structs.replace(container, resources=Resources(claims=container.resources.claims))
     return hashlib.sha256(msgspec.json.encode(fixed, order="sorted")).hexdigest()[:CONTAINER_HASH_LENGTH]

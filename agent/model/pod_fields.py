@@ -180,10 +180,17 @@ class Probe(Fields, frozen=True):
         return self.failure_threshold or 3
 
 
+class ClaimUse(Fields, frozen=True):
+    """A claim of the pod whose devices a container gets: all, or those of one request."""
+
+    name: str = ""
+    request: str = ""
+
+
 class Resources(Fields, frozen=True):
     limits: dict[str, Amount] = {}
     requests: dict[str, Amount] = {}
-    claims: tuple[object, ...] = ()
+    claims: tuple[ClaimUse, ...] = ()
 
 
 class ExitCodes(Fields, frozen=True):
@@ -397,6 +404,16 @@ class ReadinessGate(Fields, frozen=True):
     condition_type: str = ""
 
 
+class PodClaim(Fields, frozen=True):
+    """Devices that a pod claims: those of a claim that is there, or of one that is made for it."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+    # How versions before v1beta1 wrote it.
+    source: object = None
+
+
 class PodFields(Fields, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -437,6 +454,7 @@ class PodFields(Fields, frozen=True):
     scheduling_gates: object = None
     topology_spread_constraints: object = None
     overhead: dict[str, Amount] = {}
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class Metadata(Fields, frozen=True):

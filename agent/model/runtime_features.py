@@ -9,6 +9,7 @@ NUMBER = re.compile(r"v?(\d+)\.(\d+)")
 # The first versions of containerd with a behaviour that no answer of CRI tells.
 CONTAINERD_IMAGE_VOLUMES = (2, 1)
 CRIO_IMAGE_VOLUMES = (1, 31)
+CRIO_CDI = (1, 28)
 
 
 class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +21,8 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
     user_namespaces: frozenset[str] = frozenset()
     recursive_read_only: frozenset[str] = frozenset()
     has_group_policy: bool = False
+    # Whether containerd says that it resolves CDI ids; others are known by their versions.
+    resolves_cdi: bool = False
 
     @property
     def label(self) -> str:
@@ -29,6 +32,11 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
     def has_image_volumes(self) -> bool:
         """Whether an image can be mounted (VOL-09)."""
         return self._is_from(containerd=CONTAINERD_IMAGE_VOLUMES, crio=CRIO_IMAGE_VOLUMES)
+
+    @property
+    def has_cdi(self) -> bool:
+        """Whether ids of CDI can be handed to it (DVC-1); not known is no, for then they would be passed over."""
+        return self.resolves_cdi or (self.name == "cri-o" and self._number >= CRIO_CDI)
 
     @property
     def _number(self) -> tuple[int, int]:

@@ -4,9 +4,11 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from agent.model.container_devices import ContainerDevices
 from agent.model.finding import Finding
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.image_pull import PullRequest
+from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_event import RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.model.source_folder import SourceFolder
@@ -163,6 +165,17 @@ class Features(Protocol):
     """What the runtime can do; known as soon as it answered once."""
 
     async def features(self) -> RuntimeFeatures: ...
+
+
+class PodDevices(Protocol):
+    """Devices that pods claim. `hold` returns when all claims of a pod are prepared; `edits` says what a container
+    gets of them. Both raise DevicesNotReady; `release` raises DevicesNotReleased until nothing is held."""
+
+    async def hold(self, pod: PodSpec) -> None: ...
+
+    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices: ...
+
+    async def release(self, uid: str) -> None: ...
 
 
 class Logind(Protocol):

@@ -12,6 +12,7 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
+from agent.daemon.devices.wiring import manager_settings
 from agent.daemon.logs import Levels
 from agent.daemon.pods.wiring import pod_settings
 from agent.daemon.proxy.wiring import proxy_settings
@@ -25,11 +26,13 @@ Path_ = tuple[str, ...]
 # Asked for each time they are needed, so that a reload applies them.
 PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
     lambda configuration: pod_settings(configuration, None, ""),  # type: ignore[arg-type]
+    lambda configuration: manager_settings(configuration, ""),
     proxy_settings,
     periods,
     hint_options,
 )
 READ_WHEN_NEEDED = {
+    "devices.driver.pools": "devices/settings.py",
     "images.alwaysCache": "images/run/intake.py",
     "images.authScope": "images/run/attempt.py",
     "images.drain": "images/run/puller.py",
@@ -114,6 +117,11 @@ def everything_on(folder: Path) -> Configuration:
         api=replace(plain.api, socket=str(folder / "kepd.sock"), read_group="", http_address="127.0.0.1:0"),
         manifests=replace(plain.manifests, directory=str(folder / "manifests")),
         pods=replace(plain.pods, enabled=True, log_directory=str(folder / "logs")),
+        devices=replace(
+            plain.devices,
+            manager=replace(plain.devices.manager, enabled=True),
+            driver=replace(plain.devices.driver, enabled=True),
+        ),
         proxy=replace(plain.proxy, enabled=True),
         services=replace(plain.services, enabled=True, source="manifests", metrics_address="127.0.0.1:0"),
     )

@@ -27,6 +27,7 @@ WITHIN_S = 30.0
 WITH_CONTAINERS = (
     "docs/tutorial.md",
     "docs/workloads.md",
+    "docs/devices.md",
     "docs/planes/pods.md",
     "docs/planes/images.md",
     "docs/planes/api.md",
@@ -83,6 +84,7 @@ def kepd(lab: Lab, short_path: Path) -> Iterator[Kepd]:
     extra = (
         f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
         "services: {healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
+        f"devices: {{cdi: {{directories: [{short_path}/cdi], output: {short_path}/cdi}}}}\n"
     )
     # What `kepd setup` of the tutorial writes; on this machine it would find other addresses.
     (short_path / "config.d").mkdir()

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.devices.manifest.objects import ClaimStatus
+from agent.devices.manifest.objects import Allocation, ClaimStatus, DeviceAllocation, Result
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.results import allocations, share_id
 from agent.devices.plan.search import MOST_TRIED, Question, search
-from tests.devices.offered import ANY, NODE, claim, device, question, slice_of, wish
+from tests.devices.offered import ANY, DRIVER, NODE, claim, device, question, slice_of, wish
 
 BIG = 'device.attributes["gpu.example.com"].size == "big"'
 SIZES = ("big", "small")
@@ -41,7 +41,7 @@ def test_the_deepest_point_is_told_with_its_reasons_counted() -> None:
     answer = search(question(slices, claim(gpu=wish(BIG, count=2)), existing=(held,)))
 
     assert answer.given is None
-    assert str(answer.stuck) == "1 of 2 for default/c/gpu: no devices"
+    assert str(answer.stuck) == "1 of 2 for default/c/gpu: 1 in-use default/other, 1 request-selector 0"
     none = search(question(slices, claim(gpu=wish("false")), existing=(held,)))
     assert str(none.stuck) == "0 of 1 for default/c/gpu: 2 request-selector 0, 1 in-use default/other"
 
@@ -122,3 +122,13 @@ def test_a_class_that_is_not_there_is_an_error_of_the_claim() -> None:
         search(asked)
     assert names(question([], claim())) == [[]]
     assert set(ANY) == {"any"}
+
+
+def test_a_combination_that_ends_too_soon_tells_of_the_devices_before_its_last() -> None:
+    """DVX-2."""
+    held = Result(request="r", driver=DRIVER, pool="here", device="a")
+    allocation = Allocation(devices=DeviceAllocation(results=(held,)))
+    other = msgspec.structs.replace(claim("other"), status=ClaimStatus(allocation=allocation))
+    answer = search(question([slice_of(device("a"), device("b"))], claim(r=wish(count=2)), existing=(other,)))
+
+    assert str(answer.stuck) == "1 of 2 for default/c/r: 1 in-use default/other"

@@ -30,8 +30,8 @@ START = [(name, stage) for name in ALL for stage in (AFTER, BEFORE)]
 class Kills:
     """A daemon behind the relay, which is started again whenever it has died."""
 
-    def __init__(self, kepd: Kepd, relay: SteppingRelay, stage: Stage) -> None:
-        self.kepd, self.relay, self.stage = kepd, relay, stage
+    def __init__(self, kepd: Kepd, relay: SteppingRelay, stage: Stage, planes: str = "pods") -> None:
+        self.kepd, self.relay, self.stage, self.planes = kepd, relay, stage, planes
         self.count = 0
 
     def kill(self, _step: Step, _at: str) -> bool:
@@ -48,7 +48,7 @@ class Kills:
         while not done():
             if self.kepd.process is None or self.kepd.process.poll() is not None:
                 self.relay.revive()
-                self.kepd.start("--planes", "pods")
+                self.kepd.start("--planes", self.planes)
             if time.monotonic() > until_s:
                 shown = (self.relay.passed, self.kepd.get("/readyz"), self.stage.pod(), self.kepd.log.read_text())
                 raise AssertionError(f"not within {WITHIN_S} s: {what}: {shown}")

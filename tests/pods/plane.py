@@ -24,7 +24,7 @@ from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
+from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.contract.fake_mounts import FakeMounts
@@ -172,6 +172,7 @@ async def running(
     groups: Any = None,
     slices: Any = None,
     runtime: Any = None,
+    devices: Any = None,
     cpus: int = 1,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
@@ -192,6 +193,7 @@ async def running(
         metrics=metrics, started_s=clock.now_s(), groups=groups,
         slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),
+        devices=devices or NoDevices(),
     )  # fmt: skip
     runner = PodRunner(context, manifests, events or Silence(), lambda path, _: manifests.put(path, None))
     plane = Plane(cri, manifests, logs, runner, told, client, metrics)

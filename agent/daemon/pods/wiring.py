@@ -40,7 +40,7 @@ from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
-from agent.pods.run.pod_context import PodContext, PodNodeFacts, PodSettings
+from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.stream_urls import StreamUrls
 
@@ -135,6 +135,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         groups=groups,
         slices=slices,
         runtime=outside.runtime.watch,
+        devices=outside.devices or NoDevices(),
     )
 
     def timing() -> tuple[float, float]:
@@ -197,6 +198,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         may_swap=pods.swap == "LimitedSwap",
         memory_qos=pods.memory_qos,
         kills_single_process=pods.single_process_oom_kill,
+        gives_devices=configuration.devices.manager.enabled,
         shutdown=shutdown_rules(configuration),
         facts=facts,
     )

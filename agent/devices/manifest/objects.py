@@ -20,6 +20,17 @@ class Metadata(Written, frozen=True, kw_only=True):
     uid: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    # What only an API server fills is taken, and not looked at.
+    generate_name: Any = None
+    creation_timestamp: Any = None
+    resource_version: Any = None
+    generation: Any = None
+    managed_fields: Any = None
+    owner_references: Any = None
+    finalizers: Any = None
+    deletion_timestamp: Any = None
+    deletion_grace_period_seconds: Any = None
+    self_link: Any = None
 
 
 class CelSelector(Written, frozen=True, kw_only=True):
@@ -109,6 +120,9 @@ class Result(Written, frozen=True, kw_only=True):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, Amount] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
 
 class DeviceAllocation(Written, frozen=True, kw_only=True):
@@ -119,16 +133,41 @@ class DeviceAllocation(Written, frozen=True, kw_only=True):
 class Allocation(Written, frozen=True, kw_only=True):
     devices: DeviceAllocation = DeviceAllocation()
     node_selector: Any = None
+    allocation_timestamp: Any = None
 
 
 class ClaimStatus(Written, frozen=True, kw_only=True):
+    """Who uses it, and what drivers say of its devices, is known better here."""
+
     allocation: Allocation | None = None
+    reserved_for: Any = None
+    devices: Any = None
 
 
 class Claim(Written, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
     metadata: Metadata = Metadata()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class TemplateSpec(Written, frozen=True, kw_only=True):
+    """`metadata` is what claims that are made of it have: labels and annotations."""
+
+    metadata: Metadata = Metadata()
+    spec: ClaimSpec = ClaimSpec()
+
+
+class ClaimTemplate(Written, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = Metadata()
+    spec: TemplateSpec = TemplateSpec()
 
     @property
     def key(self) -> str:
@@ -142,6 +181,8 @@ class ClassSpec(Written, frozen=True, kw_only=True):
 
 
 class DeviceClass(Written, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
     metadata: Metadata = Metadata()
     spec: ClassSpec = ClassSpec()
 
@@ -243,5 +284,7 @@ class SliceSpec(Written, frozen=True, kw_only=True):
 
 
 class Slice(Written, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
     metadata: Metadata = Metadata()
     spec: SliceSpec = SliceSpec()

@@ -5,7 +5,7 @@ What it returns depends on its input alone: devices are tried in the order of po
 gives up after a number of devices that were tried, never after a time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -149,8 +149,19 @@ class _Search:
             onward = partial(self._devices, claim, request, wanted, have + 1, place + 1)
             if self._with(claim, wanted, offer, onward):
                 return True
+        if (claim, request, have) > self._deepest and not wanted.wish.is_all:
+            verdicts = [*self._before(claim, wanted, begin), *verdicts]
         self._note_stuck((claim, request, have), wanted, have, verdicts)
         return False
+
+    def _before(self, claim: int, wanted: Alternative, begin: int) -> Iterator[Verdict]:
+        """Why those were not taken that the combination has passed already; the limit does not count this."""
+        tried = self._tried
+        for pool, offer in self._flat[:begin]:
+            reason = self._refusal(claim, wanted, pool, offer)
+            if reason is not None and not any(one.offer is offer for one in self._given[claim]):
+                yield Verdict(wanted.claim.key, wanted.name, offer.id, reason)
+            self._tried = tried
 
     def _with(self, claim: int, wanted: Alternative, offer: Offer, onward: Next) -> bool:
         bonds = [one for one in self._bonds[claim] if one.concerns(wanted.request, wanted.part)]

@@ -102,6 +102,7 @@ class CriRuntime:
                 one.name for one in told.runtime_handlers if one.features.recursive_read_only_mounts
             ),
             has_group_policy=told.features.supplemental_groups_policy,
+            resolves_cdi=told_to_resolve_cdi(told.info.get("config", "")),
         )
 
     async def maps_host_ports(self) -> bool | None:
@@ -293,6 +294,14 @@ def told_to_use_systemd(config: str) -> bool:
         options = containerd["runtimes"][containerd["defaultRuntimeName"]]["options"]
         return options.get("SystemdCgroup") is True
     except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def told_to_resolve_cdi(config: str) -> bool:
+    """From the configuration that containerd shows; one that does not know CDI does not speak of it."""
+    try:
+        return json.loads(config)["enableCDI"] is True
+    except (ValueError, KeyError, TypeError):
         return False
 
 

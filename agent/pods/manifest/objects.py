@@ -13,13 +13,13 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pod import PodSpec, content_hash, static_uid
 from agent.model.pod_fields import Metadata, PodFields
 from agent.pods.manifest.annotations import annotations_of
-from agent.pods.manifest.shape import Shape, place_of
-from agent.pods.manifest.validation import check_pod
+from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.names import log_directory_name
@@ -32,7 +32,10 @@ LONGEST_NAME = 253
 LONGEST_FILE_NAME = 255
 MOST_DATA_BYTES = 1 << 20
 # One directory serves all planes: these kinds belong to others and are no error here.
-FOREIGN_KINDS = ("Service", "EndpointSlice", "Node", "ServiceCIDR")
+FOREIGN_KINDS = (
+    "Service", "EndpointSlice", "Node", "ServiceCIDR",
+    "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
+)  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")
 KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, *FOREIGN_KINDS)
 
@@ -62,8 +65,11 @@ class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeIdentity(msgspec.Struct, frozen=True):
+    """What a manifest means on this node. One that does not give devices refuses pods that claim some."""
+
     node: str
     has_name_suffix: bool
+    gives_devices: bool = False
 
     @property
     def suffix(self) -> str:
@@ -123,7 +129,9 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     elif kind in SOURCE_KINDS:
         _source(tree, str(kind), path, found)
     elif kind in VERSIONS:
-        workload = read_workload(tree, str(kind), path, identity.node, found.findings)
+        workload = read_workload(
+            tree, str(kind), path, identity.node, found.findings, gives_devices=identity.gives_devices
+        )
         found.workloads += [workload] if workload is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
@@ -171,7 +179,8 @@ def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_it
     if read is not None:
         complaints = Complaints()
         check_metadata(read.metadata, complaints)
-        wrong = (*complaints.found, *check_pod(read.spec))
+        unfit = () if identity.gives_devices else where_claimed(read.spec)
+        wrong = (*complaints.found, *check_pod(read.spec), *unfit)
         findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in wrong]
         if not findings:
             pod = _built(read, tree, identity, path)

@@ -20,7 +20,7 @@ topologySpreadConstraints
 """
 _REPLACED = """
 dnsPolicy dnsConfig hostNetwork hostPID hostIPC hostUsers shareProcessNamespace hostname hostnameOverride subdomain
-setHostnameAsFQDN securityContext overhead runtimeClassName nodeName nodeSelector affinity
+setHostnameAsFQDN securityContext overhead runtimeClassName nodeName nodeSelector affinity resourceClaims
 """
 # Each field of a pod's spec and of a volume has a row.
 POD = dict.fromkeys(_IN_PLACE.split(), IN_PLACE) | dict.fromkeys(_REPLACED.split(), REPLACED) | {"resources": RESIZED}

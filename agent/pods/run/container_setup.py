@@ -9,6 +9,8 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
+from agent.model.container_devices import ContainerDevices
+from agent.model.device_problem import DevicesNotReady
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.pod_fields import Volume, VolumeMount
 from agent.pods.ports import Groups
@@ -206,6 +208,7 @@ class ContainerSetup:
     async def made(self, container: ContainerSpec, image: pb.Image, attempt: int) -> Made:
         run, context = self._run, self._context
         await self.learn()
+        devices = await self._devices(container)
         facts = self._facts()
         environment = resolve_environment(run.pod, container, context.sources(), facts)
         values = dict(environment)
@@ -221,7 +224,15 @@ class ContainerSetup:
             command=[expand(one, values) for one in container.fields.command],
             args=[expand(one, values) for one in container.fields.args],
             mounts=mounts,
+            devices=devices,
         )
+
+    async def _devices(self, container: ContainerSpec) -> ContainerDevices:
+        run = self._run
+        try:
+            return await self._context.devices.edits(run.pod, container, has_cdi=run.features.has_cdi)
+        except DevicesNotReady as error:
+            raise ConfigProblem(str(error), error.reason) from error
 
     def _on_disk(self, container: ContainerSpec, values: dict[str, str], attempt: int) -> tuple[int, list[pb.Mount]]:
         """Log directory, volumes and what is mounted; blocking."""

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import structlog
 from msgspec.structs import replace
 
+from agent.model.device_problem import DevicesNotReleased
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import Container
 from agent.model.refused import Refused
@@ -65,6 +66,8 @@ RETRY_S = 1.0
 STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
 SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
+DEVICE_PROBLEMS = ("ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources", "CDINotSupported")
+NOT_RELEASED, LONGEST_RELEASE_PAUSE_S = "unprepare", 60.0
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
 DEADLINE = PodOutcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)
 LASTING = ("completed", "sandbox")
@@ -121,6 +124,16 @@ class PodKeeper:
         if is_due and run.is_kept:
             run.spawn(UpdatingVolumes(), self._follow_sources())
         run.ring()
+
+    def devices_changed(self) -> None:
+        """What it waits for may be there now."""
+        run = self.run
+        for name, one in run.memory.containers.items():
+            if one.reason in DEVICE_PROBLEMS:
+                run.remember(name, lambda one: replace(one, retry_s=0.0))
+        if run.memory.reason in DEVICE_PROBLEMS:
+            run.memory = replace(run.memory, retry_s=0.0)
+            run.ring()
 
     async def _follow_sources(self) -> None:
         """Bring volumes up to date, and once more for what changed meanwhile."""
@@ -179,6 +192,7 @@ class PodKeeper:
         if run.memory.stop is not None:
             self._shorten(wanted_s, now_s)
         self._starter.interrupt()
+        self._sandboxes.interrupt()
         run.ring()
 
     def _shorten(self, grace_s: float, now_s: float) -> None:
@@ -370,6 +384,7 @@ class PodKeeper:
     async def _end(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
         run = self.run
         self._starter.interrupt()
+        self._sandboxes.interrupt()
         while under_way := [task for work, task in run.tasks.items() if holds_end_up(work)]:
             await asyncio.wait(under_way)
         self._starter.resume()
@@ -405,11 +420,30 @@ class PodKeeper:
     async def _release(self) -> None:
         """TRM-18: a pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
         run, context = self.run, self.run.context
+        await self._give_back()
         try:
             await asyncio.to_thread(context.files.release, run.pod.uid)
             await self._setup.release_groups()
         except OSError as error:
             log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
+
+    async def _give_back(self) -> None:
+        """Devices, once nothing of the pod runs; a driver that refuses is asked again, and delays no other pod."""
+        run, pause_s = self.run, RETRY_S
+        while True:
+            try:
+                await run.context.devices.release(run.pod.uid)
+            except DevicesNotReleased as error:
+                if run.memory.message != str(error):
+                    run.tell("ClaimError", str(error), is_warning=True)
+                run.memory = replace(run.memory, reason=NOT_RELEASED, message=str(error))
+                run.show()
+                await run.context.clock.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_RELEASE_PAUSE_S)
+            else:
+                break
+        if run.memory.reason == NOT_RELEASED:
+            run.memory = replace(run.memory, reason="", message="")
 
     def _remove_files(self) -> None:
         """In one go: each step in a thread of its own would cost as much as the step."""
@@ -423,6 +457,7 @@ class PodKeeper:
         """GC-03: everything of a pod that is over; repeated until it works."""
         run, context = self.run, self.run.context
         pod = run.pod
+        await self._give_back()
         while True:
             try:
                 for sandbox in run.seen.sandboxes:

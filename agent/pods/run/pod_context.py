@@ -10,10 +10,12 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
+from agent.model.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.control_group import GroupShape
+from agent.model.device_problem import DevicesNotReady
 from agent.model.event import Event
 from agent.model.finding import printable
-from agent.model.pod import PodSpec
+from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
@@ -25,6 +27,7 @@ from agent.pods.ports import (
     Groups,
     Maintenance,
     NodeImages,
+    PodDevices,
     PodRecords,
     ProbeClient,
     Sandboxes,
@@ -84,6 +87,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     may_swap: bool = False
     memory_qos: bool = False
     kills_single_process: bool = False
+    gives_devices: bool = False
     shutdown: ShutdownRules = ShutdownRules()
     facts: PodNodeFacts = PodNodeFacts()
 
@@ -95,6 +99,21 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=self.facts.memory_bytes - self.reserved_memory_bytes,
             pods=self.most_pods,
         )
+
+
+class NoDevices:
+    """Of a node that gives none: its manifests claim none either."""
+
+    async def hold(self, pod: PodSpec) -> None:
+        if pod.spec.resource_claims:
+            raise DevicesNotReady("ClaimUnallocatable", "this node gives no devices; see devices.manager.enabled")
+
+    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices:
+        del pod, container, has_cdi
+        return NO_DEVICES
+
+    async def release(self, uid: str) -> None:
+        del uid
 
 
 LONGEST_IN_LANE_S = 2.0
@@ -141,6 +160,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups
     slices: Slices
     runtime: Features
+    devices: PodDevices = msgspec.field(default_factory=NoDevices)
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)

@@ -111,6 +111,10 @@ class PodRunner:
     def wanted(self, key: str) -> PodSpec | None:
         return self._called.get(key)
 
+    @property
+    def wanted_uids(self) -> frozenset[str]:
+        return frozenset(self._wanted)
+
     def run_of(self, uid: str) -> PodRun | None:
         keeper = self._owners.keepers.get(uid)
         return keeper.run if keeper is not None else None
@@ -148,6 +152,12 @@ class PodRunner:
             return False
         self.let_go(pod, grace_s)
         return True
+
+    def devices_changed(self) -> None:
+        """Devices may be there for pods that wait for some."""
+        for keeper in self._owners.keepers.values():
+            with contained(keeper.run.pod.key, "try for its devices"):
+                keeper.devices_changed()
 
     def look_again(self) -> None:
         self._look.set()
@@ -266,7 +276,7 @@ class PodRunner:
     async def _take(self, snapshot: Snapshot) -> None:
         before = self._reading
         settings = self._context.settings()
-        identity = NodeIdentity(settings.node, settings.name_suffix)
+        identity = NodeIdentity(settings.node, settings.name_suffix, settings.gives_devices)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         self.workloads.follow(self._reading.workloads, self._reading.pods.keys())
         self._list_wanted()

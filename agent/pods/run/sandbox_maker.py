@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the sandbox of one pod, after what is left of earlier ones has been cleared away."""
 
+import asyncio
+
 import structlog
 from msgspec.structs import replace
 
+from agent.model.device_problem import DevicesNotReady
 from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
 
+# What a pod may wait for long, and is news only when it changes.
+NEWS_ONCE = ("ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources")
 UNEXPECTED = "UnexpectedAdmissionError"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NETWORK_PAUSE_S = 1.0
@@ -27,6 +32,7 @@ class SandboxMaker:
         self._run = run
         self._context = run.context
         self._setup = setup
+        self._holding: asyncio.Timeout | None = None
         self._images = images
 
     async def make(self, step: MakeSandbox) -> None:
@@ -39,6 +45,7 @@ class SandboxMaker:
             return
         try:
             await self._check_host_ports()
+            await self._hold_devices()
             await self._setup.prepare()
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
@@ -47,7 +54,9 @@ class SandboxMaker:
             async with context.lane.place(context.settings().facts.cpus, context.clock):
                 sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
             status = await context.sandboxes.sandbox_status(sandbox_id)
-        except ConfigProblem as error:
+        except LaunchInterrupted:
+            return
+        except (ConfigProblem, DevicesNotReady) as error:
             self._failed(error.reason, str(error))
             return
         except FAILURES as error:
@@ -75,6 +84,24 @@ class SandboxMaker:
         self._rest_before_the_next(context.clock.now_s())
         run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
         self._images.prefetch()
+
+    def interrupt(self) -> None:
+        """The pod has to end; it waits for no driver any more."""
+        if self._holding is not None:
+            self._holding.reschedule(asyncio.get_running_loop().time())
+
+    async def _hold_devices(self) -> None:
+        """All that the pod claims, also what no container uses (DVM-10). What was begun goes with the end of the
+        pod. Raises DevicesNotReady."""
+        try:
+            async with asyncio.timeout(None) as self._holding:
+                await self._context.devices.hold(self._run.pod)
+        except TimeoutError:
+            if self._holding is not None and self._holding.expired():
+                raise LaunchInterrupted from None
+            raise
+        finally:
+            self._holding = None
 
     async def _check_host_ports(self) -> None:
         """FP-20: without a plugin for them they would have no effect, and nothing would say so. Looked up each time,
@@ -113,6 +140,7 @@ class SandboxMaker:
         pause_s = NETWORK_PAUSE_S if reason == "NetworkNotReady" else pause_s
         retry_s = self._context.clock.now_s() + pause_s
         run.memory = replace(known, reason=reason, message=text, pause_s=pause_s, retry_s=retry_s)
-        run.tell(reason, text, is_warning=True)
+        if reason not in NEWS_ONCE or (known.reason, known.message) != (reason, text):
+            run.tell(reason, text, is_warning=True)
         run.doubt()
         log.warning("pod_sandbox_failed", pod=run.pod.key, reason=reason, error=text)

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 import msgspec
 
+from agent.model.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
@@ -46,6 +47,11 @@ PROFILE_TYPES = {
     "Unconfined": pb.SecurityProfile.Unconfined,
     "Localhost": pb.SecurityProfile.Localhost,
 }
+DEVICE_PROPAGATIONS = {
+    "": pb.PROPAGATION_PRIVATE,
+    "slave": pb.PROPAGATION_HOST_TO_CONTAINER,
+    "shared": pb.PROPAGATION_BIDIRECTIONAL,
+}
 APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
 
 
@@ -79,6 +85,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     mounts: Sequence[pb.Mount] = msgspec.field(default=())
+    devices: ContainerDevices = NO_DEVICES
     # The container whose processes it sees, where containers of the pod do not see each other's.
     target_id: str = ""
 
@@ -257,10 +264,35 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
             security_context=_security(pod, container, made, node),
         ),
     )
+    _give_devices(config, made.devices)
     if fields.lifecycle is not None and fields.lifecycle.stop_signal:
         name = names.signal_word(fields.lifecycle.stop_signal)
         config.stop_signal = pb.Signal.Value(name)  # type: ignore[assignment]  # stubs want the enum
     return config
+
+
+def _give_devices(config: pb.ContainerConfig, devices: ContainerDevices) -> None:
+    """A variable of a device comes in the place of one that the pod has (DVC-3)."""
+    given = dict(devices.env)
+    kept = [one for one in config.envs if one.key not in given]
+    del config.envs[:]
+    config.envs.extend(kept)
+    for name, value in given.items():
+        config.envs.add(key=name, value=value.encode("utf-8", "surrogateescape"))
+    for node in devices.nodes:
+        config.devices.add(host_path=node.host_path, container_path=node.container_path, permissions=node.permissions)
+    for mount in devices.mounts:
+        config.mounts.add(
+            host_path=mount.host_path,
+            container_path=mount.container_path,
+            readonly=mount.is_read_only,
+            propagation=DEVICE_PROPAGATIONS[mount.propagation],
+        )
+    groups = config.linux.security_context.supplemental_groups
+    groups.extend(one for one in devices.groups if one not in groups)
+    for name in devices.cdi_ids:
+        config.CDI_devices.add(name=name)
+    config.annotations.update(dict(devices.notes))
 
 
 def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str, str]:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
 from agent.model.pod_fields import Fields, Metadata
 from agent.pods.manifest.annotations import annotations_of
-from agent.pods.manifest.shape import Shape, place_of
-from agent.pods.manifest.validation import check_pod, warnings_about
+from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
@@ -59,7 +59,9 @@ SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_Job]] = {
 }
 
 
-def read_workload(tree: Tree, kind: str, path: str, node: str, findings: list[Finding]) -> Workload | None:
+def read_workload(
+    tree: Tree, kind: str, path: str, node: str, findings: list[Finding], *, gives_devices: bool = False
+) -> Workload | None:
     """None if there are findings, which are added to the list."""
     before = len(findings)
     given = tree.entries.get("apiVersion")
@@ -72,7 +74,9 @@ def read_workload(tree: Tree, kind: str, path: str, node: str, findings: list[Fi
     if len(findings) > before:
         return None
     read = msgspec.convert(value, SHAPES[kind])
-    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read)]
+    findings += [
+        Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives_devices=gives_devices)
+    ]
     if len(findings) > before:
         return None
     workload = _built(read, kind, tree, path, node)
@@ -80,7 +84,7 @@ def read_workload(tree: Tree, kind: str, path: str, node: str, findings: list[Fi
     return workload if len(findings) == before else None
 
 
-def _wrong(read: _Deployment | _DaemonSet | _Job) -> Iterator[Complaint]:
+def _wrong(read: _Deployment | _DaemonSet | _Job, *, gives_devices: bool) -> Iterator[Complaint]:
     out = Complaints()
     check_metadata(read.metadata, out)
     yield from out.found
@@ -89,7 +93,8 @@ def _wrong(read: _Deployment | _DaemonSet | _Job) -> Iterator[Complaint]:
     check_metadata(replace(template.metadata, name="x", namespace="default"), inner)
     if template.metadata.uid:
         inner.forbidden("metadata.uid", "all its pods would have the same one")
-    yield from _below((*inner.found, *check_pod(template.spec)))
+    unfit = () if gives_devices else where_claimed(template.spec)
+    yield from _below((*inner.found, *check_pod(template.spec), *unfit))
     match read:
         case _Deployment(spec=spec):
             yield from check_deployment(spec).found

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.config.shape import place_of
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.pod import container_hash
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import Reading, read_pods
-from agent.pods.manifest.shape import place_of
 
 HERE = Path(__file__).parent
 NODE = NodeIdentity("n", has_name_suffix=True)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from agent.model.pod import PodSpec, container_hash
-from agent.model.pod_fields import Container, Metadata, PodFields, Volume
+from agent.model.pod_fields import Container, Metadata, PodFields, Resources, Volume
 from agent.pods.plan.edits import IN_PLACE, POD, REPLACED, RESIZED, VOLUME, replaced_by
 from tests.pods.pods import container, make_pod
 
@@ -27,7 +27,8 @@ def effect_in_code(prefix: str, field: Any) -> str:
     if prefix == "metadata":
         return REPLACED if field.encode_name in ("name", "namespace", "uid") else IN_PLACE
     if prefix == "containers[]":
-        changed = msgspec.structs.replace(container("app"), **{field.name: "other"})
+        other = Resources(limits={"cpu": "1"}) if field.name == "resources" else "other"
+        changed = msgspec.structs.replace(container("app"), **{field.name: other})
         return RESTARTED if container_hash(changed) != container_hash(container("app")) else RESIZED
     return (POD if prefix == "spec" else VOLUME)[field.encode_name]
 

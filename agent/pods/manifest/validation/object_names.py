@@ -4,6 +4,7 @@
 import re
 
 from agent.model.pod_fields import Metadata
+from agent.pods.manifest.validation.claims import check_reserved
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TEXT, Complaints
 
 LONGEST_NAME = 253
@@ -48,6 +49,7 @@ def check_metadata(metadata: Metadata, out: Complaints) -> None:
             out.invalid("metadata.labels", value, text)
     for key in metadata.annotations:
         _key(out, "metadata.annotations", key)
+    check_reserved(metadata.annotations, out)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
     if size > LONGEST_ANNOTATIONS:
         out.invalid("metadata.annotations", size, f"must be no more than {LONGEST_ANNOTATIONS} bytes")

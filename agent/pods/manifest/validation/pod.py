@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from agent.model.pod_fields import Container, DnsConfig, PodFields, PodSecurityContext
+from agent.pods.manifest.validation.claims import check_claims
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.containers import POLICIES, check_containers, check_id, check_profile
 from agent.pods.manifest.validation.resources import check_resources, check_whole
@@ -50,6 +51,7 @@ def check_pod(spec: PodFields) -> list[Complaint]:
         out.one_of("spec.os.name", spec.os.name, ("linux",))
     check_resources(out, spec.resources, "spec.resources", is_pod=True)
     check_whole(out, spec)
+    check_claims(out, spec)
     _affinity(out, spec)
     for index, gate in enumerate(spec.readiness_gates):
         if not gate.condition_type:

@@ -30,8 +30,6 @@ def check_resources(out: Complaints, resources: Resources, path: str, *, is_pod:
     named = {*limits, *requests}
     if any(name.startswith(HUGE_PAGES) for name in named) and not named & OF_PODS:
         out.forbidden(path, "huge pages require cpu or memory")
-    if resources.claims:
-        out.forbidden(f"{path}.claims", "resource claims need a control plane")
 
 
 def check_whole(out: Complaints, spec: PodFields) -> None:

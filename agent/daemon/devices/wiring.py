@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the devices plane meets its drivers."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.daemon.outside import Outside
+from agent.daemon.pods.wiring import BOOT_ID
+from agent.devices.manifest.documents import Reader
+from agent.devices.plan.pools import Node
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.claims import DeviceClaims, ManagerSettings
+from agent.devices.run.host_devices import HostDevices
+from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.devices.run.plane import DevicePlane
+from agent.devices.settings import pool_rules
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.trust import Trust
+from agent.drivers.state_files.driver import StateFiles
+
+# Longer than any call may take.
+HANG_S = 86400.0
+
+
+class WiredDevices(msgspec.Struct, frozen=True):
+    plane: DevicePlane
+    records: StateFiles
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.records.close)
+
+
+def wire_devices(outside: Outside) -> WiredDevices:
+    configuration = outside.configuration()
+    records = StateFiles(Path(configuration.node.state_directory) / "devices")
+    cdi = CdiDirectories(
+        [Path(one) for one in configuration.devices.cdi.directories], Path(configuration.devices.cdi.output)
+    )
+    boot_id = BOOT_ID.read_text().strip()
+    manager = DeviceClaims(
+        records, cdi, outside.clock, lambda: manager_settings(outside.configuration(), boot_id), outside.tell
+    )
+    manifests = ManifestDirectory(
+        Path(configuration.manifests.directory),
+        lambda: (outside.configuration().manifests.rescan, outside.configuration().manifests.debounce),
+        lambda: Trust(outside.configuration().manifests.group_writable),
+    )
+    drivers = [LocalDriver(one, cdi, records, outside.tell) for one in _own_devices(outside, manager)]
+    reader = Reader(configuration.node.name)
+    plane = DevicePlane(
+        manager=manager,
+        cdi=cdi,
+        locals_=drivers,
+        manifests=manifests,
+        reader=reader,
+        clock=outside.clock,
+        tell=outside.tell,
+    )
+    return WiredDevices(plane, records)
+
+
+def _own_devices(outside: Outside, manager: DeviceClaims) -> list[ConfiguredDevices | FakeDevices]:
+    configuration = outside.configuration()
+    node, driver = configuration.node.name, configuration.devices.driver
+    if not driver.enabled:
+        return []
+
+    def held() -> frozenset[str]:
+        results = [one for record in manager.records.values() for one in record.results]
+        return frozenset(one.device for one in results if one.driver == driver.name)
+
+    found: list[ConfiguredDevices | FakeDevices] = [
+        ConfiguredDevices(driver.name, node, lambda: pool_rules(outside.configuration()), HostDevices(), held)
+    ]
+    if driver.fake.count:
+        found.append(FakeDevices(node, driver.fake.count, HANG_S, outside.clock.sleep))
+    return found
+
+
+def manager_settings(configuration: Configuration, boot_id: str) -> ManagerSettings:
+    node, devices = configuration.node, configuration.devices
+    endpoints = {configuration.runtime.endpoint, configuration.runtime.image_endpoint}
+    return ManagerSettings(
+        node=Node(name=node.name, labels=node.labels),
+        boot_id=boot_id,
+        call_limit_s=devices.manager.call_timeout,
+        admin_namespaces=devices.manager.admin_namespaces,
+        always_merges=devices.cdi.merge == "always",
+        private=(
+            node.state_directory,
+            node.run_directory,
+            *sorted(one.removeprefix("unix://") for one in endpoints if one),
+        ),
+    )

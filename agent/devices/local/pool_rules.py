@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`devices.driver.pools`: which nodes below /dev are devices, how they are called, and what a container gets of them.
+Section 5.2 of the rules: DVD-20, DVD-21, DVD-23."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from agent.devices.cdi.spec import ENV, PERMISSIONS
+from agent.devices.manifest.faults import IDENTIFIER, LONGEST_IDENTIFIER, is_label
+from agent.devices.manifest.slice_faults import LONGEST_VALUE
+from agent.model.finding import Finding, shown
+from agent.model.quantity import QuantityError, parse_quantity
+
+KEY = "devices.driver.pools"
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+WORDS = ("path", "basename", "name", "index")
+KNOWN_WORDS = "{path}, {basename}, {name} or {index}"
+SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+].+)?")
+LONGEST_TIMEOUT_S = 3600.0
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of a pool."""
+
+
+class Match(Part, frozen=True, kw_only=True):
+    glob: str
+    sysfs: dict[str, str] = {}
+
+
+class Node(Part, frozen=True, kw_only=True):
+    path: str = "{path}"
+    as_: str = msgspec.field(default="", name="as")
+    permissions: str = "rw"
+
+
+class Mount(Part, frozen=True, kw_only=True):
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class Command(Part, frozen=True, kw_only=True):
+    command: tuple[str, ...]
+    timeout: str | int | float = "10s"
+    retries: int = 0
+    on_failure: Literal["quarantine", "ignore"] = "quarantine"
+
+
+class Shared(Part, frozen=True, kw_only=True):
+    max: int
+
+
+class PoolRule(Part, frozen=True, kw_only=True):
+    match: Match
+    name: str = "{basename}"
+    attributes: dict[str, Any] = {}
+    capacity: dict[str, str | int] = {}
+    shared: Shared | None = None
+    env: dict[str, str] = {}
+    parameters: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = (Node(),)
+    mounts: tuple[Mount, ...] = ()
+    prepare: Command | None = None
+    reset: Command | None = None
+
+
+def read_rules(given: Sequence[Mapping[str, object]]) -> tuple[list[PoolRule], list[Finding]]:
+    rules: list[PoolRule] = []
+    findings: list[Finding] = []
+    for number, one in enumerate(given):
+        place = f"{KEY}[{number}]"
+        try:
+            rule = msgspec.convert(one, PoolRule)
+        except msgspec.ValidationError as error:
+            text, _, at = str(error).replace("`", "").partition(" - at $")
+            findings.append(Finding("", f"{place}{at}", text[:1].lower() + text[1:]))
+            continue
+        findings += [Finding("", f"{place}.{path}".rstrip("."), text) for path, text in _faults(rule)]
+        rules.append(rule)
+    return rules, findings
+
+
+def _faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
+    glob = rule.match.glob
+    if not glob.startswith("/dev/") or ".." in glob.split("/") or "**" in glob:
+        yield "match.glob", f"{shown(glob)} is not below /dev; expected a pattern such as /dev/ttyUSB*"
+    for path, text in _texts(rule):
+        for word in PLACEHOLDER.findall(text):
+            if word not in WORDS:
+                yield (
+                    path,
+                    f"{shown('{' + word + '}')} is not known; expected {KNOWN_WORDS}",
+                )
+    for name, value in rule.attributes.items():
+        if not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_IDENTIFIER:
+            yield f"attributes.{name}", "is no name; expected letters, digits and _, at most 32"
+        if why := _wrong_value(value):
+            yield f"attributes.{name}", why
+    for name, amount in rule.capacity.items():
+        try:
+            parse_quantity(str(amount))
+        except QuantityError as error:
+            yield f"capacity.{name}", str(error)
+    if rule.shared is not None and not 1 <= rule.shared.max <= 1000:
+        yield "shared.max", f"is {rule.shared.max}; expected 1 to 1000"
+    for name, value in rule.env.items():
+        if not ENV.fullmatch(f"{name}={value}"):
+            yield f"env.{name}", "is no variable"
+    for number, node in enumerate(rule.nodes):
+        if not PERMISSIONS.fullmatch(node.permissions):
+            yield f"nodes[{number}].permissions", f"{shown(node.permissions)} is not known; expected letters of rwm"
+    for number, mount in enumerate(rule.mounts):
+        for key, path in (("hostPath", mount.host_path), ("containerPath", mount.container_path)):
+            if not path.startswith("/") or ".." in path.split("/"):
+                yield f"mounts[{number}].{key}", f"{shown(path)} is no absolute path without .."
+    for what, command in (("prepare", rule.prepare), ("reset", rule.reset)):
+        if command is not None:
+            yield from _command_faults(what, command)
+
+
+def _texts(rule: PoolRule) -> Iterator[tuple[str, str]]:
+    yield "name", rule.name
+    yield from ((f"env.{name}", value) for name, value in rule.env.items())
+    for number, node in enumerate(rule.nodes):
+        yield f"nodes[{number}].path", node.path
+        yield f"nodes[{number}].as", node.as_
+    for what, command in (("prepare", rule.prepare), ("reset", rule.reset)):
+        yield from ((f"{what}.command", text) for text in (command.command if command is not None else ()))
+
+
+def _wrong_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        if set(value) == {"sysfs"} and isinstance(value["sysfs"], str):
+            return ""
+        if set(value) == {"version"}:
+            text = str(value["version"])
+            return "" if SEMVER.fullmatch(text) else f"{shown(text)} is no version; expected MAJOR.MINOR.PATCH"
+        return "is no value; expected text, a whole number, true or false, {sysfs: FILE} or {version: X.Y.Z}"
+    if isinstance(value, str):
+        return "" if len(value) <= LONGEST_VALUE else f"has {len(value)} signs; expected at most {LONGEST_VALUE}"
+    return "" if isinstance(value, int) else f"is {shown(value)}; expected text, a whole number, true or false"
+
+
+def _command_faults(what: str, command: Command) -> Iterator[tuple[str, str]]:
+    if not command.command or not command.command[0].startswith("/"):
+        yield f"{what}.command", "expected a list that begins with the absolute path of a program"
+    if seconds(command.timeout) is None:
+        yield f"{what}.timeout", f"{shown(command.timeout)} is no time; expected one such as 10s, at most an hour"
+    if not 0 <= command.retries <= 10:
+        yield f"{what}.retries", f"is {command.retries}; expected 0 to 10"
+
+
+def seconds(text: str | float) -> float | None:
+    if isinstance(text, int | float):
+        return float(text) if 0 < text <= LONGEST_TIMEOUT_S else None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m|h)", text)
+    if found is None:
+        return None
+    value = float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
+    return value if 0 < value <= LONGEST_TIMEOUT_S else None
+
+
+def filled(text: str, words: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda found: words.get(found[1], ""), text)
+
+
+def as_label(text: str) -> str:
+    """A DNS label as near to the text as can be; empty where nothing of it can be one."""
+    found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63].strip("-")
+    return found if is_label(found) else ""

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives devices to the pods of this node: allocates claims, has drivers prepare them, and takes them back after the
+last pod. DVM-10 to DVM-19, DVM-26, DVM-40 to DVM-45.
+
+    hold(pod)     search → record → drivers prepare → devices in the record
+    edits(pod)    what a container gets, from the record alone
+    release(pod)  the last pod of a claim: drivers unprepare → the record goes
+
+What is done to one claim is done by one task at a time; searches take turns. plan/steps.py says what comes next, so a
+kepd that starts anew goes on where the records show. Never: decides which device.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from agent.devices.cdi.merging import CannotMerge, Catalogue, NotResolved, merge, nodes_of
+from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
+from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod
+from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
+from agent.devices.plan.answers import Answers, ClaimAnswer, checked
+from agent.devices.plan.pools import Node
+from agent.devices.plan.reasons import CannotAllocate
+from agent.devices.plan.records import (
+    FOLDER,
+    MOST_HOLDERS,
+    ClaimRecord,
+    Holder,
+    Stage,
+    decode_record,
+    devices_of,
+    encode_record,
+    ids_of,
+    new_record,
+    record_name,
+)
+from agent.devices.plan.results import allocations
+from agent.devices.plan.search import Question, search
+from agent.devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
+from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, RecordFiles
+from agent.model.clock import Clock
+from agent.model.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.event import Event
+from agent.model.finding import printable
+from agent.model.pod import ContainerSpec, PodSpec
+
+log = structlog.get_logger(plane="devices")
+
+UNALLOCATABLE, CLAIM_ERROR, FAILED_PREPARE = "ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources"
+NOT_SUPPORTED = "CDINotSupported"
+BAD_FOLDER = f"{FOLDER}/bad"
+CLAIMS_NOTE = "kepd.dev/devices.claims"
+CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
+
+
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    node: Node
+    boot_id: str = ""
+    call_limit_s: float = 45.0
+    admin_namespaces: tuple[str, ...] = ()
+    always_merges: bool = False
+    # Places of the host that no container may see.
+    private: tuple[str, ...] = ()
+
+
+class DeviceClaims:
+    def __init__(
+        self,
+        files: RecordFiles,
+        cdi: CdiPlace,
+        clock: Clock,
+        settings: Callable[[], ManagerSettings],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._files = files
+        self._cdi = cdi
+        self._clock = clock
+        self._settings = settings
+        self._tell = tell
+        self._drivers: dict[str, DeviceDriver] = {}
+        self._objects = NO_OBJECTS
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._search = asyncio.Lock()
+        self._loaded = asyncio.Event()
+        self._has_read = False
+        # Called when what pods wait for may be there.
+        self.changed: Callable[[], None] = lambda: None
+        self.records: dict[str, ClaimRecord] = {}
+        # Records that nobody can read, by file: what they hold is not known, so nothing is given.
+        self.unreadable: dict[str, str] = {}
+
+    async def load(self) -> None:
+        """DVM-41, DVM-42."""
+        for name, content in (await self._files.read_folder(FOLDER)).items():
+            try:
+                record = decode_record(content)
+            except ValueError as error:
+                await self._files.write(f"{BAD_FOLDER}/{name}", content)
+                await self._files.remove(f"{FOLDER}/{name}")
+                log.error("claim_record_unreadable", record=name, error=str(error), effect="no device is given")
+                continue
+            self.records[record.uid] = record
+        for name in await self._files.read_folder(BAD_FOLDER):
+            self.unreadable[name] = f"record {name} of a claim cannot be read; what it holds is not known"
+        self._loaded.set()
+
+    def take(self, objects: DeviceObjects) -> None:
+        """What the manifests say now."""
+        self._objects = objects
+        self._has_read = True
+        self.changed()
+
+    def add_driver(self, driver: DeviceDriver) -> None:
+        self._drivers[driver.name] = driver
+        self.changed()
+
+    @property
+    def drivers(self) -> Mapping[str, DeviceDriver]:
+        return self._drivers
+
+    @property
+    def objects(self) -> DeviceObjects:
+        return self._objects
+
+    def slices(self) -> tuple[Slice, ...]:
+        """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
+        published = [one for driver in self._drivers.values() for one in driver.slices()]
+        pools = {(one.spec.driver, one.spec.pool.name) for one in published}
+        from_files = [one for one in self._objects.slices if (one.spec.driver, one.spec.pool.name) not in pools]
+        return (*published, *from_files)
+
+    def classes(self) -> Mapping[str, DeviceClass]:
+        own = {one.metadata.name: one for driver in self._drivers.values() for one in driver.classes()}
+        return {**own, **self._objects.classes}
+
+    async def hold(self, pod: PodSpec) -> None:
+        """All claims of a pod are prepared for it when this returns. Raises DevicesNotReady."""
+        if not pod.spec.resource_claims:
+            return
+        await self._loaded.wait()
+        if not self._has_read:
+            raise DevicesNotReady(UNALLOCATABLE, "the manifests of claims are being read")
+        try:
+            claims = claims_of_pod(pod, self._objects)
+        except NotThere as error:
+            # What it holds already is not taken away with the manifest.
+            if not self._holds_all(pod):
+                raise DevicesNotReady(UNALLOCATABLE, str(error)) from error
+            claims = []
+        held = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
+        uids = sorted({*held, *(one.claim.metadata.uid for one in claims)})
+        async with self._alone_with(uids):
+            errors = await self._settle([uid for uid in held if self._is_leftover(uid)], gone=())
+            if errors:
+                raise DevicesNotReady(FAILED_PREPARE, "; ".join(dict.fromkeys(errors.values())))
+            if not self._holds_all(pod):
+                await self._allocate(pod, claims)
+                uids = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
+            errors = await self._settle(uids, gone=())
+        if errors:
+            raise DevicesNotReady(FAILED_PREPARE, "; ".join(dict.fromkeys(errors.values())))
+
+    def _is_leftover(self, uid: str) -> bool:
+        """Of an end, or of a boot, before this one; what is of it has to go first."""
+        record = self.records.get(uid)
+        return record is not None and (record.is_ending or record.boot_id != self._settings().boot_id)
+
+    def _holds_all(self, pod: PodSpec) -> bool:
+        """It keeps what it has, whatever the manifests say by now."""
+        wanted = {one.name for one in pod.spec.resource_claims}
+        found = {
+            entry
+            for one in self.records.values()
+            if (holder := one.held_by(pod.uid)) is not None and not self._is_leftover(one.uid)
+            for entry in holder.entries
+        }
+        return wanted <= found
+
+    async def _allocate(self, pod: PodSpec, claims: Sequence[ClaimOfPod]) -> None:
+        """All of them or none. Raises DevicesNotReady."""
+        async with self._search:
+            new: list[ClaimRecord] = []
+            missing: list[ClaimOfPod] = []
+            for one in claims:
+                holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
+                known = self.records.get(one.claim.metadata.uid)
+                if known is None:
+                    self._check_free(one)
+                    missing.append(one)
+                else:
+                    self._check_room(known, pod.uid)
+                    new.append(known.with_holder(holder))
+            new += self._found(pod, missing)
+            for record in new:
+                await self._save_first(record)
+            for record in new:
+                if record.uid in {one.claim.metadata.uid for one in missing}:
+                    devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in record.results)
+                    self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
+
+    def _check_free(self, one: ClaimOfPod) -> None:
+        """DVM-25."""
+        old = next((it for it in self.records.values() if it.key == one.claim.key), None)
+        if old is not None:
+            text = f"claim {one.claim.key} has changed, and the old claim is still in use"
+            raise DevicesNotReady(UNALLOCATABLE, text)
+
+    def _check_room(self, known: ClaimRecord, uid: str) -> None:
+        if self._is_leftover(known.uid):
+            raise DevicesNotReady(UNALLOCATABLE, f"claim {known.key} is being given back")
+        if known.held_by(uid) is None and len(known.holders) >= MOST_HOLDERS:
+            raise DevicesNotReady(UNALLOCATABLE, f"claim {known.key} is held by {MOST_HOLDERS} pods already")
+
+    def _found(self, pod: PodSpec, missing: Sequence[ClaimOfPod]) -> list[ClaimRecord]:
+        if not missing:
+            return []
+        settings = self._settings()
+        if self.unreadable:
+            raise DevicesNotReady(CLAIM_ERROR, "; ".join(sorted(self.unreadable.values())))
+        for one in missing:
+            self._check_admin(one.claim, settings)
+        question = self.question(tuple(one.claim for one in missing))
+        try:
+            answer = search(question)
+        except CannotAllocate as error:
+            raise DevicesNotReady(CLAIM_ERROR, str(error)) from error
+        if answer.given is None:
+            raise DevicesNotReady(UNALLOCATABLE, str(answer.stuck))
+        found = []
+        for one, given in zip(missing, allocations(answer, settings.node.name), strict=True):
+            status = ClaimStatus(allocation=msgspec.convert(given, Allocation))
+            holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
+            claim = replace(one.claim, status=status)
+            found.append(new_record(claim, is_made=one.is_made, boot_id=settings.boot_id, holder=holder))
+        return found
+
+    def question(self, claims: tuple[Claim, ...]) -> Question:
+        asked = {one.metadata.uid for one in claims}
+        existing = tuple(one.claim for one in self.records.values() if one.uid not in asked)
+        return Question(
+            node=self._settings().node,
+            slices=self.slices(),
+            classes=self.classes(),
+            existing=existing,
+            claims=claims,
+        )
+
+    def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:
+        """DVA-50."""
+        wishes = [one.exactly for one in claim.spec.devices.requests if one.exactly is not None]
+        if any(one.admin_access for one in wishes) and claim.metadata.namespace not in settings.admin_namespaces:
+            text = (
+                f"claim {claim.key} asks for adminAccess; devices.manager.adminNamespaces does not name its namespace"
+            )
+            raise DevicesNotReady(CLAIM_ERROR, text)
+
+    async def release(self, uid: str) -> None:
+        """The pod holds nothing any more. Raises DevicesNotReleased."""
+        await self._loaded.wait()
+        uids = sorted(one.uid for one in self.records.values() if one.held_by(uid))
+        if not uids:
+            return
+        async with self._alone_with(uids):
+            errors = await self._settle(uids, gone=(uid,))
+        if errors:
+            raise DevicesNotReleased("; ".join(dict.fromkeys(errors.values())))
+
+    async def reconcile(self, pods: Iterable[str]) -> None:
+        """DVM-41, DVM-43: what pods hold that are there no more is given back."""
+        await self._loaded.wait()
+        living = set(pods)
+        for record in list(self.records.values()):
+            gone = tuple(one.uid for one in record.holders if one.uid not in living)
+            if gone or not record.holders or self._is_leftover(record.uid):
+                async with self._alone_with([record.uid]):
+                    errors = await self._settle([record.uid], gone=gone)
+                for text in errors.values():
+                    log.warning("claim_not_given_back", claim=record.key, error=text)
+
+    async def _settle(self, uids: Sequence[str], gone: Sequence[str]) -> dict[str, str]:
+        """Carry out what is planned for these claims until nothing is left, or something fails; what failed, by
+        claim."""
+        boot_id = self._settings().boot_id
+        while True:
+            records = [self.records[uid] for uid in uids if uid in self.records]
+            pods = {holder.uid for one in records for holder in one.holders} - set(gone)
+            steps = plan(records, pods, boot_id)
+            calls = [step for step in steps if isinstance(step, Prepare | Unprepare)]
+            writes = [step for step in steps if isinstance(step, Leave | Mark | Forget)]
+            errors: dict[str, str] = {}
+            for step in writes:
+                try:
+                    await self._write(step)
+                except OSError as error:
+                    errors[step.uid] = f"the record of claim {self.records[step.uid].key} cannot be written: {error}"
+            if not writes:
+                for told in await asyncio.gather(*(self._call(step) for step in calls)):
+                    errors.update(told)
+            if errors or not steps:
+                return errors
+
+    async def _write(self, step: Leave | Mark | Forget) -> None:
+        record = self.records[step.uid]
+        match step:
+            case Leave(pods=pods):
+                await self._save_anyway(record.without_holders(pods))
+            case Mark(driver=driver, stage=Stage.PREPARING):
+                await self._save_first(record.at(driver, Stage.PREPARING))
+            case Mark(driver=driver, stage=stage):
+                await self._save_anyway(record.at(driver, stage))
+            case Forget():
+                await self._files.remove(record_name(step.uid))
+                del self.records[step.uid]
+                self._say(record, "ClaimReleased", "gave its devices back")
+                self.changed()
+
+    async def _save_first(self, record: ClaimRecord) -> None:
+        """What is not on the disk is not begun. Who is interrupted here does not know what the disk has, and takes it
+        for written."""
+        before = self.records.get(record.uid)
+        self.records[record.uid] = record
+        try:
+            await self._files.write(record_name(record.uid), encode_record(record))
+        except OSError as error:
+            if before is None:
+                del self.records[record.uid]
+            else:
+                self.records[record.uid] = before
+            text = f"the record of claim {record.key} cannot be written: {error}"
+            raise DevicesNotReady(FAILED_PREPARE, text) from error
+
+    async def _save_anyway(self, record: ClaimRecord) -> None:
+        """DVM-44: a full disk keeps no pod from ending; who starts anew asks once more."""
+        self.records[record.uid] = record
+        try:
+            await self._files.write(record_name(record.uid), encode_record(record))
+        except OSError as error:
+            log.warning("claim_record_not_saved", claim=record.key, error=str(error))
+
+    async def _call(self, step: Prepare | Unprepare) -> dict[str, str]:
+        """Ask one driver; what failed, by claim."""
+        asked = [self.records[uid] for uid in step.uids]
+        is_prepare = isinstance(step, Prepare)
+        answers = await self._answers(step.driver, asked, is_prepare=is_prepare)
+        errors: dict[str, str] = {}
+        for uid, answer in answers.items():
+            if answer.error:
+                errors[uid] = answer.error
+                continue
+            stage = Stage.PREPARED if is_prepare else Stage.RELEASED
+            await self._save_anyway(self.records[uid].at(step.driver, stage, answer.devices if is_prepare else ()))
+        return errors
+
+    async def _answers(self, name: str, asked: Sequence[ClaimRecord], *, is_prepare: bool) -> Answers:
+        driver = self._drivers.get(name)
+        why = f"driver {name} is not registered" if driver is None else driver.why_away
+        if driver is None or why:
+            return {one.uid: ClaimAnswer(error=f"driver-away: {why}") for one in asked}
+        limit_s = self._settings().call_limit_s
+        call = driver.prepare if is_prepare else driver.unprepare
+        try:
+            async with asyncio.timeout(limit_s):
+                answers = await call(asked)
+        except TimeoutError:
+            text = f"driver {name} did not answer within {limit_s:g} s"
+            return {one.uid: ClaimAnswer(error=text) for one in asked}
+        except DriverFailed as error:
+            return {one.uid: ClaimAnswer(error=f"driver {name}: {printable(str(error))}") for one in asked}
+        return checked(name, asked, answers, is_prepare=is_prepare)
+
+    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices:
+        """What a container gets of the devices of its pod. Raises DevicesNotReady."""
+        uses = container.fields.resources.claims
+        if not uses:
+            return NO_DEVICES
+        await self._loaded.wait()
+        ids: dict[str, None] = {}
+        notes: list[str] = []
+        for use in uses:
+            record = next((one for one in self.records.values() if _is_meant(one, pod.uid, use.name)), None)
+            if record is None:
+                raise DevicesNotReady(FAILED_PREPARE, f"pod claim {use.name} is not held by the pod")
+            if use.request and not any(True for _ in devices_of(record, use.request)) and not _has(record, use.request):
+                text = f"claim {record.key} has no request {use.request}"
+                raise DevicesNotReady(CLAIM_ERROR, text)
+            ids.update(dict.fromkeys(ids_of(record, use.request)))
+            notes.append(f"{record.key}={record.uid}")
+        note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
+        try:
+            found = await self._merged(list(ids), has_cdi=has_cdi)
+        except CannotMerge as error:
+            raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
+        return replace(found, notes=note)
+
+    async def _merged(self, ids: list[str], *, has_cdi: bool) -> ContainerDevices:
+        """Either ids or what they stand for. DVC-2, DVC-3, DVC-5."""
+        if not ids:
+            return NO_DEVICES
+        catalogue = await self._with_all(ids)
+        resolved = [catalogue.resolve(one) for one in ids]
+        if has_cdi and not self._settings().always_merges:
+            return ContainerDevices(cdi_ids=tuple(ids))
+        host = await self._cdi.nodes(nodes_of(resolved))
+        return merge(resolved, host, self._settings().private)
+
+    async def _with_all(self, ids: list[str]) -> Catalogue:
+        """Drivers write late: what is not there is waited for, a little."""
+        until_s = self._clock.now_s() + CDI_WAIT_S
+        while True:
+            catalogue = await self._cdi.catalogue()
+            try:
+                for one in ids:
+                    catalogue.resolve(one)
+            except NotResolved:
+                if self._clock.now_s() >= until_s:
+                    raise
+                await self._clock.sleep(CDI_LOOK_S)
+            else:
+                return catalogue
+
+    @asynccontextmanager
+    async def _alone_with(self, uids: Sequence[str]) -> AsyncIterator[None]:
+        """In one order for all, so that nobody waits in a ring."""
+        async with AsyncExitStack() as stack:
+            for uid in sorted(uids):
+                await stack.enter_async_context(self._locks.setdefault(uid, asyncio.Lock()))
+            yield
+
+    def _say(self, record: ClaimRecord, reason: str, text: str) -> None:
+        self._tell(
+            Event(
+                id="",
+                is_warning=False,
+                reason=reason,
+                message=f"claim {record.key} {text}",
+                plane="devices",
+                namespace=record.claim.metadata.namespace,
+                object_name=record.claim.metadata.name,
+            )
+        )
+
+
+def _is_meant(record: ClaimRecord, pod: str, entry: str) -> bool:
+    holder = record.held_by(pod)
+    return holder is not None and entry in holder.entries
+
+
+def _has(record: ClaimRecord, request: str) -> bool:
+    return any(one.name == request for one in record.claim.spec.devices.requests)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd's own drivers, in one process with the manager: the fake one, and that of devices named in the configuration.
+DVD-4, DVD-8, DVD-22 to DVD-24, DVD-31.
+
+    prepare    the commands of its devices → the CDI file of the claim → the answer
+    unprepare  the CDI file away → the reset of each device → the answer; a device that cannot be reset is quarantined
+
+The answer follows from the claim and the devices alone, so what is asked again is answered as before. Never: keeps a
+record; the manager's says what was begun.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.devices.cdi.spec import Edits
+from agent.devices.local.claim_files import (
+    Refused,
+    ResultEdits,
+    answer,
+    claim_spec,
+    encode_spec,
+    file_name,
+    own_results,
+    uid_of_file,
+)
+from agent.devices.local.configured import (
+    LocalDevice,
+    configured_edits,
+    configured_slices,
+    find_devices,
+)
+from agent.devices.local.fake import FAKE, class_for, fake_edits, fake_slices, spec_of
+from agent.devices.local.pool_rules import Command, PoolRule, filled, seconds
+from agent.devices.manifest.objects import DeviceClass, Result, Slice
+from agent.devices.plan.answers import Answers, ClaimAnswer
+from agent.devices.plan.records import ClaimRecord, Stage
+from agent.devices.ports import CdiPlace, RecordFiles
+from agent.devices.run.commands import CommandFailed, run_command
+from agent.devices.run.host_devices import HostDevices
+from agent.model.event import Event
+from agent.model.finding import Finding
+
+log = structlog.get_logger(plane="devices")
+
+QUARANTINE = "quarantine"
+
+
+class OwnDevices(Protocol):
+    """The devices of one of kepd's drivers."""
+
+    @property
+    def driver(self) -> str: ...
+
+    def slices(self) -> Sequence[Slice]: ...
+
+    def edits(self, record: ClaimRecord) -> tuple[Edits, list[ResultEdits]]:
+        """Raises Refused."""
+
+    def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:
+        """What is run to prepare or reset a device, with the words that it may use."""
+
+    def quarantine(self, device: str) -> None: ...
+
+    async def rehearse(self, record: ClaimRecord, what: str) -> None:
+        """Fails where a claim asks for that. Raises Refused."""
+
+
+class LocalDriver:
+    def __init__(self, devices: OwnDevices, cdi: CdiPlace, files: RecordFiles, tell: Callable[[Event], None]) -> None:
+        self.devices = devices
+        self._cdi = cdi
+        self._files = files
+        self._tell = tell
+
+    @property
+    def name(self) -> str:
+        return self.devices.driver
+
+    @property
+    def why_away(self) -> str:
+        return ""
+
+    def slices(self) -> Sequence[Slice]:
+        return self.devices.slices()
+
+    def classes(self) -> Sequence[DeviceClass]:
+        return (class_for(self.name),)
+
+    async def restore(self, records: Iterable[ClaimRecord]) -> None:
+        """After a start: files that were lost are written again, and those that nothing is known of go. DVD-22."""
+        for name in await self._files.read_folder(QUARANTINE):
+            if name.startswith(f"{self.name}."):
+                self.devices.quarantine(name.removeprefix(f"{self.name}.").removesuffix(".json"))
+        begun = {one.uid: one for one in records if self.name in one.drivers}
+        for name in await self._cdi.names():
+            uid = uid_of_file(self.name, name)
+            if uid and uid not in begun:
+                await self._cdi.remove(name)
+        for record in begun.values():
+            if record.drivers[self.name].stage is Stage.PREPARED:
+                try:
+                    await self._write(record, *self.devices.edits(record))
+                except (Refused, OSError) as error:
+                    log.warning("claim_file_not_restored", claim=record.key, driver=self.name, error=str(error))
+
+    async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers:
+        return {one.uid: await self._prepare(one) for one in claims}
+
+    async def _prepare(self, record: ClaimRecord) -> ClaimAnswer:
+        try:
+            await self.devices.rehearse(record, "prepare")
+            whole, edits = self.devices.edits(record)
+            for result in own_results(record, self.name):
+                if (found := self.devices.command(result, "prepare")) is not None:
+                    await _run(record, result, *found)
+            await self._write(record, whole, edits)
+        except (Refused, CommandFailed, OSError) as error:
+            return ClaimAnswer(error=str(error))
+        return answer(self.name, record.uid, edits)
+
+    async def _write(self, record: ClaimRecord, whole: Edits, edits: Sequence[ResultEdits]) -> None:
+        spec = claim_spec(self.name, record.uid, whole, edits)
+        if spec is not None:
+            await self._cdi.write(file_name(self.name, record.uid), encode_spec(spec))
+
+    async def unprepare(self, claims: Sequence[ClaimRecord]) -> Answers:
+        return {one.uid: await self._unprepare(one) for one in claims}
+
+    async def _unprepare(self, record: ClaimRecord) -> ClaimAnswer:
+        try:
+            await self.devices.rehearse(record, "unprepare")
+            await self._cdi.remove(file_name(self.name, record.uid))
+            for result in own_results(record, self.name):
+                found = self.devices.command(result, "reset")
+                if found is not None and not result.admin_access:
+                    await self._reset(record, result, *found)
+        except (Refused, OSError) as error:
+            return ClaimAnswer(error=str(error))
+        return ClaimAnswer()
+
+    async def _reset(self, record: ClaimRecord, result: Result, command: Command, words: Mapping[str, str]) -> None:
+        """Raises OSError where a quarantine cannot be written down: then the device is not free yet."""
+        for attempt in range(command.retries + 1):
+            try:
+                await _run(record, result, command, words)
+            except CommandFailed as error:
+                why = str(error)
+                log.warning("device_reset_failed", device=result.device, driver=self.name, attempt=attempt, error=why)
+            else:
+                return
+        self._say("DeviceResetFailed", f"device {result.device} of {self.name} could not be reset: {why}")
+        if command.on_failure == "quarantine":
+            name = f"{QUARANTINE}/{self.name}.{result.device}.json"
+            await self._files.write(name, msgspec.json.encode({"device": result.device, "why": why}))
+            self.devices.quarantine(result.device)
+            text = f"device {result.device} of {self.name} is given to nobody until it is reset"
+            self._say("DeviceQuarantined", text)
+
+    def _say(self, reason: str, text: str) -> None:
+        self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
+
+
+async def _run(record: ClaimRecord, result: Result, command: Command, words: Mapping[str, str]) -> None:
+    metadata = record.claim.metadata
+    environment = {
+        "DEVICE_NAME": result.device,
+        "DEVICE_PATH": words.get("path", ""),
+        "CLAIM_UID": metadata.uid,
+        "CLAIM_NAMESPACE": metadata.namespace,
+        "CLAIM_NAME": metadata.name,
+    }
+    argv = [filled(one, words) for one in command.command]
+    await run_command(argv, environment, seconds(command.timeout) or 0.0)
+
+
+class FakeDevices:
+    """DVD-30, DVD-31."""
+
+    driver = FAKE
+
+    def __init__(self, node: str, count: int, hang_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._node = node
+        self._slices = fake_slices(node, count)
+        self._hang_s = hang_s
+        self._sleep = sleep
+        # How often a call was to fail already, by claim and call.
+        self._failed: dict[tuple[str, str], int] = {}
+
+    def slices(self) -> Sequence[Slice]:
+        return self._slices
+
+    def edits(self, record: ClaimRecord) -> tuple[Edits, list[ResultEdits]]:
+        return fake_edits(record, self._node)
+
+    def command(self, result: Result, what: str) -> None:
+        del result, what
+
+    def quarantine(self, device: str) -> None:
+        del device
+
+    async def rehearse(self, record: ClaimRecord, what: str) -> None:
+        failing = spec_of(record).fail
+        if what == "prepare" and self._is_due(record.uid, "hang", failing.hang):
+            await self._sleep(self._hang_s)
+        if self._is_due(record.uid, what, getattr(failing, what)):
+            raise Refused(f"fails to {what} claim {record.key}, as its parameters ask")
+
+    def _is_due(self, uid: str, what: str, times: int) -> bool:
+        done = self._failed.get((uid, what), 0)
+        if done < times:
+            self._failed[uid, what] = done + 1
+        return done < times
+
+
+class ConfiguredDevices:
+    """Devices of the rules; `held` gives the names of those that claims have."""
+
+    def __init__(
+        self, driver: str, node: str, rules: Callable[[], Sequence[PoolRule]], host: HostDevices,
+        held: Callable[[], frozenset[str]],
+    ) -> None:  # fmt: skip
+        self.driver = driver
+        self._node = node
+        self._rules = rules
+        self._host = host
+        self._held = held
+        self._devices: dict[str, LocalDevice] = {}
+        self._slices: tuple[Slice, ...] = ()
+        self._quarantined: set[str] = set()
+        self._generation = 1
+        self.findings: tuple[Finding, ...] = ()
+
+    async def look(self) -> bool:
+        """Whether anything changed."""
+        rules = self._rules()
+        seen = await asyncio.to_thread(self._host.look, rules)
+        found, findings = find_devices(rules, seen)
+        self.findings = tuple(findings)
+        for name in self._held() - found.keys():
+            if (known := self._devices.get(name)) is not None:
+                found[name] = msgspec.structs.replace(known, is_missing=True)
+        if found.keys() != self._devices.keys():
+            self._generation += 1
+        self._devices = found
+        return self._render()
+
+    def _render(self) -> bool:
+        before, known = self._slices, set(self._quarantined)
+        self._slices = configured_slices(self.driver, self._node, self._devices, self._generation, known)
+        return before != self._slices
+
+    def slices(self) -> Sequence[Slice]:
+        return self._slices
+
+    def edits(self, record: ClaimRecord) -> tuple[Edits, list[ResultEdits]]:
+        return configured_edits(record, self.driver, self._devices)
+
+    def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:
+        device = self._devices.get(result.device)
+        if device is None:
+            return None
+        command = device.rule.reset if what == "reset" else device.rule.prepare
+        return (command, device.words) if command is not None else None
+
+    def quarantine(self, device: str) -> None:
+        self._quarantined.add(device)
+        self._render()
+
+    async def rehearse(self, record: ClaimRecord, what: str) -> None:
+        """Nothing fails on request."""
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        return frozenset(self._quarantined)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices plane: what runs as long as it does.
+
+run
+├── manifests: claims, templates, classes and slices, again after every change
+├── devices: which nodes of this machine are devices, now and then
+├── records: what pods hold that are gone is given back, at the start and now and then
+└── report: what is wrong, on the board
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Protocol
+
+import structlog
+
+from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.reading import DeviceObjects, read_device_objects
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.claims import DeviceClaims
+from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.model.clock import Clock
+from agent.model.component import Report
+from agent.model.event import Event
+from agent.model.finding import Finding
+
+log = structlog.get_logger(plane="devices")
+
+LOOK_S = 30.0
+RECONCILE_S = 60.0
+MOST_TOLD = 5
+
+
+class Snapshot(Protocol):
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
+
+    @property
+    def problems(self) -> tuple[Finding, ...]: ...
+
+
+class ManifestSource(Protocol):
+    def snapshots(self) -> AsyncIterator[Snapshot]: ...
+
+
+class PodsHere(Protocol):
+    """Pods of this node, once it is known which there are."""
+
+    async def listed(self) -> None: ...
+
+    def uids(self) -> Collection[str]: ...
+
+
+class DevicePlane:
+    def __init__(
+        self,
+        *,
+        manager: DeviceClaims,
+        cdi: CdiDirectories,
+        locals_: Collection[LocalDriver],
+        manifests: ManifestSource,
+        reader: Reader,
+        clock: Clock,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self.manager = manager
+        self.pods: PodsHere | None = None
+        self._cdi = cdi
+        self._locals = locals_
+        self._manifests = manifests
+        self._reader = reader
+        self._clock = clock
+        self._tell = tell
+        self._news = asyncio.Event()
+        self._is_loaded = False
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled; what pods hold stays theirs."""
+        if not self._is_loaded:
+            await self.manager.load()
+            self._is_loaded = True
+        for driver in self._locals:
+            await self._look(driver)
+            await driver.restore(self.manager.records.values())
+            self.manager.add_driver(driver)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_manifests(), name="devices-manifests")
+            group.create_task(self._follow_devices(), name="devices-look")
+            group.create_task(self._follow_pods(), name="devices-records")
+            group.create_task(self._report(report), name="devices-report")
+
+    async def _follow_manifests(self) -> None:
+        async for snapshot in self._manifests.snapshots():
+            before = self.manager.objects
+            found = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
+            self._tell_findings(before, found)
+            self.manager.take(found)
+            self._news.set()
+
+    def _tell_findings(self, before: DeviceObjects, now: DeviceObjects) -> None:
+        for finding in now.findings:
+            if finding not in before.findings:
+                log.warning("manifest_refused", finding=str(finding))
+                event = Event(
+                    id="", is_warning=True, reason="FailedValidation", message=str(finding), plane="devices"
+                )  # fmt: skip
+                self._tell(event)
+
+    async def _follow_devices(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_S)
+            changed = [await self._look(driver) for driver in self._locals]
+            if any(changed):
+                self.manager.changed()
+                self._news.set()
+
+    async def _look(self, driver: LocalDriver) -> bool:
+        return isinstance(driver.devices, ConfiguredDevices) and await driver.devices.look()
+
+    async def _follow_pods(self) -> None:
+        while self.pods is not None:
+            await self.pods.listed()
+            await self.manager.reconcile(self.pods.uids())
+            self._news.set()
+            await self._clock.sleep(RECONCILE_S)
+
+    async def _report(self, report: Report) -> None:
+        await asyncio.to_thread(self._cdi.look)
+        while True:
+            problems = [*self.manager.unreadable.values(), *map(str, self.manager.objects.findings)]
+            problems += [str(one) for one in self._cdi.findings]
+            problems += [
+                str(one)
+                for it in self._locals
+                if isinstance(it.devices, ConfiguredDevices)
+                for one in it.devices.findings
+            ]
+            if problems:
+                more = [f"and {len(problems) - MOST_TOLD} more"] if len(problems) > MOST_TOLD else []
+                report.degraded("; ".join([*problems[:MOST_TOLD], *more]))
+            else:
+                count = sum(len(one.spec.devices or ()) for one in self.manager.slices())
+                report.ready(f"{count} devices, {len(self.manager.records)} claims")
+            await self._news.wait()
+            self._news.clear()

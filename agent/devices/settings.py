@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of `devices.` that the document's own checks cannot see: those of pools, and those wrong only together."""
+
+from collections.abc import Iterator
+
+from agent.config.document import Configuration
+from agent.devices.local.pool_rules import PoolRule, read_rules
+from agent.devices.manifest.faults import LONGEST_DRIVER, is_subdomain
+from agent.model.finding import Finding, shown
+
+
+def device_faults(configuration: Configuration) -> Iterator[Finding]:
+    devices = configuration.devices
+    if devices.enabled and not configuration.pods.enabled:
+        text = "true needs pods.enabled: true; devices are given to the pods of manifests"
+        yield Finding("", "devices.manager.enabled", text)
+    driver = devices.driver
+    if driver.enabled and not devices.manager.enabled:
+        text = "true needs devices.manager.enabled: true; nobody else gives its devices to pods yet"
+        yield Finding("", "devices.driver.enabled", text)
+    if driver.name and ("." not in driver.name or not is_subdomain(driver.name, LONGEST_DRIVER)):
+        text = f"{shown(driver.name)} is no name of a driver; expected a DNS name such as devices.example.com"
+        yield Finding("", "devices.driver.name", text)
+    yield from read_rules(driver.pools)[1]
+
+
+def pool_rules(configuration: Configuration) -> list[PoolRule]:
+    """Of a configuration without faults."""
+    return read_rules(configuration.devices.driver.pools)[0]

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager over a driver and a disk in memory: what pods hold, what fails, and what a new process finds."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.reading import read_device_objects
+from agent.devices.plan.answers import Answers, ClaimAnswer
+from agent.devices.plan.pools import Node
+from agent.devices.plan.records import PreparedDevice, Stage
+from agent.devices.ports import DriverFailed
+from agent.devices.run.claims import DeviceClaims, ManagerSettings
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.state_files.fake import FakeStateFiles
+from agent.model.container_devices import ContainerDevices
+from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.event import Event
+from agent.model.pod import PodSpec
+from tests.devices.fakes import FakeCdi, FakeDriver
+from tests.devices.test_pod_claims import pod
+from tests.devices.written import CLAIM, POD, TEMPLATE
+
+ONE = CLAIM.replace("count: 2", "count: 1")
+SHARED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, uid: uid-NAME}
+spec:
+  resourceClaims: [{name: shared, resourceClaimName: gpus}]
+  containers: [{name: main, image: "i:1", resources: {claims: [{name: shared}]}}]
+"""
+
+
+class NodeOfLives:
+    """One node over the lives of its manager."""
+
+    def __init__(self, count: int = 2, **settings: Any) -> None:
+        self.disk = FakeStateFiles()
+        self.cdi = FakeCdi()
+        self.driver = FakeDriver(count, cdi=self.cdi)
+        self.settings = ManagerSettings(node=Node(name="here"), boot_id="b1", **settings)
+        self.texts: tuple[str, ...] = (ONE, TEMPLATE)
+        self.told: list[Event] = []
+
+    async def manager(self) -> DeviceClaims:
+        made = DeviceClaims(self.disk, self.cdi, SystemClock(), lambda: self.settings, self.told.append)
+        await made.load()
+        made.add_driver(self.driver)
+        made.take(read_device_objects({"/m": "---\n".join(self.texts).encode()}, Reader("here")))
+        return made
+
+    @property
+    def reasons(self) -> list[str]:
+        return [one.reason for one in self.told]
+
+
+def shared_pod(name: str) -> PodSpec:
+    return pod(SHARED.replace("NAME", name))
+
+
+async def held(manager: DeviceClaims, one: PodSpec) -> str:
+    """Why not; nothing where it holds its claims."""
+    try:
+        await manager.hold(one)
+    except DevicesNotReady as error:
+        return f"{error.reason}: {error}"
+    return ""
+
+
+async def test_a_pod_gets_its_claims_prepared_and_gives_them_back() -> None:
+    """DVM-10, DVM-15."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(pod())
+
+    assert sorted(node.driver.ready.values()) == ["default/gpus", "default/web-fast-sc6dm"]
+    assert len(node.driver.calls) == 1
+    found = await manager.edits(pod(), pod().containers[0], has_cdi=False)
+    assert found.env == (("GPU", "1"),)
+    assert found.notes[0][1].startswith("default/web-fast-sc6dm=")
+    await manager.release("4711")
+    assert (node.driver.ready, node.disk.files, manager.records) == ({}, {}, {})
+    assert node.reasons == ["ClaimAllocated", "ClaimAllocated", "ClaimReleased", "ClaimReleased"]
+
+
+async def test_a_runtime_with_cdi_gets_ids_alone() -> None:
+    """DVC-2, DVC-5, DVM-14."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(pod())
+    found = await manager.edits(pod(), pod().containers[0], has_cdi=True)
+
+    assert replace(found, notes=()) == ContainerDevices(
+        cdi_ids=("gpu.example.com/gpu=gpu-0", "gpu.example.com/gpu=gpu-1")
+    )
+
+
+async def test_holding_again_asks_nobody() -> None:
+    """DVM-17."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(pod())
+    node.driver.why_away = "is away"
+    await manager.hold(pod())
+
+    assert len(node.driver.calls) == 1
+
+
+async def test_a_shared_claim_goes_with_its_last_pod() -> None:
+    """DVM-26."""
+    node = NodeOfLives(count=1)
+    manager = await node.manager()
+    for name in ("one", "two"):
+        await manager.hold(shared_pod(name))
+    await manager.release("uid-one")
+
+    assert [kind for kind, _ in node.driver.calls] == ["prepare"]
+    await manager.release("uid-two")
+    assert [kind for kind, _ in node.driver.calls] == ["prepare", "unprepare"]
+
+
+async def test_who_finds_no_device_waits_and_is_told_when_one_is_free() -> None:
+    """DVX-2."""
+    node = NodeOfLives(count=1)
+    node.texts = (TEMPLATE,)
+    manager = await node.manager()
+    news: list[bool] = []
+    manager.changed = lambda: news.append(True)
+    text = POD.replace(", {name: shared, resourceClaimName: gpus}", "").replace(", {name: shared, request: gpu}", "")
+    first, second = pod(text), pod(text.replace("4711", "4712").replace("name: web", "name: other"))
+    await manager.hold(first)
+    why = await held(manager, second)
+
+    assert why.startswith("ClaimUnallocatable: 0 of 1 for default/other-fast-")
+    assert why.endswith("/gpu: 1 in-use default/web-fast-sc6dm")
+    await manager.release("4711")
+    assert news == [True]
+    assert await held(manager, second) == ""
+
+
+@pytest.mark.parametrize(
+    ("fail", "complaint"),
+    [
+        (lambda _: {}, "driver gpu.example.com skipped claim default/gpus"),
+        (
+            lambda answers: dict.fromkeys(answers, ClaimAnswer(error="no\x1b power")),
+            "driver gpu.example.com: no? power",
+        ),
+        (lambda answers: {**answers, "other": ClaimAnswer()}, "answers about claim 'other', which was not asked about"),
+        (
+            lambda answers: dict.fromkeys(answers, ClaimAnswer((PreparedDevice(pool="here", device="gpu-9"),))),
+            "answers with device 'here/gpu-9', which claim default/gpus does not have",
+        ),
+        (
+            lambda answers: dict.fromkeys(
+                answers, ClaimAnswer((PreparedDevice(pool="here", device="gpu-0", requests=("nic",)),))
+            ),
+            "answers with request 'nic', which claim default/gpus does not have",
+        ),
+        (
+            lambda answers: dict.fromkeys(
+                answers, ClaimAnswer((PreparedDevice(pool="here", device="gpu-0", cdi_ids=("gpu0",)),))
+            ),
+            "answers with an id that cannot be used: 'gpu0' is no CDI id",
+        ),
+        (
+            lambda answers: dict.fromkeys(
+                answers, ClaimAnswer((PreparedDevice(pool="here", device="gpu-0", cdi_ids=("a/gpu=0",)),))
+            ),
+            "its vendor 'a' has one sign",
+        ),
+        (
+            lambda answers: dict.fromkeys(
+                answers, ClaimAnswer((PreparedDevice(pool="here", device="gpu-0", cdi_ids=("a.b/gpu=0",) * 200),))
+            ),
+            "answers with 200 CDI ids for one device; expected at most 128",
+        ),
+    ],
+)
+async def test_an_answer_that_cannot_be_true_is_told_and_what_was_begun_is_taken_back(
+    fail: Callable[[Answers], Answers], complaint: str
+) -> None:
+    """DVM-12, DVM-16."""
+    node = NodeOfLives()
+    node.driver.fails = [fail]
+    manager = await node.manager()
+    why = await held(manager, shared_pod("one"))
+
+    assert why.startswith("FailedPrepareDynamicResources: ")
+    assert complaint in why
+    assert "\n" not in why
+    await manager.release("uid-one")
+    assert (node.driver.ready, manager.records) == ({}, {})
+
+
+async def test_a_failed_preparation_is_asked_for_again_and_replaces_what_was_known() -> None:
+    """DVM-13, DVM-18."""
+    node = NodeOfLives()
+    node.driver.fails = [lambda answers: dict.fromkeys(answers, ClaimAnswer(error="busy"))]
+    manager = await node.manager()
+
+    assert "busy" in await held(manager, shared_pod("one"))
+    assert await held(manager, shared_pod("one")) == ""
+    (record,) = manager.records.values()
+    assert [len(one.devices) for one in record.drivers.values()] == [1]
+
+
+async def test_a_driver_that_is_away_makes_pods_wait_and_keeps_what_they_have() -> None:
+    """DVM-4."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    node.driver.why_away = "gpu.example.com is away since its socket is gone"
+
+    with pytest.raises(DevicesNotReleased, match="driver-away: gpu"):
+        await manager.release("uid-one")
+    assert [one.stage for one in manager.records.values()] == [Stage.UNPREPARING]
+    node.driver.why_away = ""
+    await manager.release("uid-one")
+    assert (node.driver.ready, manager.records) == ({}, {})
+
+
+async def test_a_driver_that_hangs_is_given_up_and_delays_no_other_pod() -> None:
+    """DVF-4, DVM-18."""
+    node = NodeOfLives(call_limit_s=0.01)
+    other = FakeDriver(1, "nic.example.com", node.cdi)
+    node.texts = (ONE, TEMPLATE.replace("gpu.example.com", "nic.example.com"))
+    manager = await node.manager()
+    manager.add_driver(other)
+    node.driver.may_answer.clear()
+    text = POD.replace(", {name: shared, resourceClaimName: gpus}", "").replace(", {name: shared, request: gpu}", "")
+    hung = asyncio.create_task(held(manager, shared_pod("one")))
+
+    assert await held(manager, pod(text)) == ""
+    assert "driver gpu.example.com did not answer within 0.01 s" in await hung
+    node.driver.may_answer.set()
+    assert await held(manager, shared_pod("one")) == ""
+
+
+async def test_who_is_interrupted_gives_back_what_was_begun() -> None:
+    """DVM-16, DVM-18."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    node.driver.may_answer.clear()
+    waiting = asyncio.create_task(manager.hold(shared_pod("one")))
+    while not node.driver.calls:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    node.driver.may_answer.set()
+    await manager.release("uid-one")
+
+    assert [kind for kind, _ in node.driver.calls] == ["prepare", "unprepare"]
+    assert manager.records == {}
+
+
+async def test_a_driver_without_an_answer_is_asked_again() -> None:
+    def dies(_: Answers) -> Answers:
+        raise DriverFailed("the connection was closed")
+
+    node = NodeOfLives()
+    node.driver.fails = [dies]
+    manager = await node.manager()
+
+    assert "driver gpu.example.com: the connection was closed" in await held(manager, shared_pod("one"))
+    assert await held(manager, shared_pod("one")) == ""
+
+
+async def test_a_new_process_knows_what_pods_have() -> None:
+    """DVM-40."""
+    node = NodeOfLives()
+    await (await node.manager()).hold(pod())
+    manager = await node.manager()
+    node.driver.why_away = "is away"
+    before = await manager.edits(pod(), pod().containers[0], has_cdi=True)
+    await manager.hold(pod())
+
+    assert len(before.cdi_ids) == 2
+    assert len(node.driver.calls) == 1
+
+
+async def test_what_pods_held_that_are_gone_is_given_back() -> None:
+    """DVM-41, DVM-43."""
+    node = NodeOfLives()
+    first = await node.manager()
+    await first.hold(shared_pod("one"))
+    await first.hold(shared_pod("two"))
+    manager = await node.manager()
+    await manager.reconcile({"uid-two"})
+    assert [[it.uid for it in one.holders] for one in manager.records.values()] == [["uid-two"]]
+
+    await manager.reconcile(set())
+    assert (node.driver.ready, node.disk.files) == ({}, {})
+
+
+async def test_after_a_reboot_everything_is_prepared_anew() -> None:
+    """DVM-45."""
+    node = NodeOfLives()
+    await (await node.manager()).hold(shared_pod("one"))
+    node.settings = replace(node.settings, boot_id="b2")
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+
+    assert [kind for kind, _ in node.driver.calls] == ["prepare", "unprepare", "prepare"]
+    assert [one.boot_id for one in manager.records.values()] == ["b2"]
+
+
+async def test_a_record_that_nobody_can_read_stops_all_that_is_new() -> None:
+    """DVM-42."""
+    node = NodeOfLives()
+    node.disk.files["claims/u-1.json"] = b"{"
+    manager = await node.manager()
+
+    assert await held(manager, shared_pod("one")) == (
+        "ClaimError: record u-1.json of a claim cannot be read; what it holds is not known"
+    )
+    assert set(node.disk.files) == {"claims/bad/u-1.json"}
+
+
+async def test_a_full_disk_stops_beginnings_and_no_ends() -> None:
+    """DVM-44."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    node.disk.failure = OSError(28, "No space left on device")
+
+    assert "No space left on device" in await held(manager, pod())
+    assert node.driver.calls == [("prepare", ("default/gpus",))]
+    await manager.release("uid-one")
+    assert node.driver.ready == {}
+
+
+async def test_a_changed_claim_waits_for_the_old_one() -> None:
+    """DVM-25."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    node.texts = (CLAIM, TEMPLATE)
+    manager.take(read_device_objects({"/m": CLAIM.encode()}, Reader("here")))
+
+    assert await held(manager, shared_pod("two")) == (
+        "ClaimUnallocatable: claim default/gpus has changed, and the old claim is still in use"
+    )
+    assert await held(manager, shared_pod("one")) == ""
+    await manager.release("uid-one")
+    assert await held(manager, shared_pod("two")) == ""
+
+
+async def test_admin_access_needs_a_namespace_that_may_have_it() -> None:
+    """DVA-50."""
+    node = NodeOfLives()
+    node.texts = (ONE.replace("count: 1", "adminAccess: true"),)
+    manager = await node.manager()
+
+    assert "adminNamespaces does not name its namespace" in await held(manager, shared_pod("one"))
+    node.settings = replace(node.settings, admin_namespaces=("default",))
+    assert await held(manager, shared_pod("one")) == ""
+
+
+async def test_an_id_that_no_file_has_fails_with_the_directories() -> None:
+    """DVC-2."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    node.cdi.specs.clear()
+
+    with pytest.raises(DevicesNotReady, match=r"CDI id gpu\.example\.com/gpu=gpu-0 is in no file of /cdi"):
+        await manager.edits(shared_pod("one"), shared_pod("one").containers[0], has_cdi=True)
+
+
+async def test_a_request_that_the_claim_does_not_have_is_an_error() -> None:
+    node = NodeOfLives()
+    manager = await node.manager()
+    one = pod(SHARED.replace("NAME", "one").replace("{name: shared}]}", "{name: shared, request: nic}]}"))
+    await manager.hold(one)
+
+    with pytest.raises(DevicesNotReady, match="claim default/gpus has no request nic"):
+        await manager.edits(one, one.containers[0], has_cdi=True)

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd's own drivers: the fake device, and devices named in the configuration."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.devices.cdi.merging import HostNode
+from agent.devices.cdi.spec import CdiSpec, spec_faults
+from agent.devices.local.configured import SeenNode, configured_slices, find_devices
+from agent.devices.local.pool_rules import PoolRule, read_rules
+from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus
+from agent.devices.manifest.slice_faults import slice_faults
+from agent.devices.plan.records import ClaimRecord, Holder, Stage, new_record
+from agent.devices.run.host_devices import HostDevices
+from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.drivers.state_files.fake import FakeStateFiles
+from agent.model.event import Event
+from tests.devices.fakes import FakeCdi
+from tests.devices.offered import claim
+
+CHARACTERS = HostNode(type="c", major=1, minor=3)
+DRIVER = "devices.kepd.dev"
+
+
+def record(driver: str, *devices: str, config: Any = ()) -> ClaimRecord:
+    results = [{"request": "r", "driver": driver, "pool": "here", "device": one} for one in devices]
+    opaque = [{"source": "FromClaim", "opaque": {"driver": driver, "parameters": one}} for one in config]
+    allocation = msgspec.convert({"devices": {"results": results, "config": opaque}}, Allocation)
+    held: Claim = msgspec.structs.replace(claim(), status=ClaimStatus(allocation=allocation))
+    return new_record(held, is_made=False, boot_id="b", holder=Holder("p", "default", "p"))
+
+
+def rules(*given: dict[str, Any]) -> list[PoolRule]:
+    found, findings = read_rules(given)
+    assert [str(one) for one in findings] == []
+    return found
+
+
+class Nodes(HostDevices):
+    """A /dev that a test fills."""
+
+    def __init__(self, *paths: str) -> None:
+        super().__init__()
+        self.paths = list(paths)
+
+    def look(self, rules: Any) -> list[list[SeenNode]]:
+        return [[SeenNode(path, CHARACTERS) for path in self.paths] for _ in rules]
+
+
+class Configured:
+    """A driver of devices named in the configuration."""
+
+    def __init__(self, *paths: str, **rule: Any) -> None:
+        self.rules = rules({"match": {"glob": "/dev/tty*"}, **rule})
+        self.host = Nodes(*paths)
+        self.cdi, self.disk = FakeCdi(), FakeStateFiles()
+        self.told: list[Event] = []
+        self.held: set[str] = set()
+
+    async def driver(self) -> LocalDriver:
+        devices = ConfiguredDevices(DRIVER, "here", lambda: self.rules, self.host, lambda: frozenset(self.held))
+        await devices.look()
+        made = LocalDriver(devices, self.cdi, self.disk, self.told.append)
+        await made.restore(())
+        return made
+
+    @property
+    def spec(self) -> CdiSpec:
+        (content,) = self.cdi.files.values()
+        return msgspec.json.decode(content, type=CdiSpec)
+
+
+def names(driver: LocalDriver) -> dict[str, list[str]]:
+    return {one.name: [taint.key for taint in one.taints] for it in driver.slices() for one in it.spec.devices or ()}
+
+
+def script(folder: Path, text: str, mode: int = 0o755) -> str:
+    path = folder / "command"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+class TestFake:
+    """Variables alone."""
+
+    def driver(self, count: int = 4) -> tuple[LocalDriver, FakeCdi]:
+        cdi = FakeCdi()
+
+        async def sleep(_: float) -> None:
+            raise TimeoutError
+
+        devices = FakeDevices("here", count, 1.0, sleep)
+        return LocalDriver(devices, cdi, FakeStateFiles(), lambda _: None), cdi
+
+    def test_it_publishes_as_many_devices_as_it_is_asked_for(self) -> None:
+        """DVD-30."""
+        driver, _ = self.driver()
+
+        assert list(names(driver)) == ["fake-0", "fake-1", "fake-2", "fake-3"]
+        assert [list(slice_faults(one)) for one in driver.slices()] == [[]]
+        assert [one.metadata.name for one in driver.classes()] == ["fake.kepd.dev"]
+        assert self.driver(0)[0].slices() == ()
+
+    async def test_a_container_sees_variables_and_parameters_divide_devices(self) -> None:
+        """DVD-30."""
+        driver, cdi = self.driver()
+        split = {"apiVersion": "fake.kepd.dev/v1alpha1", "kind": "FakeClaimParameters", "spec": {"split": 2}}
+        answers = await driver.prepare([record("fake.kepd.dev", "fake-1", "fake-3", config=[split])])
+        (content,) = cdi.files.values()
+        spec = msgspec.json.decode(content, type=CdiSpec)
+
+        assert list(spec_faults(spec)) == []
+        assert list(cdi.files) == ["fake.kepd.dev-claim_u-c.json"]
+        assert spec.container_edits.env == ("DRA_RESOURCE_DRIVER_NAME=fake.kepd.dev", "FAKE_NODE_NAME=here")
+        assert [[one.partition("=")[0] for one in it.container_edits.env] for it in spec.devices] == [
+            ["FAKE_DEVICE_0", "FAKE_DEVICE_1"], ["FAKE_DEVICE_2", "FAKE_DEVICE_3"],
+        ]  # fmt: skip
+        assert [one.cdi_ids for one in answers["u-c"].devices] == [
+            ("fake.kepd.dev/claim=u-c-r-0",), ("fake.kepd.dev/claim=u-c-r-1",),
+        ]  # fmt: skip
+
+    async def test_what_is_asked_again_is_answered_as_before(self) -> None:
+        driver, cdi = self.driver()
+        asked = [record("fake.kepd.dev", "fake-1")]
+        first, written = await driver.prepare(asked), dict(cdi.files)
+
+        assert (await driver.prepare(asked), cdi.files) == (first, written)
+        assert [one.error for one in (await driver.unprepare(asked)).values()] == [""]
+        assert [one.error for one in (await driver.unprepare(asked)).values()] == [""]
+        assert cdi.files == {}
+
+    @pytest.mark.parametrize(
+        ("given", "complaint"),
+        [
+            ({"kind": "FakeClaimParameters"}, "missing required field apiVersion"),
+            ({"apiVersion": "fake.kepd.dev/v1", "kind": "FakeClaimParameters"}, "Invalid enum value"),
+            (
+                {"apiVersion": "fake.kepd.dev/v1alpha1", "kind": "FakeClaimParameters", "spec": {"s": 1}},
+                "unknown field s",
+            ),
+            (
+                {"apiVersion": "fake.kepd.dev/v1alpha1", "kind": "FakeClaimParameters", "spec": {"split": 0}},
+                "split is 0; expected 1 to 16",
+            ),
+        ],
+    )
+    async def test_wrong_parameters_are_an_error_of_the_claim(self, given: Any, complaint: str) -> None:
+        """DVD-25."""
+        driver, cdi = self.driver()
+        answers = await driver.prepare([record("fake.kepd.dev", "fake-1", config=[given])])
+
+        assert complaint in answers["u-c"].error
+        assert cdi.files == {}
+
+    async def test_it_fails_as_often_as_parameters_ask(self) -> None:
+        """DVD-31."""
+        driver, _ = self.driver()
+        fail = {"apiVersion": "fake.kepd.dev/v1alpha1", "kind": "FakeClaimParameters", "spec": {"fail": {"prepare": 1}}}
+        asked = [record("fake.kepd.dev", "fake-1", config=[fail])]
+
+        assert "fails to prepare claim default/c" in (await driver.prepare(asked))["u-c"].error
+        assert (await driver.prepare(asked))["u-c"].error == ""
+
+
+class TestConfigured:
+    """Nodes below /dev."""
+
+    async def test_nodes_become_devices_with_attributes_and_shares(self) -> None:
+        """DVD-20, DVD-21."""
+        node = Configured(
+            "/dev/ttyUSB0", "/dev/ttyUSB1", name="usb-{basename}", shared={"max": 4}, capacity={"lines": "2"},
+            attributes={"kind": "serial", "speed": 115200, "fast": True, "firmware": {"version": "1.2.0"}},
+        )  # fmt: skip
+        (one,) = (await node.driver()).slices()
+        assert one.spec.devices is not None
+        device = one.spec.devices[0]
+
+        assert list(slice_faults(one)) == []
+        assert [it.name for it in one.spec.devices] == ["usb-ttyusb0", "usb-ttyusb1"]
+        assert {name: (*it.scalars.values(),) for name, it in device.attributes.items()} == {
+            "kind": ("serial",), "speed": (115200,), "fast": (True,), "firmware": ("1.2.0",),
+        }  # fmt: skip
+        assert {name: it.value for name, it in device.capacity.items()} == {"lines": "2", "shares": "4"}
+
+    async def test_a_container_gets_node_variables_and_mounts(self) -> None:
+        """DVD-22, DVD-25."""
+        node = Configured(
+            "/dev/ttyUSB0", env={"PORT": "{path}", "NAME": "{name}"}, parameters=["SPEED"],
+            nodes=[{"path": "{path}", "as": "/dev/modem{index}", "permissions": "rw"}],
+            mounts=[{"hostPath": "/usr/share/modem", "containerPath": "/usr/share/modem", "readOnly": True}],
+        )  # fmt: skip
+        given = {"apiVersion": "devices.kepd.dev/v1alpha1", "kind": "DeviceParameters", "env": {"SPEED": "9600"}}
+        await (await node.driver()).prepare([record(DRIVER, "ttyusb0", config=[given])])
+
+        assert list(spec_faults(node.spec)) == []
+        edits = node.spec.devices[0].container_edits
+        assert edits.env == ("PORT=/dev/ttyUSB0", "NAME=ttyusb0", "SPEED=9600")
+        assert [(one.path, one.host_path, one.permissions) for one in edits.device_nodes] == [
+            ("/dev/modem0", "/dev/ttyUSB0", "rw")
+        ]
+        assert edits.mounts[0].options == ("ro", "bind")
+
+    async def test_a_claim_sets_only_variables_that_the_pool_names(self) -> None:
+        """DVD-25."""
+        node = Configured("/dev/ttyUSB0")
+        given = {"apiVersion": "devices.kepd.dev/v1alpha1", "kind": "DeviceParameters", "env": {"LD_PRELOAD": "x"}}
+        answers = await (await node.driver()).prepare([record(DRIVER, "ttyusb0", config=[given])])
+
+        assert "variable LD_PRELOAD is not one that the pool lets claims set: none" in answers["u-c"].error
+
+    def test_two_nodes_of_one_name_are_a_finding(self) -> None:
+        """DVD-20."""
+        seen = [
+            SeenNode("/dev/a", CHARACTERS),
+            SeenNode("/dev/b", CHARACTERS),
+            SeenNode("/dev/file", HostNode(type="")),
+        ]
+        found, findings = find_devices(rules({"match": {"glob": "/dev/*"}, "name": "same"}), [seen])
+
+        assert {name: one.words["path"] for name, one in found.items()} == {"same": "/dev/a"}
+        assert [str(one) for one in findings] == [
+            "devices.driver.pools[0].name: /dev/b is called same, as /dev/a is; it is left out"
+        ]
+
+    def test_only_nodes_with_the_wanted_values_of_sysfs_count(self) -> None:
+        """DVD-20, DVD-21."""
+        rule = {
+            "match": {"glob": "/dev/*", "sysfs": {"idVendor": "0403"}}, "attributes": {"vendor": {"sysfs": "idVendor"}},
+        }  # fmt: skip
+        seen = [SeenNode("/dev/a", CHARACTERS, {"idVendor": "0403"}), SeenNode("/dev/b", CHARACTERS, {"idVendor": "1"})]
+        found, _ = find_devices(rules(rule), [seen])
+        (one,) = configured_slices(DRIVER, "here", found, 1)
+
+        assert [(it.name, it.attributes["vendor"].text) for it in one.spec.devices or ()] == [("a", "0403")]
+
+    async def test_a_device_that_vanishes_leaves_unless_a_claim_has_it(self) -> None:
+        """DVD-20."""
+        node = Configured("/dev/ttyUSB0", "/dev/ttyUSB1")
+        driver = await node.driver()
+        devices = driver.devices
+        assert isinstance(devices, ConfiguredDevices)
+        node.held, node.host.paths = {"ttyusb0"}, []
+        generation = driver.slices()[0].spec.pool.generation
+
+        assert await devices.look()
+        assert names(driver) == {"ttyusb0": ["devices.kepd.dev/missing"]}
+        assert driver.slices()[0].spec.pool.generation == generation + 1
+        node.held = set()
+        assert await devices.look()
+        assert names(driver) == {}
+
+    async def test_a_reset_runs_when_the_claim_ends_and_knows_its_device(self, tmp_path: Path) -> None:
+        """DVD-23, DVD-24."""
+        out = tmp_path / "out"
+        reset = script(tmp_path, f'echo "$1 $DEVICE_NAME $DEVICE_PATH $CLAIM_NAMESPACE/$CLAIM_NAME $HOME" >> {out}')
+        node = Configured("/dev/ttyUSB0", reset={"command": [reset, "{path}"]})
+        driver = await node.driver()
+        asked = [record(DRIVER, "ttyusb0")]
+        await driver.prepare(asked)
+        answers = await driver.unprepare(asked)
+
+        assert answers["u-c"].error == ""
+        assert out.read_text() == "/dev/ttyUSB0 ttyusb0 /dev/ttyUSB0 default/c \n"
+        assert node.cdi.files == {}
+
+    @pytest.mark.parametrize(
+        ("on_failure", "taints"), [("quarantine", ["devices.kepd.dev/quarantined"]), ("ignore", [])]
+    )
+    async def test_a_device_that_cannot_be_reset_is_given_to_nobody_or_ignored(
+        self, tmp_path: Path, on_failure: str, taints: list[str]
+    ) -> None:
+        """DVD-24."""
+        reset = script(tmp_path, "echo not today; exit 3")
+        node = Configured("/dev/ttyUSB0", reset={"command": [reset], "retries": 1, "onFailure": on_failure})
+        driver = await node.driver()
+        answers = await driver.unprepare([record(DRIVER, "ttyusb0")])
+
+        assert answers["u-c"].error == ""
+        assert names(driver) == {"ttyusb0": taints}
+        assert "ended with exit code 3: not today" in node.told[0].message
+        assert names(await node.driver()) == {"ttyusb0": taints}
+
+    async def test_a_command_that_others_may_write_is_not_run(self, tmp_path: Path) -> None:
+        """DVD-23."""
+        node = Configured("/dev/ttyUSB0", prepare={"command": [script(tmp_path, "true", 0o777)]})
+        answers = await (await node.driver()).prepare([record(DRIVER, "ttyusb0")])
+
+        assert "can be written by others than root" in answers["u-c"].error
+
+    async def test_a_command_that_does_not_end_is_ended_with_all_it_started(self, tmp_path: Path) -> None:
+        """DVD-23."""
+        pid = tmp_path / "pid"
+        prepare = script(tmp_path, f"sleep 600 & echo $! > {pid}; wait")
+        node = Configured("/dev/ttyUSB0", prepare={"command": [prepare], "timeout": "300ms"})
+        answers = await (await node.driver()).prepare([record(DRIVER, "ttyusb0")])
+
+        assert "did not end within 0.3 s" in answers["u-c"].error
+        state = Path(f"/proc/{pid.read_text().strip()}/stat")
+        assert not state.exists() or state.read_text().split()[2] == "Z"  # noqa: ASYNC240
+
+    async def test_files_that_were_lost_are_written_again_and_strange_ones_go(self) -> None:
+        """DVD-22."""
+        node = Configured("/dev/ttyUSB0")
+        driver = await node.driver()
+        held = record(DRIVER, "ttyusb0")
+        await driver.prepare([held])
+        before = dict(node.cdi.files)
+        node.cdi.files = {f"{DRIVER}-claim_gone.json": b"{}", "other.com-gpu.json": b"{}"}
+        await driver.restore([held.at(DRIVER, Stage.PREPARED)])
+
+        assert node.cdi.files == {**before, "other.com-gpu.json": b"{}"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({}, "devices.driver.pools[0]: object missing required field match"),
+        ({"match": {}}, "devices.driver.pools[0].match: object missing required field glob"),
+        ({"match": {"glob": "/etc/*"}}, "match.glob: '/etc/*' is not below /dev"),
+        ({"match": {"glob": "/dev/../etc/*"}}, "is not below /dev"),
+        ({"match": {"glob": "/dev/a"}, "nmae": "x"}, "object contains unknown field nmae"),
+        ({"match": {"glob": "/dev/a"}, "name": "{seriol}"}, "name: '{seriol}' is not known; expected {path}"),
+        ({"match": {"glob": "/dev/a"}, "attributes": {"a b": 1}}, "attributes.a b: is no name"),
+        ({"match": {"glob": "/dev/a"}, "attributes": {"a": 1.5}}, "attributes.a: is 1.5; expected text"),
+        ({"match": {"glob": "/dev/a"}, "attributes": {"a": {"version": "1"}}}, "attributes.a: '1' is no version"),
+        ({"match": {"glob": "/dev/a"}, "attributes": {"a": {"udev": "x"}}}, "attributes.a: is no value"),
+        ({"match": {"glob": "/dev/a"}, "capacity": {"a": "many"}}, "capacity.a: "),
+        ({"match": {"glob": "/dev/a"}, "shared": {"max": 0}}, "shared.max: is 0; expected 1 to 1000"),
+        ({"match": {"glob": "/dev/a"}, "env": {"": "c"}}, "env: is no variable"),
+        ({"match": {"glob": "/dev/a"}, "nodes": [{"permissions": "x"}]}, "nodes[0].permissions: 'x' is not known"),
+        (
+            {"match": {"glob": "/dev/a"}, "mounts": [{"hostPath": "a", "containerPath": "/b"}]},
+            "mounts[0].hostPath: 'a'",
+        ),
+        ({"match": {"glob": "/dev/a"}, "reset": {"command": ["reset"]}}, "reset.command: expected a list that begins"),
+        (
+            {"match": {"glob": "/dev/a"}, "reset": {"command": ["/r"], "timeout": "soon"}},
+            "reset.timeout: 'soon' is no time",
+        ),
+        ({"match": {"glob": "/dev/a"}, "reset": {"command": ["/r"], "retries": 11}}, "reset.retries: is 11"),
+        ({"match": {"glob": "/dev/a"}, "reset": {"command": ["/r"], "onFailure": "cry"}}, "invalid enum value"),
+    ],
+)
+def test_a_bad_pool_says_what_is_wrong(rule: dict[str, Any], complaint: str) -> None:
+    """DVV-10."""
+    found = [str(one) for one in read_rules([rule])[1]]
+
+    assert any(complaint in one for one in found), found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device nodes")
+def test_real_nodes_are_found_with_what_sysfs_says(tmp_path: Path) -> None:
+    """DVD-20."""
+    try:
+        os.mknod(tmp_path / "ttyA", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("this machine lets nobody make device nodes here")
+    (tmp_path / "ttyFile").write_text("no device")
+    (tmp_path / "ttyLink").symlink_to("/dev/null")
+    device = tmp_path / "sys" / "devices" / "usb" / "tty"
+    device.mkdir(parents=True)
+    (device.parent / "idVendor").write_text("0403\n")
+    (tmp_path / "sys" / "dev" / "char").mkdir(parents=True)
+    (tmp_path / "sys" / "dev" / "char" / "1:3").symlink_to(device)
+    rule = rules({"match": {"glob": "/dev/tty*"}, "attributes": {"vendor": {"sysfs": "idVendor"}}})
+    ((seen,),) = HostDevices(tmp_path, tmp_path / "sys").look(rule)
+
+    assert (seen.path, seen.node.type, seen.node.major, seen.node.minor) == (str(tmp_path / "ttyA"), "c", 1, 3)
+    assert seen.sysfs == {"idVendor": "0403"}

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that claim devices on a real runtime: what containers see, and what is left when kepd is killed at every step.
+
+The devices are nodes that this test makes below /dev, each a second /dev/null; resets write lines that are counted.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+from tests.node.pods import Actor, Stage
+from tests.node.stepping import SteppingRelay
+from tests.node.test_pod_kills import Kills, is_gone, is_up
+from tests.node.test_pod_life import events
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+
+PLANES = "pods,devices"
+FAKE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: fakes}
+spec:
+  spec:
+    devices:
+      requests: [{name: two, exactly: {deviceClassName: fake.kepd.dev, count: 2}}]
+      config:
+      - opaque:
+          driver: fake.kepd.dev
+          parameters: {apiVersion: fake.kepd.dev/v1alpha1, kind: FakeClaimParameters, spec: {split: 2}}
+"""
+MODEM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: modem}
+spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: devices.kepd.dev}}]}}}
+"""
+
+
+class Modems:
+    """Nodes below /dev, and the commands that are run for them."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.mark = f"kepd-test-{uuid4().hex[:8]}"
+        self.witness = folder / "witness"
+        self.pid = folder / "pid"
+        self.nodes = [Path(f"/dev/{self.mark}-{letter}") for letter in "abc"[:count]]
+        for node in self.nodes:
+            os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        (folder / "share").mkdir()
+        (folder / "share" / "words").write_text("hello\n")
+
+    def command(self, word: str) -> str:
+        """Writes down that it ran; where `kill-WORD` is, it ends kepd first, once."""
+        path = self.folder / word
+        flag = self.folder / f"kill-{word}"
+        path.write_text(
+            f"#!/bin/sh\necho {word} $DEVICE_NAME $CLAIM_UID >> {self.witness}\n"
+            f"if [ -e {flag} ]; then rm {flag}; kill -9 $(cat {self.pid}); fi\n"
+        )
+        path.chmod(0o755)
+        return str(path)
+
+    def config(self) -> str:
+        share = {"hostPath": str(self.folder / "share"), "containerPath": "/usr/share/modem", "readOnly": True}
+        pool = {
+            "match": {"glob": f"/dev/{self.mark}-*"}, "name": "modem-{index}", "env": {"MODEM": "{name}"},
+            "nodes": [{"path": "{path}", "as": "/dev/modem", "permissions": "rw"}], "mounts": [share],
+            "prepare": {"command": [self.command("prepare")]}, "reset": {"command": [self.command("reset")]},
+        }  # fmt: skip
+        cdi = str(self.folder / "cdi")
+        devices = {
+            "manager": {"enabled": True},
+            "cdi": {"directories": [cdi], "output": cdi},
+            "driver": {"enabled": True, "fake": {"count": 4}, "pools": [pool]},
+        }
+        return f"devices: {json.dumps(devices)}\n"
+
+    def ran(self, word: str) -> list[str]:
+        lines = self.witness.read_text().splitlines() if self.witness.exists() else []
+        return [line.split()[1] for line in lines if line.split()[0] == word]
+
+    def remains(self, state: Path) -> list[str]:
+        """Records of claims, and CDI files."""
+        places = (state / "devices" / "claims", self.folder / "cdi")
+        return [str(one) for place in places if place.exists() for one in place.iterdir()]
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.unlink()
+
+
+@pytest.fixture
+def modems(short_path: Path) -> Iterator[Modems]:
+    folder = short_path / "modems"
+    folder.mkdir()
+    made = Modems(folder, 2)
+    yield made
+    made.remove()
+
+
+def pods_config(lab: Lab, short_path: Path) -> str:
+    root = lab.place.cgroup_parent.strip("/")
+    return f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
+
+
+@pytest.fixture
+def kepd(lab: Lab, short_path: Path, free_port: int, modems: Modems) -> Iterator[Kepd]:
+    extra = pods_config(lab, short_path) + modems.config()
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
+        daemon.start("--planes", PLANES).wait_ready()
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            path.unlink()
+        daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
+
+
+def stage_of(kepd: Kepd, lab: Lab, name: str = "play") -> Stage:
+    return Stage(kepd, lab.push(Image(name="node/devices")), name)
+
+
+def claiming(stage: Stage, template: str, script: str = "env > /out/env") -> None:
+    """A pod with one container that has the devices of a claim, runs a script and goes on."""
+    app = Actor("app", 0.0).container(stage.image, stage.out)
+    app["command"] = ["sh", "-c", f"{script}; {app['command'][2]}"]
+    app["resources"] = {"claims": [{"name": "mine"}]}
+    claims = [{"name": "mine", "resourceClaimTemplateName": template}]
+    stage.write([], containers=[app], resourceClaims=claims)
+
+
+def variables(stage: Stage) -> dict[str, str]:
+    text = (stage.out / "env").read_text()
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def add(kepd: Kepd, name: str, text: str) -> None:
+    hidden = kepd.manifests / f".{name}"
+    hidden.write_text(text)
+    hidden.rename(kepd.manifests / f"{name}.yaml")
+
+
+def test_a_container_sees_the_variables_of_fake_devices(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVD-30: as in the talk; after the end nothing is left."""
+    add(kepd, "fakes", FAKE)
+    stage = stage_of(kepd, lab)
+    claiming(stage, "fakes")
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    found = variables(stage)
+
+    assert (found["DRA_RESOURCE_DRIVER_NAME"], found["FAKE_NODE_NAME"]) == ("fake.kepd.dev", "n1")
+    assert sorted(name for name in found if name.startswith("FAKE_DEVICE")) == [f"FAKE_DEVICE_{n}" for n in range(4)]
+    assert len(modems.remains(kepd.folder / "state")) == 2
+    stage.remove()
+    stage.wait_gone()
+    assert modems.remains(kepd.folder / "state") == []
+    assert modems.ran("reset") == []
+
+
+def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVC-3, DVD-22, DVD-24: merged for a runtime without CDI; two pods never have one device, and each is reset."""
+    add(kepd, "modem", MODEM)
+    script = "env > /out/env; [ -c /dev/modem ] && echo word > /dev/modem && cp /usr/share/modem/words /out/words"
+    script += "; touch /usr/share/modem/mine 2> /dev/null && echo writable > /out/words"
+    first, second, third = (stage_of(kepd, lab, name) for name in ("first", "second", "third"))
+    for stage in (first, second):
+        claiming(stage, "modem", script)
+        stage.wait(lambda stage=stage: stage.lines("app"), "it runs")
+    claiming(third, "modem", script)
+    third.wait(lambda: "ClaimUnallocatable" in dict(events(third)), "it waits")
+
+    assert [(stage.out / "words").read_text() for stage in (first, second)] == ["hello\n", "hello\n"]
+    assert {variables(stage)["MODEM"] for stage in (first, second)} == {"modem-0", "modem-1"}
+    assert "0 of 1 for default/third-n1-mine-" in dict(events(third))["ClaimUnallocatable"]
+    first.remove()
+    third.wait(lambda: third.lines("app"), "it has the device that is free now")
+    assert variables(third)["MODEM"] == variables(first)["MODEM"]
+    assert modems.ran("reset") == [variables(first)["MODEM"]]
+
+
+def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, free_port: int, modems: Modems) -> None:
+    """DVM-40: before and after each step at the runtime, in a prepare and in a reset: one device for the pod all
+    the time, a reset in the end, and nothing left."""
+    extra = pods_config(lab, short_path) + modems.config()
+    with (
+        SteppingRelay(short_path, lab.endpoint, lambda _: True) as relay,
+        Kepd(short_path, free_port, endpoint=relay.endpoint, extra=extra) as daemon,
+    ):
+        stage = stage_of(daemon, lab)
+        kills = Kills(daemon, relay, stage, PLANES)
+        relay.happens = kills.kill
+        add(daemon, "modem", MODEM)
+        claiming(stage, "modem", "env >> /out/env; true")
+        for word in ("prepare", "reset"):
+            (modems.folder / f"kill-{word}").touch()
+
+        def lives(done: bool) -> bool:
+            """The commands learn who is to be killed."""
+            if daemon.process is not None:
+                modems.pid.write_text(str(daemon.process.pid))
+            return done
+
+        kills.survive(lambda: lives(bool(stage.lines("app")) and is_up(daemon)), "it runs")
+        assert {line for line in (stage.out / "env").read_text().splitlines() if "MODEM=" in line} == {"MODEM=modem-0"}
+        assert set(modems.ran("prepare")) == {"modem-0"}
+        assert modems.ran("reset") == []
+        assert not (modems.folder / "kill-prepare").exists()
+
+        stage.remove()
+        state = daemon.folder / "state"
+        kills.survive(lambda: lives(is_gone(stage) and not modems.remains(state)), "nothing is left")
+        assert set(modems.ran("reset")) == {"modem-0"}
+        assert len(modems.ran("reset")) >= 2
+        assert not (modems.folder / "kill-reset").exists()
+        relay.happens = lambda _step, _at: False
+
+
+def test_what_pods_held_that_ended_while_kepd_was_away_is_given_back(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVM-41: also where even the record of the pod is gone."""
+    add(kepd, "modem", MODEM)
+    stage = stage_of(kepd, lab)
+    claiming(stage, "modem")
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    record = next((kepd.folder / "state" / "devices" / "claims").glob("*.json"))
+    held = yaml.safe_load(record.read_text())
+    stage.remove()
+    stage.wait_gone()
+    kepd.end()
+    held["holders"][0]["uid"] = "another"
+    record.write_text(json.dumps(held))
+    kepd.start("--planes", PLANES).wait_ready()
+
+    stage.wait(lambda: not modems.remains(kepd.folder / "state"), "it is given back")
+    assert modems.ran("reset") == ["modem-0", "modem-0"]
