@@ -114,6 +114,9 @@ class BootGuard(Beside):
             self._wake.clear()
             for family in sorted(self._due):
                 await self._lift(family)
+            if self._standing and not self._due:
+                # The other family's is lifted as soon as it can be.
+                continue
             if self._life_s and not self._standing:
                 await self._write()
             await self._clock.sleep(REST_S)

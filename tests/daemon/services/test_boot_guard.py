@@ -3,6 +3,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from agent.daemon.services.boot_guard import REST_S, BootGuard
 from agent.drivers.clock.fake import FakeClock
@@ -11,6 +12,7 @@ from agent.model.nft_error import NftFailed
 from agent.model.service import ServiceKey
 from agent.services.nftables.guard import guard_text
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.family_sync import SyncReport
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
@@ -71,6 +73,23 @@ async def test_a_refused_removal_is_tried_again(tmp_path: Path) -> None:
     await node.turns(4)
 
     assert loader.texts == ["add table ip kepd_guard\ndelete table ip kepd_guard\n"]
+
+
+async def test_each_family_is_lifted_at_once(tmp_path: Path) -> None:
+    """SVN-23: the second one does not wait because of the first."""
+    loader = Loader()
+    node = Node(tmp_path / "guard.nft", loader)
+    tables: Any = {"IPv4": loader, "IPv6": loader}
+    guard = BootGuard(node.plane, tables, tmp_path / "guard.nft", node.clock, life_s=0)
+    running = asyncio.create_task(guard.run())
+    for count, family in enumerate(("IPv6", "IPv4"), 1):
+        guard.follow(family, SyncReport({}, 0, 0.0, is_full=True))  # type: ignore[arg-type]
+        async with asyncio.timeout(20):
+            while len(loader.texts) < count:
+                await asyncio.sleep(0.001)
+    running.cancel()
+
+    assert ["kepd_guard" in text for text in loader.texts] == [True, True]
 
 
 async def test_the_file_follows_addresses_outside_of_the_networks_alone(tmp_path: Path) -> None:
