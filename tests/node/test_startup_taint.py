@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.daemon.services.startup_taint import STARTUP_TAINT
-from tests.daemon.process import Kepd
+from tests.daemon.process import PROGRAMS, Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service
@@ -80,6 +80,12 @@ async def boots(folder: Path, space: Namespace) -> None:
         first = kepd.log.read_text()
         assert first.index("startup_taint_added") < first.index("service_sync_finished")
         assert first.index("startup_taint_added") < first.index("daemon_ready")
+        assert taints(server) == [OTHER]
+
+        put_node(server, OTHER, OURS)
+        cleanup = (str(PROGRAMS / "kepd"), "cleanup", "--services", "--config", str(kepd.config))
+        printed = await asyncio.to_thread(space.run, *cleanup)
+        assert "removed the taint kepd.dev/not-ready of node n1" in printed
         assert taints(server) == [OTHER]
 
 

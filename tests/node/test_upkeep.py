@@ -72,6 +72,8 @@ def test_cleanup_says_first_and_takes_away_what_is_ours(node: Node) -> None:
     node.wait_used("pod1")
     refused = kepd(node, "cleanup", "--services")
     node.kepd.end()
+    for ip, name in (("ip", "kepd_guard"), ("ip6", "kepd_fast")):
+        space.run("nft", "add", "table", ip, name)
     planned = kepd(node, "cleanup", "--services", "--dry-run")
     before = tables(node)
     done = kepd(node, "cleanup", "--services")
@@ -80,6 +82,7 @@ def test_cleanup_says_first_and_takes_away_what_is_ours(node: Node) -> None:
     assert (refused.returncode, "stop it first" in refused.stderr) == (6, True)
     assert "would remove nftables: table kepd of ip\n" in planned.stdout
     assert "table ip kepd" in before
+    assert "would remove nftables: table kepd_fast of ip6\n" in planned.stdout
     assert "removed nftables: table kepd of ip\n" in done.stdout
     assert "table ip mine" in tables(node)
     assert "kepd" not in tables(node)

@@ -19,6 +19,10 @@ from agent.model.nft_error import NftFailed, NftMissing
 from agent.model.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import removal
+from agent.services.nftables.flowtable import TABLE as FAST
+from agent.services.nftables.flowtable import removal_text as offload_removal
+from agent.services.nftables.guard import TABLE as GUARD
+from agent.services.nftables.guard import guard_removal
 from agent.services.nftables.structure import removal_text
 
 log = structlog.get_logger(plane="services")
@@ -51,6 +55,10 @@ async def our_leftovers(family: Family, table: NftTable, *, has_heir: bool = Fal
     if await table.read() is not None:
         name = f"nftables: table {TABLE} of {IP[family]}"
         found.append(Leftover(name, lambda: remove_table(table, family)))
+    for other, removal_of in ((GUARD, guard_removal), (FAST, offload_removal)):
+        if await table.has_table(other):
+            beside = removal_of(family)
+            found.append(Leftover(f"nftables: table {other} of {IP[family]}", lambda text=beside: table.load(text)))  # type: ignore[misc]
     return found + await (_marks(family) if has_heir else _in_iptables(family, are_ours))
 
 
