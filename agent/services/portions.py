@@ -20,7 +20,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from agent.model.service import ServiceKey
 from agent.services.routes.claims import Claim, claim_of
-from agent.services.routes.frontends import ServicePlan
+from agent.services.routes.frontends import PortPlan, ServicePlan
+from agent.services.routes.maglev import slot_count
 
 MOST_ELEMENTS = 16_384
 """While anybody listens for changes of rules, the kernel keeps 8 KiB for every element until the commit."""
@@ -33,7 +34,12 @@ def size_of(plan: ServicePlan | None) -> int:
     """About how many elements or rules it becomes."""
     if plan is None:
         return 0
-    return sum([(2 + len(port.selection.everyone)) * len(port.frontends) for port in plan.ports])
+    return sum([(2 + _slots(port)) * len(port.frontends) for port in plan.ports])
+
+
+def _slots(port: PortPlan) -> int:
+    count = len(port.selection.everyone)
+    return max(count, slot_count(count)) if port.hashing else count
 
 
 def portions(

@@ -72,6 +72,18 @@ def test_who_was_refused_before_comes_last() -> None:
     assert [key for portion in portions(wanted, {}, 100, {doubted}) for key in portion][-1] == doubted
 
 
+def test_a_table_of_slots_counts_as_so_many() -> None:
+    """SVN-41."""
+    fold = Fold()
+    fold.put_service(make_service("web", meta={"annotations": {"kepd.dev/balance": "maglev"}}))
+    fold.put_slice(make_slice(["10.1.0.1", "10.1.0.2"]))
+    desired = Desired("IPv4", NodeFacts(Place("node-a"), maglevs=1), fold)
+    desired.changed.update(fold.services)
+    (plan,) = desired.update().values()
+
+    assert size_of(plan) == 2 + 251
+
+
 def test_a_portion_is_halved() -> None:
     assert halves("abcde") == ("ab", "cde")
 

@@ -8,7 +8,6 @@ Never: asks an API server, or doubts rules because a server is silent.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -126,9 +125,11 @@ class MissingRules:
         """Before kepd ends: whether the node does too."""
         if self._is_going_down is None or not self._sees_losses:
             return
-        with suppress(OSError, TimeoutError):
+        try:
             async with asyncio.timeout(ASK_S):
                 self._is_ending = await self._is_going_down()
+        except (OSError, TimeoutError) as error:
+            log.warning("node_state_unknown", error=str(error), effect="no taint is put on for a shutdown")
 
 
 class FlapGuard:
