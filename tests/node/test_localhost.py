@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from agent.services.run.nft_view import NftRulesView
 from agent.services.run.view import ServicesView
 from tests.lab.network import PORT, Network
 from tests.node.test_services import NODE_PORT, VIPS, Cluster
+from tests.node.test_services_daemon import VIP
+from tests.node.test_services_daemon import Node as Daemon
 from tests.services.making import make_service, make_slice
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
@@ -304,3 +307,35 @@ def test_other_protocols_are_found_out_and_told(network: Network, family: Family
             assert list(node.relay.rows(is_standing=False)) == []
 
     inside(network, work)
+
+
+def test_the_commands_know_it(network: Network, short_path: Path) -> None:
+    """SVN-30, SVN-40: `explain route`, `trace`, `rules` and `diff` of a whole kepd, and a connection by 127.0.0.1."""
+    network.clear()
+    node = Daemon(network, short_path)
+    text = node.kepd.config.read_text()
+    node.kepd.config.write_text(text.replace("services: {", "services: {nodePortAddresses: [primary, localhost], ", 1))
+    with node.kepd:
+        ports = [{"name": "http", "port": 80, "nodePort": NODE_PORT}]
+        node.put("pod1", "pod2", type="NodePort", ports=ports)
+        document = (node.kepd.manifests / "web.json").read_text()
+        hashed = document.replace(
+            '"name": "web", ', '"name": "web", "annotations": {"kepd.dev/balance": "maglev"}, ', 1
+        )
+        (node.kepd.manifests / "web.json").write_text(hashed)
+        node.start()
+        node.wait_used("pod1", "pod2")
+        target = f"127.0.0.1:{NODE_PORT}"
+        node.kepd.wait(lambda: target in node.kepd.ctl("rules").stdout, "a listener")
+        told = node.kepd.ctl("explain", "route", "shop/web").stdout
+        traced = [node.kepd.ctl("trace", "--from", "127.0.0.1", "--to", target, *more) for more in ((), ("--kernel",))]
+        hashes = node.kepd.ctl("trace", "--from", network["pod3"].v4, "--to", f"{VIP}:80")
+        reply = network.node.caller.connect("127.0.0.1", NODE_PORT, source="127.0.0.1")
+        differences = node.kepd.ctl("diff")
+
+    assert f"localhost {target}, relayed by kepd" in told
+    assert "251 slots" in told
+    assert [(one.returncode, "=> service/shop/web: relay to one of" in one.stdout) for one in traced] == [(0, True)] * 2
+    assert "by a hash of addresses and ports" in hashes.stdout
+    assert (reply.outcome, reply.server in ("pod1", "pod2")) == ("answered", True)
+    assert (differences.returncode, differences.stdout) == (0, "")
