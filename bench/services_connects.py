@@ -116,13 +116,16 @@ def answered_by_fork() -> Iterator[None]:
         os.waitpid(answering, 0)
 
 
-def connects_per_s(address: str = VIP, port: int = 80) -> float:
+def connects_per_s(address: str = VIP, port: int = 80, *, reads: bool = False) -> float:
+    """`reads`: each waits for its answer, as a relay would only queue them otherwise."""
     count, began_s = 0, time.perf_counter()
     while time.perf_counter() < began_s + TURN_S:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.settimeout(0.2)
             client.connect((address, port))
+            if reads:
+                client.recv(1)
         count += 1
     return count / (time.perf_counter() - began_s)
 

@@ -47,7 +47,8 @@ NOTES: Mapping[str, Mapping[str, str]] = {
     "hashing": {"kepd.dev/balance": "maglev"},
 }
 """Services beside each other in one plane."""
-SHAPES = ("plain", "hashing", "external IP", "source ranges", "localhost")
+SHAPES = ("plain", "hashing", "external IP", "source ranges", "answered", "localhost")
+READING = ("answered", "localhost")
 
 
 def measure() -> list[Row]:
@@ -152,7 +153,8 @@ def connects() -> list[Row]:
             "×",
             "",
         ),
-        (f"{what} to a node port on localhost, relayed", rates["localhost"], "1/s", ""),
+        (f"{what} to a node port on localhost, relayed and answered", rates["localhost"], "1/s", ""),
+        (f"{what} to a cluster IP, answered", rates["answered"], "1/s", ""),
     ]
 
 
@@ -160,8 +162,8 @@ def inside(shape: str, size: int) -> None:
     """Rules, who answers, and connections when asked for."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     prepare()
-    target = {"plain": (vip(1), 80), "hashing": (vip(1), 80), "localhost": ("127.0.0.1", NODE_PORT)}
-    to = target.get(shape, (EXTERNAL, 80))
+    outside = shape in ("external IP", "source ranges")
+    to = ("127.0.0.1", NODE_PORT) if shape == "localhost" else (EXTERNAL if outside else vip(1), 80)
     with answered_by_fork():
         ready, told = os.pipe()
         serving = os.fork()
@@ -172,7 +174,7 @@ def inside(shape: str, size: int) -> None:
             os.read(ready, 1)
             print("ready", flush=True)
             for _ in sys.stdin:
-                print(connects_per_s(*to), flush=True)
+                print(connects_per_s(*to, reads=shape in READING), flush=True)
         finally:
             os.kill(serving, signal.SIGKILL)
             os.waitpid(serving, 0)

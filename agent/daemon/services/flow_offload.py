@@ -23,6 +23,7 @@ from agent.model.service import Address, ServiceKey
 from agent.model.service_report import RuleReport, TraceStep
 from agent.services.nftables.flowtable import (
     LEAST_PACKETS,
+    TABLE,
     OffloadedWays,
     chosen_devices,
     offload_text,
@@ -157,17 +158,18 @@ class FlowOffload(Beside):
         chosen = chosen_devices(self._patterns, self._present, self._links.is_bridge_port)
         refused = not self._patterns or family in self._refusals
         text = removal_text(family) if refused else offload_text(family, chosen.names, self._ways(family, known))
+        is_on = text != removal_text(family)
         if text == known.written:
             known.is_due = False
             return
         try:
-            await self._tables[family].load(text)
+            if is_on or await self._tables[family].has_table(TABLE):
+                await self._tables[family].load(text)
         except NftFailed as error:
             self._say(f"{family} failed", "FlowtableRefused", f"{family}: {error}; tried again")
             self._wake.set()
             return
         known.is_due, known.written = False, text
-        is_on = text != removal_text(family)
         self._standing = self._standing | {family} if is_on else self._standing - {family}
         self._devices = chosen.names if self._standing else ()
         if is_on:

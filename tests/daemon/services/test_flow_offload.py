@@ -30,7 +30,8 @@ PROBE, REMOVAL = probe_text("IPv4"), removal_text("IPv4")
 class Table:
     """A kernel that has flowtables, or not."""
 
-    def __init__(self, *, has_flowtables: bool = True) -> None:
+    def __init__(self, *, has_flowtables: bool = True, is_left: bool = True) -> None:
+        self.is_left = is_left
         self.texts: list[str] = []
         self.chains = ["chain FORWARD of table filter"]
         self._has_flowtables = has_flowtables
@@ -39,6 +40,9 @@ class Table:
         if "flowtable" in text and not self._has_flowtables:
             raise NftFailed("Operation not supported")
         self.texts.append(text)
+
+    async def has_table(self, name: str) -> bool:
+        return name == "kepd_fast" and self.is_left
 
     async def forward_chains(self) -> list[str]:
         return self.chains
@@ -136,6 +140,15 @@ async def test_it_is_off_and_takes_away_what_another_kepd_left(started: Any, acc
     assert node.table.texts == [REMOVAL]
     assert content(accounting) == "0\n"
     assert not any("flow" in line for line in node.view.route(("shop", "web")))
+
+
+async def test_where_nothing_was_left_no_program_is_run(started: Any) -> None:
+    node = started(Node())
+    node.table.is_left = False
+    await node.sync()
+    await node.turns()
+
+    assert node.table.texts == []
 
 
 async def test_a_kernel_that_has_flowtables_gets_the_table_after_the_first_sync(started: Any, accounting: Path) -> None:
